@@ -1,0 +1,72 @@
+# Every target sets up what it needs in .venv, from a fresh clone, and the second call skips that.
+#
+#   PYTHON=…                 the interpreter to build .venv with (3.11 or newer)
+#   ARGS=…                   further words for `distconsole demo`
+#   RERUNS=…                 how often a failed test is tried again (2); the summary counts them
+#   TESTS=…                  what pytest runs, and how:  make test TESTS="tests/unit -x"
+#   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
+#   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench clean horovod system
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c .ci/constraints.txt
+DONE := .make
+TESTS ?= tests
+# Real processes on a shared machine are late now and then; a defect fails every time.
+RERUNS ?= 2
+TYPED := console agents training tests/testbed tests/suite tests/conftest.py
+INPUTS := pyproject.toml .ci/constraints.txt
+
+help: ## Show this
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
+	@$(BIN)/distconsole demo $(ARGS)
+
+test: system $(DONE)/dev horovod ## Run every test; what this machine lacks is skipped by name
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --reruns $(RERUNS) $(TESTS)
+
+check: $(DONE)/dev ## Format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+
+bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
+
+clean: ## Remove what these targets made in this folder
+	rm -rf $(VENV) $(DONE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(DONE)/venv:
+	@python=$$(.ci/python) && "$$python" -m venv --clear $(VENV)
+	@mkdir -p $(DONE) && touch $@
+
+$(DONE)/demo: $(DONE)/venv $(INPUTS)
+	@echo "set-up: installing distconsole and torch into $(VENV)" >&2
+	@$(PIP) -e '.[training]' </dev/null
+	@touch $@
+
+$(DONE)/dev: $(DONE)/venv $(INPUTS)
+	@echo "set-up: installing distconsole, torch and the tools into $(VENV)" >&2
+	@$(PIP) -e '.[training,dev]' </dev/null
+	@touch $@ $(DONE)/demo
+
+system:
+	@.ci/system-packages
+
+# Without Horovod the tests go on, and those that need it are skipped.
+horovod: $(DONE)/dev
+	@$(MAKE) --no-print-directory $(DONE)/horovod || echo "set-up: going on without Horovod" >&2
+
+$(DONE)/horovod: $(DONE)/dev .ci/horovod-wheel
+	@$(PIP) setuptools wheel packaging cffi cloudpickle psutil pyyaml </dev/null
+	@wheel=$$(.ci/horovod-wheel $(BIN)/python) && $(PIP) "$$wheel" </dev/null
+	@touch $@

@@ -1,0 +1,47 @@
+"""The program's verbs: bridge, agent and shim; it does none of them itself."""
+
+from __future__ import annotations
+
+import sys
+
+USAGE = """usage: agent.pyz bridge [--node-dir DIR]
+       agent.pyz agent [--node-dir DIR] [--idle-seconds N]
+       agent.pyz shim --run DIR"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do the verb that ``argv`` (the command line unless given) names; return the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    verb, options = (words[0], words[1:]) if words else ("", [])
+    if verb == "shim":
+        from distconsole_agent import shim
+
+        return int(shim.main(options))
+    values = _options(options)
+    if values is None or verb not in ("bridge", "agent"):
+        sys.stderr.write(USAGE + "\n")
+        return 2
+    from distconsole_agent.folders import default_node_dir
+
+    node_dir = values.get("--node-dir") or default_node_dir()
+    if verb == "bridge":
+        from distconsole_agent.bridge import bridge
+
+        return bridge(node_dir)
+    from distconsole_agent.serve import serve
+
+    idle = values.get("--idle-seconds")
+    lock = values.get("--lock-fd")
+    return serve(node_dir, float(idle) if idle else None, int(lock) if lock else None)
+
+
+def _options(words: list[str]) -> dict[str, str] | None:
+    """Return ``--name value`` pairs; None where there is anything else."""
+    names = ("--node-dir", "--idle-seconds", "--lock-fd")
+    if len(words) % 2 or any(name not in names for name in words[::2]):
+        return None
+    return dict(zip(words[::2], words[1::2]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""One run that is not over: the thread that drains its sources until its journal has an ``end``.
+
+If another agent (of another version) writes the journal, this one reads along, and takes over once
+that one is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distconsole_agent.drain import Drain
+from distconsole_agent.folders import remove_tree
+from distconsole_agent.journal import Journal, JournalError, Reader
+from distconsole_agent.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
+
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
+"""Pause after a disk that is full or an error of ours; it doubles while nothing gets better."""
+
+READ_ALONG_SECONDS = 0.25
+"""Pace of reading a journal that another agent writes."""
+
+
+class ActiveRun:
+    """A run that goes on on this node.
+
+    Args:
+        folder: Its folder.
+        spec: Its ``spec.json``.
+        over: Called once, from the run's thread, when its journal has ended.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        spec: dict[str, Any],
+        over: Callable[[ActiveRun], None],
+    ) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.run: str = spec["run"]
+        self.journal = Journal(os.path.join(folder, "journal"))
+        self._over = over
+        self._drain: Drain | None = None
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name=f"run {self.run}", daemon=True)
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def leave(self) -> None:
+        """End the thread and let another agent go on with the journal; the run is not touched."""
+        self._leave.set()
+        self._thread.join()
+        self.journal.close()
+
+    def rank_processes(self) -> list[dict[str, Any]]:
+        """Return the processes of the run's ranks here."""
+        drain = self._drain
+        return drain.rank_processes() if drain is not None else []
+
+    def give_sample(self, sample: dict[str, Any]) -> None:
+        """Take one sample of the node's load for the journal."""
+        drain = self._drain
+        if drain is not None:
+            body = {"node": sample["node"], "gpus": sample["gpus"]}
+            drain.samples.append({"t": sample["t"], "kind": "sample", **body})
+
+    @property
+    def state(self) -> str:
+        """``prepared``, ``running``, or how it ended."""
+        drain = self._drain
+        if self.journal.ended:
+            return str(last_entry(self.journal).get("state"))
+        if drain is None:
+            started = '"event":"started"' in _head(os.path.join(self.folder, "shim.jsonl"))
+        else:
+            started = drain.ranks.first_started_ns > 0
+        return "running" if started else "prepared"
+
+    def _attend(self) -> None:
+        pause = RETRY_SECONDS
+        while not self._leave.is_set():
+            try:
+                if self._go_on():
+                    break
+                self._leave.wait(READ_ALONG_SECONDS)
+                pause = RETRY_SECONDS
+                continue
+            except (OSError, JournalError) as error:
+                complain(f"run {self.run}: {error}")
+            # The one guard of this thread: a run that nobody attends would lose its record.
+            except Exception as error:  # noqa: BLE001
+                complain(f"run {self.run}: {type(error).__name__}: {error}")
+            self._leave.wait(pause)
+            pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+        if self.journal.ended:
+            self._finish()
+
+    def _go_on(self) -> bool:
+        """Drain or read along until the run is over or we leave; return whether that is so."""
+        if not self.journal.open_writer():
+            self.journal.refresh()
+            return self.journal.ended
+        drain = self._drain = Drain(self.folder, self.spec, self.journal)
+        try:
+            self._tick_on(drain)
+        finally:
+            self._drain = None
+            drain.close()
+        return True
+
+    def _tick_on(self, drain: Drain) -> None:
+        heard_at = time.monotonic()
+        while not drain.over and not self._leave.is_set():
+            try:
+                if drain.tick():
+                    heard_at = time.monotonic()
+            except OSError as error:
+                # Nothing was lost: the same batch is tried again.
+                complain(f"run {self.run}: {error}")
+                self._leave.wait(RETRY_SECONDS)
+            quiet = time.monotonic() - heard_at > QUIET_SECONDS
+            self._leave.wait(QUIET_TICK_SECONDS if quiet else TICK_SECONDS)
+
+    def _finish(self) -> None:
+        """Leave what the run's end looked like, and give back the memory of its rings."""
+        try:
+            write_summary(self.folder, self.journal)
+            rings = self.spec.get("rings")
+            if isinstance(rings, str):
+                remove_tree(rings)
+        except (OSError, JournalError) as error:
+            complain(f"run {self.run}: {error}")
+        self._over(self)
+        self.journal.close()
+
+
+def write_summary(folder: str, journal: Journal) -> dict[str, Any]:
+    """Write and return ``ended.json``: the ``end`` entry and its number, so that nobody has to search it.
+
+    Raises:
+        OSError: when it cannot be written.
+        JournalError: when the journal cannot be read.
+    """
+    end = last_entry(journal)
+    path = os.path.join(folder, "ended.json")
+    with open(path + ".new", "w", encoding="ascii") as file:
+        json.dump(end, file)
+    os.rename(path + ".new", path)
+    return end
+
+
+def last_entry(journal: Journal) -> dict[str, Any]:
+    """Return the last entry; empty when there is none.
+
+    Raises:
+        OSError: when the journal cannot be read.
+        JournalError: when the journal is damaged.
+    """
+    reader = Reader(journal, journal.last_seq - 1)
+    try:
+        lines = reader.read()
+    finally:
+        reader.close()
+    return dict(json.loads(lines[-1])) if lines else {}
+
+
+def complain(text: str) -> None:
+    """Say something in the agent's own log, which starts over when it is too long."""
+    from distconsole_agent.limits import AGENT_LOG_BYTES
+
+    try:
+        if os.fstat(2).st_size > AGENT_LOG_BYTES:
+            os.ftruncate(2, 0)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+        sys.stderr.write(f"{stamp} {text[:2000]}\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def _head(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536).replace(" ", "")
+    except OSError:
+        return ""

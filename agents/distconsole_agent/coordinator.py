@@ -1,0 +1,340 @@
+"""The run's centre, in the shim of node 0: hears of failures, has all nodes stop, gives the verdict.
+
+It listens on the training address for the life of the run and talks to nobody who does not know
+the run's secret. It starts and ends no process itself.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable
+
+from distconsole_agent import blame
+from distconsole_agent.channel import (
+    LinkError,
+    LinkTimes,
+    Proof,
+    Session,
+    Wire,
+    admit,
+    check_introduction,
+    fresh_nonce,
+    greet,
+)
+from distconsole_agent.conversation import Conversation
+from distconsole_agent.link import (
+    FAILURE_GRACE_SECONDS,
+    Link,
+    LinkEvents,
+    read_failure_message,
+    read_integer,
+    read_seconds,
+    read_stop_message,
+)
+from distconsole_agent.loop import READ, Loop
+
+if TYPE_CHECKING:
+    from distconsole_agent.blame import Failure, Stop, Verdict
+    from distconsole_agent.loop import Timer
+    from distconsole_agent.runspec import NodeSpec, RunSpec
+
+SHIM_GONE = "its shim is gone"
+
+MAX_STRANGERS = 64
+"""Connections that have not proved themselves yet; a further one replaces the oldest."""
+
+
+class _Node:
+    """One node as the coordinator knows it; node 0 has no conversation."""
+
+    def __init__(self, spec: NodeSpec, conversation: Conversation | None) -> None:
+        self.spec = spec
+        self.conversation = conversation
+        self.ended = False
+        self.lost = False
+
+
+class Coordinator(Link):
+    """Serves the run's other nodes on ``address``, a free port.
+
+    Raises:
+        OSError: when the address is not this host's.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        spec: RunSpec,
+        events: LinkEvents,
+        times: LinkTimes = LinkTimes(),  # noqa: B008 - a NamedTuple of constants
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._events = events
+        self._times = times
+        self._wall_ns = wall_ns
+        self._failures: list[Failure] = []
+        self._stops: list[Stop] = []
+        self._lost: list[blame.NodeLost] = []
+        self._offsets_ns: dict[int, int] = {}
+        self._strangers: dict[Wire, Timer] = {}
+        self._verdict: Verdict | None = None
+        self._farewell_at: float | None = None
+        self._stop_grace: float | None = None
+        self._begun = False
+        self._nodes = [
+            _Node(node, self._conversation(index) if index else None)
+            for index, node in enumerate(spec.nodes)
+        ]
+        self._listener = _listen(spec.nodes[0].address) if len(spec.nodes) > 1 else None
+        self._timers: list[Timer] = []
+        if self._listener is not None:
+            self._loop.watch(self._listener.fileno(), READ, self._accept)
+            self._tick_timer = loop.call_later(times.heartbeat, self._tick)
+
+    @property
+    def endpoint(self) -> tuple[str, int] | None:
+        """Address and port that the other nodes connect to; None in a run of one node."""
+        if self._listener is None:
+            return None
+        address, port = self._listener.getsockname()[:2]
+        return str(address), int(port)
+
+    def begin(self) -> None:
+        """See ``Link``; a node has the time of a silent link more to connect for the first time."""
+        self._begun = True
+        for node in self._nodes:
+            if node.conversation is not None and not node.conversation.linked:
+                node.conversation.unlinked_since = self._loop.clock() + self._times.silent
+
+    def failed(self, failure: Failure) -> None:
+        """See ``Link``."""
+        self._failures.append(failure)
+        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
+        self._stop_all(blame.FAILURE, grace, but=failure.node)
+
+    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+        """See ``Link``."""
+        self._stops.append(stop)
+        self._stop_all(stop.reason, grace_seconds, but=stop.node)
+
+    def ended(self) -> None:
+        """See ``Link``."""
+        self._ended(0)
+
+    def close(self) -> None:
+        """See ``Link``."""
+        if self._listener is not None:
+            self._loop.unwatch(self._listener.fileno())
+            self._listener.close()
+            self._tick_timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
+        for wire in list(self._strangers):
+            self._dismiss(wire)
+        for node in self._nodes:
+            if node.conversation is not None:
+                node.conversation.close()
+
+    # Connections
+
+    def _accept(self, _events: int) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._dismiss(next(iter(self._strangers)))
+        nonce = fresh_nonce()
+        wire = Wire(self._loop, sock, lambda: self._meet(wire, nonce))
+        self._strangers[wire] = self._loop.call_later(
+            self._times.handshake, partial(self._dismiss, wire)
+        )
+        try:
+            wire.write(greet(nonce))
+        except LinkError:
+            self._dismiss(wire)
+
+    def _dismiss(self, wire: Wire) -> None:
+        timer = self._strangers.pop(wire, None)
+        if timer is not None:
+            timer.cancel()
+        wire.close()
+
+    def _meet(self, wire: Wire, nonce: str) -> None:
+        try:
+            lines = wire.lines()
+            if not lines:
+                return
+            proof = check_introduction(lines[0], self._spec.secret, self._spec.run, nonce)
+            conversation = self._expected(proof)
+            wire.write(admit(proof))
+        except LinkError:
+            self._dismiss(wire)
+            return
+        self._strangers.pop(wire).cancel()
+        wire.hand_to(lambda: self._read(wire, conversation))
+        conversation.attach(Session(wire, proof.key("server"), proof.key("client")))
+        conversation.receive(lines[1:])
+
+    def _read(self, wire: Wire, conversation: Conversation) -> None:
+        try:
+            lines = wire.lines()
+        except LinkError as error:
+            conversation.cut(str(error))
+        else:
+            conversation.receive(lines)
+        self._part()
+
+    def _expected(self, proof: Proof) -> Conversation:
+        known = 0 < proof.node < len(self._nodes)
+        node = self._nodes[proof.node] if known else None
+        if node is None or node.conversation is None or node.lost:
+            raise LinkError("not a node that is waited for")
+        return node.conversation
+
+    def _conversation(self, node: int) -> Conversation:
+        return Conversation(
+            self._loop, self._times, partial(self._heard, node), lambda _reason: None
+        )
+
+    # What the nodes say
+
+    def _heard(self, node: int, message: dict[str, Any]) -> None:
+        op = message.get("op")
+        if op == "ping":
+            self._answer_ping(node, read_integer(message, "t0"))
+        elif op == "clock":
+            self._offsets_ns[node] = read_integer(message, "offset_ns")
+        elif op == "failed":
+            self.failed(read_failure_message(message, node))
+        elif op == "stopping":
+            self.stopping(read_stop_message(message, node), read_seconds(message, "grace"))
+        elif op == "ended":
+            self._ended(node)
+        else:
+            raise LinkError(f"an unknown message: {op!r}")
+
+    def _answer_ping(self, node: int, sent_ns: int) -> None:
+        conversation = self._nodes[node].conversation
+        assert conversation is not None
+        conversation.tell({"op": "pong", "t0": sent_ns, "t1": self._wall_ns()})
+
+    # The run's end
+
+    def _stop_all(self, reason: str, grace_seconds: float, but: int) -> None:
+        if self._stop_grace is not None and grace_seconds >= self._stop_grace:
+            return
+        self._stop_grace = grace_seconds
+        wait = grace_seconds + self._times.settle
+        self._timers.append(self._loop.call_later(wait, self._settle))
+        message = {"op": "stop", "reason": reason, "grace": grace_seconds}
+        for index, node in enumerate(self._nodes):
+            if index == but or node.lost:
+                continue
+            if node.conversation is None:
+                self._events.stop(reason, grace_seconds)
+            else:
+                node.conversation.post(message)
+
+    def _ended(self, index: int) -> None:
+        self._nodes[index].ended = True
+        self._conclude()
+
+    def _settle(self) -> None:
+        """Wait no longer: who is not linked is lost, who is linked ends later than the verdict."""
+        if self._verdict is not None:
+            return
+        for index, node in enumerate(self._nodes):
+            if node.conversation is not None and not node.conversation.linked and not node.ended:
+                self._lose(index)
+        self._conclude(complete=False)
+
+    def _tick(self) -> None:
+        self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
+        for index, node in enumerate(self._nodes):
+            if node.conversation is None or node.lost:
+                continue
+            node.conversation.beat()
+            since = node.conversation.unlinked_since
+            missed = since is not None and self._loop.clock() - since > self._times.give_up
+            if self._begun and missed and not node.ended:
+                self._lose(index)
+        self._part()
+
+    def _lose(self, index: int) -> None:
+        node = self._nodes[index]
+        node.lost = True
+        self._lost.append(blame.NodeLost(index, self._wall_ns()))
+        self._events.note(node_lost_note(node.spec.host, self._times))
+        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
+        self._stop_all(blame.FAILURE, grace, but=index)
+        self._conclude()
+
+    def _conclude(self, complete: bool = True) -> None:
+        if self._verdict is not None:
+            self._part()
+            return
+        if complete and not all(node.ended or node.lost for node in self._nodes):
+            return
+        evidence = blame.Evidence(self._failures, self._stops, self._lost, self._offsets_ns)
+        self._verdict = blame.judge(evidence, self._spec.nodes)
+        self._farewell_at = self._loop.clock() + self._times.farewell
+        for node in self._nodes:
+            if node.conversation is not None and not node.lost:
+                node.conversation.post({"op": "verdict", **self._verdict.as_json()})
+        self._events.verdict(self._verdict)
+        self._timers.append(self._loop.call_later(self._times.farewell, self._part))
+        self._part()
+
+    def _part(self) -> None:
+        """Finish once every node has the verdict, or has had its time to take it."""
+        if self._verdict is None or not self._nodes[0].ended or self._farewell_at is None:
+            return
+        waited = self._loop.clock() >= self._farewell_at
+        if waited or all(_has_everything(node) for node in self._nodes):
+            self._farewell_at = None
+            self._events.finished()
+
+
+def node_lost_note(host: str, times: LinkTimes) -> dict[str, Any]:
+    """Return the note that says that ``host`` is lost."""
+    return {
+        "check": "run.node_lost",
+        "severity": "fail",
+        "summary": f"node {host} has not answered for {times.give_up:g} s; the run was stopped",
+        "hint": f"see whether {host} is up and reaches the other nodes over the training network",
+    }
+
+
+def shim_gone_note(host: str) -> dict[str, Any]:
+    """Return the note that says that the shim on ``host`` is gone, though the host answers."""
+    return {
+        "check": "run.node_lost",
+        "severity": "fail",
+        "summary": f"node {host} lost: {SHIM_GONE}; the run was stopped",
+        "hint": f"something killed it: look for the OOM killer in dmesg on {host}",
+    }
+
+
+def _has_everything(node: _Node) -> bool:
+    return node.conversation is None or node.lost or node.conversation.settled
+
+
+def _listen(address: str) -> socket.socket:
+    family, kind, proto, _, where = socket.getaddrinfo(
+        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, proto)
+    try:
+        listener.bind(where)
+        listener.listen(128)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,108 @@
+"""Streams a run's journal to one connection, log text filled in; it remembers nothing of it.
+
+The journal is read at the pace at which the socket takes it, so a slow console costs no memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from distconsole_agent.journal import Journal, Reader
+from distconsole_agent.limits import ITEM_BYTES
+from distconsole_agent.protocol import MAX_ENTRIES_PER_ITEM
+
+_LOG = b'"kind":"log"'
+_KIND_WITHIN = 96
+"""``kind`` follows ``seq`` and ``t``; quotes inside a text are escaped, so this cannot mistake one."""
+
+
+def follow(
+    journal: Journal,
+    folder: str,
+    after: int,
+    send: Callable[[list[bytes]], None],
+    cancelled: Callable[[], bool],
+) -> int:
+    """Send the entries after ``after`` until ``end`` was sent or it is cancelled; return the last number.
+
+    Args:
+        journal: The run's.
+        folder: The run's folder, whose logs the entries refer to.
+        after: The last entry that the console has.
+        send: Takes entries as JSON; blocks while the socket is full.
+        cancelled: Whether to stop; ``journal.wake`` makes it be asked.
+
+    Raises:
+        OSError: when the journal cannot be read or the connection is gone.
+    """
+    reader = Reader(journal, after)
+    texts = LogTexts(os.path.join(folder, "logs"))
+    try:
+        while not cancelled():
+            lines = reader.read()
+            if lines:
+                _send_in_items(lines, texts, send, cancelled)
+            elif (journal.ended and reader.last >= journal.last_seq) or not journal.wait(
+                reader.last, cancelled
+            ):
+                break
+        return reader.last
+    finally:
+        reader.close()
+        texts.close()
+
+
+def _send_in_items(
+    lines: list[bytes],
+    texts: LogTexts,
+    send: Callable[[list[bytes]], None],
+    cancelled: Callable[[], bool],
+) -> None:
+    item: list[bytes] = []
+    size = 0
+    for line in lines:
+        entry = texts.fill(line) if _LOG in line[:_KIND_WITHIN] else line.rstrip(b"\n")
+        if item and (len(item) >= MAX_ENTRIES_PER_ITEM or size + len(entry) > ITEM_BYTES):
+            send(item)
+            if cancelled():
+                return
+            item, size = [], 0
+        item.append(entry)
+        size += len(entry)
+    send(item)
+
+
+class LogTexts:
+    """Fills the text into log entries; keeps the log files open between them."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._fds: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def fill(self, line: bytes) -> bytes:
+        """Return a log entry with its text in place of the reference."""
+        entry: dict[str, Any] = json.loads(line)
+        length, name = entry.pop("length"), entry.pop("file")
+        entry["text"] = self._read(name, entry["offset"], length)
+        return json.dumps(entry, separators=(",", ":")).encode("ascii")
+
+    def _read(self, name: str, offset: int, length: int) -> str:
+        """Return what the log says there; empty where somebody has cut the file short."""
+        try:
+            if name not in self._fds:
+                path = os.path.join(self._folder, os.path.basename(name))
+                if len(self._fds) >= 64:
+                    os.close(self._fds.pop(next(iter(self._fds))))
+                self._fds[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return os.pread(self._fds[name], length, offset).decode("utf-8", "replace")
+        except OSError:
+            return ""

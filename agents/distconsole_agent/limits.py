@@ -1,0 +1,105 @@
+"""Every bound and pace of the agent in one place; it decides nothing by itself."""
+
+from __future__ import annotations
+
+MAX_CONNECTIONS = 64
+"""Bridges at the same time; a further one is told ``too_many`` and closed."""
+
+MAX_REQUESTS = 64
+"""Unanswered requests of one connection, streams included."""
+
+MAX_THREADS = 192
+"""Threads that answer requests, over all connections."""
+
+MAX_ACTIVE_RUNS = 64
+"""Runs that are not over; each has a thread and a few descriptors."""
+
+IDLE_SECONDS = 600.0
+"""The agent leaves after this long without a connection and without an active run."""
+
+CONNECT_SECONDS = 15.0
+"""How long a bridge waits for an agent that it started."""
+
+SEND_SECONDS = 900.0
+"""A connection that takes no byte for so long is given up, so that its threads come back."""
+
+TICK_SECONDS, QUIET_TICK_SECONDS = 0.1, 0.2
+"""Pace of a run's drain: what a rank prints or how it ends is in the journal this much later. The
+slower one is that of a run that has printed nothing for ``QUIET_SECONDS``."""
+
+QUIET_SECONDS = 2.0
+
+WINDOW_SECONDS = 1.0
+"""Length of a window."""
+
+SAMPLE_SECONDS = 1.0
+"""Pace of telemetry while a run is active."""
+
+MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = 0.2, 60.0
+"""Bounds of the interval that ``watch`` may ask for."""
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+"""A journal segment is closed, and compressed, once it is longer."""
+
+READ_BYTES = 256 * 1024
+"""How much of a journal or ring is in memory at a time, per reader."""
+
+ITEM_BYTES = 1024 * 1024
+"""An item of ``follow`` is sent once it is longer, however few its entries."""
+
+LOG_SLICE_BYTES = 64 * 1024
+"""Longest slice of a log file in one entry; never more characters than ``MAX_LOG_TEXT``."""
+
+LOG_SLICES_PER_TICK = 256
+"""Slices of one log file that one batch may take, so that a flood does not starve the rest."""
+
+PARTIAL_LINE_SECONDS = 1.0
+"""A line without an end is passed on after so long without news."""
+
+MAX_LINE_OF_SHIM = 256 * 1024
+"""Longest line of ``shim.jsonl`` that is believed; a longer one is skipped."""
+
+MAX_RINGS = 1024
+"""Rings of one run on this node."""
+
+MAX_RING_CAPACITY = 1 << 20
+"""Records of a ring whose header we believe (64 MiB)."""
+
+RING_SCAN_SECONDS = 1.0
+"""Pace of looking for new rings."""
+
+STALL_SECONDS, STALL_STEPS = 30.0, 10.0
+"""A rank has stalled after this long, and this many of its median steps, without a step."""
+
+RUNNING_SECONDS = 10.0
+"""A rank that lives so long counts as running although no recorder said that it trains."""
+
+SHIM_CHECK_SECONDS = 1.0
+"""Pace of asking whether a run's shim still lives."""
+
+SHIM_START_SECONDS = 20.0
+"""How long a new shim may take until it answers."""
+
+SHIM_ANSWER_SECONDS = 30.0
+"""How long a shim may take to answer one line."""
+
+KEEP_RUN_SECONDS = 14 * 86400.0
+"""A run's folder is removed so long after its end."""
+
+HOUSEKEEPING_SECONDS = 3600.0
+"""Pace of looking for folders to remove."""
+
+MIN_FREE_BYTES = 16 * 1024 * 1024
+"""A node folder with less room than this counts as full."""
+
+MIN_RING_ROOM_BYTES = 64 * 1024 * 1024
+"""Shared memory is used for rings only with this much free."""
+
+AGENT_LOG_BYTES = 256 * 1024
+"""The agent's own log starts over once it is longer."""
+
+PROBE_SECONDS, MAX_PROBE_SECONDS = 60.0, 600.0
+"""Time that a probe gets when the request says none, and at most."""
+
+MAX_READ_LOG_BYTES = 256 * 1024
+"""Bytes of a log that one ``read_log`` returns."""

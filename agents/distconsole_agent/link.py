@@ -1,0 +1,147 @@
+"""What a shim and the run's other nodes tell each other, as seen by the shim; it sends nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+from distconsole_agent.blame import (
+    MAX_ERROR_CHARS,
+    MAX_TRACEBACK_CHARS,
+    STOP_EXIT_CODES,
+    Failure,
+    Stop,
+    Verdict,
+)
+from distconsole_agent.channel import LinkError
+
+FAILURE_GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
+ranks that are left wait in a collective that cannot end, and what ends on SIGTERM ends at once."""
+
+
+class LinkEvents(NamedTuple):
+    """Who is told what comes from the rest of the run.
+
+    Attributes:
+        stop: The run is to end: reason and grace in seconds. May come more than once.
+        verdict: The run's verdict, once.
+        note: Something the operator should know, as a ``note`` of ``shim.jsonl``.
+        finished: Nothing is left to be said; the link may be closed.
+    """
+
+    stop: Callable[[str, float], None]
+    verdict: Callable[[Verdict], None]
+    note: Callable[[dict[str, Any]], None]
+    finished: Callable[[], None]
+
+
+class Link:
+    """This node's line to the run: to the coordinator, which may be in this very process."""
+
+    def begin(self) -> None:
+        """The ranks start: from now on a node that is not there is missed."""
+        raise NotImplementedError
+
+    def failed(self, failure: Failure) -> None:
+        """A rank of this node failed by itself."""
+        raise NotImplementedError
+
+    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+        """This node was asked to stop, or to stop faster."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """Nothing of the run is left on this node."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        raise NotImplementedError
+
+
+def failure_message(failure: Failure) -> dict[str, Any]:
+    """Return the message that carries a failure to the coordinator."""
+    return {
+        "op": "failed",
+        "rank": failure.rank,
+        "pid": failure.pid,
+        "t_ns": failure.t_ns,
+        "exit_code": failure.exit_code,
+        "signal": failure.signal,
+        "error": failure.error[:MAX_ERROR_CHARS],
+        "traceback": failure.traceback[-MAX_TRACEBACK_CHARS:],
+    }
+
+
+def read_failure_message(message: dict[str, Any], node: int) -> Failure:
+    """Return the failure in a message from ``node``.
+
+    Raises:
+        LinkError: when it is not one.
+    """
+    signal = message.get("signal")
+    return Failure(
+        node,
+        read_integer(message, "rank"),
+        read_integer(message, "pid"),
+        read_integer(message, "t_ns"),
+        read_integer(message, "exit_code"),
+        None if signal is None else read_integer(message, "signal"),
+        _text(message, "error")[:MAX_ERROR_CHARS],
+        _text(message, "traceback")[-MAX_TRACEBACK_CHARS:],
+    )
+
+
+def read_stop_message(message: dict[str, Any], node: int) -> Stop:
+    """Return the stop in a message from ``node``.
+
+    Raises:
+        LinkError: when it is not one.
+    """
+    reason = _text(message, "reason")
+    if reason not in STOP_EXIT_CODES:
+        raise LinkError(f"a stop for no known reason: {reason!r}")
+    return Stop(node, read_integer(message, "t_ns"), reason)
+
+
+def read_verdict_message(message: dict[str, Any]) -> Verdict:
+    """Return the verdict in a message of the coordinator.
+
+    Raises:
+        LinkError: when it is not one.
+    """
+    failure: dict[str, Any] | None = message.get("first_failure")
+    if failure is not None and not isinstance(failure, dict):
+        raise LinkError("a verdict whose first failure is not an object")
+    return Verdict(_text(message, "state"), read_integer(message, "exit_code"), failure)
+
+
+def read_integer(message: dict[str, Any], key: str) -> int:
+    """Return the integer under ``key``.
+
+    Raises:
+        LinkError: when there is none.
+    """
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise LinkError(f"{key} is not an integer")
+    return value
+
+
+def read_seconds(message: dict[str, Any], key: str) -> float:
+    """Return the number of seconds under ``key``.
+
+    Raises:
+        LinkError: when there is none.
+    """
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
+        raise LinkError(f"{key} is not a number of seconds")
+    return float(value)
+
+
+def _text(message: dict[str, Any], key: str) -> str:
+    value = message.get(key)
+    if not isinstance(value, str):
+        raise LinkError(f"{key} is not text")
+    return value

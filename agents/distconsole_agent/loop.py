@@ -1,0 +1,132 @@
+"""One thread's events: descriptors, timers and signals in one selector; it knows nothing of runs."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import selectors
+import signal
+import time
+from typing import TYPE_CHECKING, Callable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+READ = selectors.EVENT_READ
+WRITE = selectors.EVENT_WRITE
+
+LONGEST_WAIT_SECONDS = 60.0
+
+
+class Timer:
+    """A call that is due once; ``cancel`` may be called at any time, also twice."""
+
+    def __init__(self, due: float, callback: Callable[[], None]) -> None:
+        self.due = due
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Never run it."""
+        self._callback = None
+
+    def run(self) -> None:
+        """Run it, unless it was cancelled or has run."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class Loop:
+    """Runs callbacks until ``stop``; everything happens in the thread that calls ``run``.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._made = 0
+        self._stopped = False
+        self._wakeup: tuple[int, int] | None = None
+        self._on_signal: dict[int, Callable[[], None]] = {}
+
+    def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
+        """Call ``callback(events)`` whenever ``fd`` is ready; replaces an earlier watch of it."""
+        try:
+            self._selector.modify(fd, events, callback)
+        except KeyError:
+            self._selector.register(fd, events, callback)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget ``fd``; an unknown one is no error."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(fd)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` once, ``seconds`` from now."""
+        timer = Timer(self.clock() + max(0.0, seconds), callback)
+        self._made += 1
+        heapq.heappush(self._timers, (timer.due, self._made, timer))
+        return timer
+
+    def watch_signals(self, callbacks: dict[int, Callable[[], None]]) -> None:
+        """Call a callback in the loop after its signal came; signals that coincide may be merged."""
+        read_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = (read_fd, write_fd)
+        self._on_signal = dict(callbacks)
+        for number in callbacks:
+            signal.signal(number, _ignore)
+            signal.siginterrupt(number, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        self.watch(read_fd, READ, self._signalled)
+
+    def run(self) -> None:
+        """Run until ``stop`` was called."""
+        while not self._stopped:
+            self.run_once(LONGEST_WAIT_SECONDS)
+
+    def run_once(self, longest_seconds: float) -> None:
+        """Wait for something, at most so long, and run what is due."""
+        for key, events in self._selector.select(self._wait_seconds(longest_seconds)):
+            # An earlier callback of this round may have closed this descriptor.
+            if self._selector.get_map().get(key.fd) is key:
+                key.data(events)
+        now = self.clock()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2].run()
+
+    def stop(self) -> None:
+        """Let ``run`` return after the callbacks of this round."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """Give back what the loop itself holds."""
+        if self._wakeup is not None:
+            signal.set_wakeup_fd(-1)
+            for fd in self._wakeup:
+                os.close(fd)
+            self._wakeup = None
+        self._selector.close()
+
+    def _wait_seconds(self, longest_seconds: float) -> float:
+        if not self._timers:
+            return longest_seconds
+        return min(longest_seconds, max(0.0, self._timers[0][0] - self.clock()))
+
+    def _signalled(self, _events: int) -> None:
+        assert self._wakeup is not None
+        with contextlib.suppress(BlockingIOError):
+            self._dispatch(dict.fromkeys(os.read(self._wakeup[0], 4096)))
+
+    def _dispatch(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            callback = self._on_signal.get(number)
+            if callback is not None:
+                callback()
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    """Do nothing: the wakeup descriptor tells the loop."""

@@ -1,0 +1,311 @@
+"""A node's line to the coordinator on node 0: connects, proves itself, measures the clock's offset.
+
+It starts and ends no process; a coordinator that stays away too long is judged like a lost node.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from distconsole_agent import blame
+from distconsole_agent.channel import (
+    LinkError,
+    LinkTimes,
+    Proof,
+    Session,
+    Wire,
+    check_admission,
+    fresh_nonce,
+    introduce,
+    read_greeting,
+)
+from distconsole_agent.conversation import Conversation
+from distconsole_agent.coordinator import SHIM_GONE, node_lost_note, shim_gone_note
+from distconsole_agent.link import (
+    FAILURE_GRACE_SECONDS,
+    Link,
+    LinkEvents,
+    failure_message,
+    read_integer,
+    read_seconds,
+    read_verdict_message,
+)
+from distconsole_agent.loop import WRITE, Loop
+
+if TYPE_CHECKING:
+    from distconsole_agent.blame import Failure, Stop, Verdict
+    from distconsole_agent.loop import Timer
+    from distconsole_agent.runspec import RunSpec
+
+CLOCK_PINGS = 8
+"""Measurements of which the one with the shortest round trip counts, as in NTP (RFC 5905)."""
+
+
+class Peer(Link):
+    """Holds the connection to the coordinator at ``endpoint`` (address and port)."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        spec: RunSpec,
+        endpoint: tuple[str, int],
+        events: LinkEvents,
+        times: LinkTimes = LinkTimes(),  # noqa: B008 - a NamedTuple of constants
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._endpoint = endpoint
+        self._events = events
+        self._times = times
+        self._wall_ns = wall_ns
+        self._conversation = Conversation(loop, times, self._heard, self._cut)
+        self._connecting: socket.socket | None = None
+        self._meeting: tuple[Wire, Proof | None] | None = None
+        self._attempt_timer: Timer | None = None
+        self._clock_timer: Timer | None = None
+        self._tick_timer: Timer | None = None
+        self._pings_left = 0
+        # No verdict is fair before this clock is known, so "ended" waits for the first measurement.
+        self._measured = False
+        self._best: tuple[int, int] | None = None
+        self._failures: list[Failure] = []
+        self._stops: list[Stop] = []
+        self._verdict: Verdict | None = None
+        self._cut_ns: int | None = None
+        self._refused_since: float | None = None
+        self._why_alone = ""
+        self._alone_ns = 0
+        self._alone = False
+        self._has_ended = False
+        self._finished = False
+
+    def begin(self) -> None:
+        """See ``Link``."""
+        self._conversation.unlinked_since = self._loop.clock()
+        self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
+        self._connect()
+
+    def failed(self, failure: Failure) -> None:
+        """See ``Link``."""
+        self._failures.append(failure)
+        self._conversation.post(failure_message(failure))
+
+    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+        """See ``Link``."""
+        self._stops.append(stop)
+        message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
+        self._conversation.post({**message, "grace": grace_seconds})
+
+    def ended(self) -> None:
+        """See ``Link``."""
+        self._has_ended = True
+        if self._measured:
+            self._conversation.post({"op": "ended"})
+        self._conclude_alone()
+        self._part()
+
+    def close(self) -> None:
+        """See ``Link``."""
+        for timer in (self._attempt_timer, self._clock_timer, self._tick_timer):
+            if timer is not None:
+                timer.cancel()
+        self._drop_attempt()
+        self._conversation.close()
+
+    # Connecting
+
+    def _connect(self) -> None:
+        self._drop_attempt()
+        if self._alone or self._finished:
+            return
+        self._attempt_timer = self._loop.call_later(self._times.connect, self._retry)
+        try:
+            family, kind, proto, _, where = socket.getaddrinfo(
+                *self._endpoint, type=socket.SOCK_STREAM
+            )[0]
+            self._connecting = sock = socket.socket(family, kind, proto)
+            sock.setblocking(False)
+            number = sock.connect_ex(where)
+        except OSError:
+            self._retry()
+            return
+        if number in (0, errno.EINPROGRESS):
+            self._loop.watch(sock.fileno(), WRITE, lambda _events: self._connected())
+        else:
+            self._not_connected(number)
+
+    def _connected(self) -> None:
+        sock = self._connecting
+        assert sock is not None
+        self._loop.unwatch(sock.fileno())
+        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number != 0:
+            self._not_connected(number)
+            return
+        self._refused_since = None
+        self._connecting = None
+        self._meeting = (Wire(self._loop, sock, self._meet), None)
+
+    def _not_connected(self, number: int) -> None:
+        """Try again, unless the host itself says for long enough that nobody listens any more.
+
+        Only a coordinator that was linked is judged so: node 0's host answers, its shim does not.
+        """
+        if number != errno.ECONNREFUSED or self._cut_ns is None:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = self._loop.clock()
+        elif self._loop.clock() - self._refused_since >= self._times.refused:
+            self._go_alone(SHIM_GONE)
+            return
+        self._retry()
+
+    def _retry(self) -> None:
+        self._drop_attempt()
+        self._attempt_timer = self._loop.call_later(self._times.retry, self._connect)
+
+    def _drop_attempt(self) -> None:
+        if self._attempt_timer is not None:
+            self._attempt_timer.cancel()
+            self._attempt_timer = None
+        if self._connecting is not None:
+            self._loop.unwatch(self._connecting.fileno())
+            self._connecting.close()
+            self._connecting = None
+        if self._meeting is not None:
+            self._meeting[0].close()
+            self._meeting = None
+
+    def _meet(self) -> None:
+        assert self._meeting is not None
+        wire = self._meeting[0]
+        met = False
+        try:
+            lines = wire.lines()
+            while lines and not met:
+                met = self._shake(wire, lines.pop(0))
+        except LinkError:
+            self._retry()
+            return
+        if met:
+            self._conversation.receive(lines)
+
+    def _shake(self, wire: Wire, line: bytes) -> bool:
+        """Take one line of the handshake; return whether it was the last."""
+        assert self._meeting is not None
+        proof = self._meeting[1]
+        if proof is None:
+            spec = self._spec
+            server_nonce = read_greeting(line)
+            proof = Proof(spec.secret, spec.run, spec.node_index, server_nonce, fresh_nonce())
+            self._meeting = (wire, proof)
+            wire.write(introduce(proof))
+            return False
+        check_admission(line, proof)
+        self._meeting = None
+        self._drop_attempt()
+        self._cut_ns = None
+        wire.hand_to(lambda: self._read(wire))
+        self._conversation.attach(Session(wire, proof.key("client"), proof.key("server")))
+        self._measure_clock()
+        return True
+
+    def _read(self, wire: Wire) -> None:
+        try:
+            lines = wire.lines()
+        except LinkError as error:
+            self._conversation.cut(str(error))
+            return
+        self._conversation.receive(lines)
+
+    def _cut(self, _reason: str) -> None:
+        self._cut_ns = self._wall_ns()
+        if not self._finished:
+            self._retry()
+
+    def _tick(self) -> None:
+        self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
+        self._conversation.beat()
+        since = self._conversation.unlinked_since
+        if since is not None and self._loop.clock() - since > self._times.give_up:
+            self._go_alone("")
+
+    # What the coordinator says
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        op = message.get("op")
+        if op == "pong":
+            self._take_pong(read_integer(message, "t0"), read_integer(message, "t1"))
+        elif op == "stop":
+            self._events.stop(str(message.get("reason")), read_seconds(message, "grace"))
+        elif op == "verdict":
+            self._take_verdict(read_verdict_message(message))
+        else:
+            raise LinkError(f"an unknown message: {op!r}")
+
+    def _take_verdict(self, verdict: Verdict) -> None:
+        if self._verdict is None:
+            self._verdict = verdict
+            self._events.verdict(verdict)
+            self._part()
+
+    def _part(self) -> None:
+        """Finish once there is a verdict and nothing is left here to end."""
+        if self._verdict is not None and self._has_ended and not self._finished:
+            self._finished = True
+            self._events.finished()
+
+    # A coordinator that is gone
+
+    def _go_alone(self, why: str) -> None:
+        if self._alone or self._verdict is not None:
+            return
+        self._alone = True
+        self._why_alone = why
+        # A shim that is gone was gone when it hung up: a stop asked after that came too late.
+        gone_ns = self._cut_ns if why else None
+        self._alone_ns = self._wall_ns() if gone_ns is None else gone_ns
+        self._drop_attempt()
+        host = self._spec.nodes[0].host
+        self._events.note(shim_gone_note(host) if why else node_lost_note(host, self._times))
+        self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        self._conclude_alone()
+
+    def _conclude_alone(self) -> None:
+        if self._alone and self._has_ended:
+            lost = [blame.NodeLost(0, self._alone_ns, self._why_alone)]
+            evidence = blame.Evidence(self._failures, self._stops, lost, {})
+            self._take_verdict(blame.judge(evidence, self._spec.nodes))
+
+    # Clocks
+
+    def _measure_clock(self) -> None:
+        if self._clock_timer is not None:
+            self._clock_timer.cancel()
+        self._clock_timer = self._loop.call_later(self._times.clock, self._measure_clock)
+        self._pings_left, self._best = CLOCK_PINGS, None
+        self._ping()
+
+    def _ping(self) -> None:
+        self._pings_left -= 1
+        self._conversation.tell({"op": "ping", "t0": self._wall_ns()})
+
+    def _take_pong(self, sent_ns: int, there_ns: int) -> None:
+        now_ns = self._wall_ns()
+        round_trip_ns = now_ns - sent_ns
+        offset_ns = there_ns - (sent_ns + round_trip_ns // 2)
+        if round_trip_ns >= 0 and (self._best is None or round_trip_ns < self._best[0]):
+            self._best = (round_trip_ns, offset_ns)
+            self._conversation.tell(
+                {"op": "clock", "offset_ns": offset_ns, "rtt_ns": round_trip_ns}
+            )
+        if self._pings_left > 0:
+            self._ping()
+        elif not self._measured:
+            self._measured = True
+            if self._has_ended:
+                self._conversation.post({"op": "ended"})

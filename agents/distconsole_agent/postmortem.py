@@ -1,0 +1,167 @@
+"""Whether a rank that ended failed by itself, and with what; it reads and does nothing about it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, NamedTuple
+
+from distconsole_agent.blame import Failure
+from distconsole_agent.failures import (
+    EngineSaid,
+    Raised,
+    describe_exit,
+    read_engine_summary,
+    read_raised,
+    read_tail,
+)
+from distconsole_agent.spawned import rank_of_spawned
+
+if TYPE_CHECKING:
+    from distconsole_agent.processes import RankProcess
+    from distconsole_agent.runspec import RunSpec
+
+CHILD_SECONDS = 60.0
+"""A child's exception explains its rank's end only if it is not older: the rank lived on after an
+older one, so it had dealt with it. (torchrun gives its other workers 30 s before it ends.)"""
+
+RAISED_EXIT_CODE = 1
+"""What Python exits with after an uncaught exception."""
+
+
+def find_failure(
+    spec: RunSpec, rank: RankProcess, errors_dir: str, stopped_ns: int | None, out_of_memory: bool
+) -> Failure | None:
+    """Return how ``rank`` failed, or None when it ended well or was only taken down.
+
+    Args:
+        errors_dir: Where the hook notes exceptions.
+        stopped_ns: When this node began to stop the run, in UNIX nanoseconds, or None. A rank
+            that ended after that has failed only if it had raised an exception before it.
+        out_of_memory: Whether the kernel killed for memory since the run began.
+    """
+    ended = rank.ended
+    assert ended is not None
+    if ended.exit_code == 0:
+        return None
+    raised = _named(spec, rank, _first_raised(spec, rank, errors_dir))
+    if stopped_ns is not None and (raised is None or raised.t_ns >= stopped_ns):
+        return None
+    said = None if spec.engine_ranks else _engine_said(rank, raised)
+    exit_code, number = (said or ended).exit_code, (said or ended).signal
+    if said is not None and raised is not None and raised.pid == rank.pid:
+        # The engine's own exception only repeats what it says; the rank's words are in its log.
+        died = _Death(exit_code, number, _stderr_of(rank, said), out_of_memory)
+        error, traceback, t_ns = *_explain(rank, None, died)[:2], raised.t_ns
+    elif stopped_ns is not None:
+        # What it died of now was our doing.
+        assert raised is not None
+        exit_code, number = RAISED_EXIT_CODE, None
+        error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
+    else:
+        died = _Death(exit_code, number, _stderr_of(rank, said), out_of_memory)
+        error, traceback, t_ns = _explain(rank, raised, died)
+    return Failure(
+        spec.node_index,
+        _global_rank(spec, rank, raised, said),
+        rank.pid,
+        t_ns,
+        exit_code,
+        number,
+        error,
+        traceback,
+    )
+
+
+def _named(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised | None:
+    """Return ``raised`` with the rank that a script's own spawner blames."""
+    if raised is None or raised.rank >= 0 or spec.engine_ranks or spec.rings is None:
+        return raised
+    told = f"{raised.error}\n{raised.traceback}"
+    number = rank_of_spawned(told, rank.pid, spec.rings)
+    lines = [line for line in raised.traceback.splitlines() if line.strip()]
+    return (
+        raised._replace(rank=number, error=(lines or [raised.error])[-1])
+        if number >= 0
+        else raised
+    )
+
+
+class _Death(NamedTuple):
+    """How a rank ended, and where its standard error lies."""
+
+    exit_code: int
+    signal: int | None
+    stderr_path: str
+    out_of_memory: bool
+
+
+def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
+    """Return what the engine says of the rank that raised, else of the one that failed first."""
+    said = read_engine_summary(rank.command.stderr_path)
+    if raised is not None and raised.pid != rank.pid and raised.rank >= 0:
+        return next((each for each in said if each.rank == raised.rank), None)
+    return said[0] if said else None
+
+
+def _stderr_of(rank: RankProcess, said: EngineSaid | None) -> str:
+    path = rank.command.stderr_path
+    if said is None:
+        return path
+    own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
+    return own if os.path.exists(own) else path
+
+
+def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[str, str, int]:
+    assert rank.ended is not None
+    if rank.spawn_failure is not None:
+        return rank.spawn_failure.error, "", rank.ended.t_ns
+    number = died.signal
+    words = describe_exit(died.exit_code, number, died.out_of_memory and number == signal.SIGKILL)
+    if raised is not None:
+        return _and_then(raised.error, words, number), raised.traceback, raised.t_ns
+    told = read_tail(died.stderr_path)
+    if number is None:
+        return told.error or words, told.traceback, rank.ended.t_ns
+    # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
+    # Nothing else that a signal ends has a last word.
+    error = _and_then(told.error, words, number) if number == signal.SIGABRT else words
+    return error, told.traceback, rank.ended.t_ns
+
+
+def _and_then(error: str, words: str, number: int | None) -> str:
+    if not error or number is None:
+        return error or words
+    return f"{error}, then {words}"
+
+
+def _first_raised(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
+    """Return the earliest exception of the rank or of a process below it that explains its end."""
+    assert rank.ended is not None
+    oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
+    for raised in read_raised(errors_dir):
+        if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
+            continue
+        if raised.pid == rank.pid:
+            return raised
+        inherited = len(spec.ranks) == 1 or raised.rank == rank.spec.rank
+        if inherited and raised.t_ns >= oldest_ns:
+            return raised
+    return None
+
+
+def _global_rank(
+    spec: RunSpec, rank: RankProcess, raised: Raised | None, said: EngineSaid | None
+) -> int:
+    """Return whose failure it is: below an engine, the rank that raised, where that is known.
+
+    Ranks that a script spawns are not in the plan, so theirs may be any number.
+    """
+    if spec.engine_ranks:
+        return rank.spec.rank
+    ours = spec.nodes[spec.node_index].ranks
+    if raised is not None and raised.rank >= 0:
+        return raised.rank
+    if said is not None and said.rank in ours:
+        return said.rank
+    return ours[0] if ours else rank.spec.rank

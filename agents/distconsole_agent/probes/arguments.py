@@ -1,0 +1,81 @@
+"""Reads the arguments of a probe, typed and bounded; it knows no probe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distconsole_agent.probes.errors import bad_arguments
+
+MAX_TEXT = 4096
+MAX_ITEMS = 20_000
+
+Arguments = dict[str, Any]
+
+
+def text(args: Arguments, name: str, default: str | None = None) -> str:
+    """Return a string argument.
+
+    Raises:
+        ProbeError: if it is missing without a default, or not a string of sane length.
+    """
+    value = args.get(name, default)
+    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
+        raise bad_arguments(f"{name} is not a text")
+    return value
+
+
+def optional_text(args: Arguments, name: str) -> str | None:
+    """Return a string argument, or None where it is missing, null or empty."""
+    return None if args.get(name) in (None, "") else text(args, name)
+
+
+def number(args: Arguments, name: str, default: float, lowest: float, highest: float) -> float:
+    """Return a number within its bounds.
+
+    Raises:
+        ProbeError: if it is not a number; one out of bounds is moved to the bound.
+    """
+    value = args.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise bad_arguments(f"{name} is not a number")
+    return min(max(value, lowest), highest)
+
+
+def whole(args: Arguments, name: str, default: int, lowest: int, highest: int) -> int:
+    """Return a whole number within its bounds (see ``number``)."""
+    return int(number(args, name, default, lowest, highest))
+
+
+def items(args: Arguments, name: str) -> list[Any]:
+    """Return a list; an empty one where it is missing.
+
+    Raises:
+        ProbeError: if it is not a list, or too long.
+    """
+    value = args.get(name, [])
+    if not isinstance(value, list) or len(value) > MAX_ITEMS:
+        raise bad_arguments(f"{name} is not a list")
+    return value
+
+
+def texts(args: Arguments, name: str) -> list[str]:
+    """Return a list of strings (see ``items``)."""
+    found = items(args, name)
+    if not all(isinstance(item, str) and len(item) <= MAX_TEXT for item in found):
+        raise bad_arguments(f"{name} is not a list of texts")
+    return found
+
+
+def secret(args: Arguments) -> bytes:
+    """Return the shared secret, given as at least 32 hexadecimal digits.
+
+    Raises:
+        ProbeError: if it is anything else.
+    """
+    try:
+        key = bytes.fromhex(text(args, "secret"))
+    except ValueError:
+        raise bad_arguments("the secret is not hexadecimal") from None
+    if not 16 <= len(key) <= 64:
+        raise bad_arguments("the secret has the wrong length")
+    return key

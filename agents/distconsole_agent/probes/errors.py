@@ -1,0 +1,34 @@
+"""Why a probe has no facts; it is not the place for facts that are bad news."""
+
+from __future__ import annotations
+
+from distconsole_agent.protocol import ErrorCode
+
+
+class ProbeError(Exception):
+    """A probe could not look.
+
+    Args:
+        code: One of ``protocol.ErrorCode``.
+        message: Why, in one line.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def bad_arguments(message: str) -> ProbeError:
+    """Return the error for arguments that mean nothing."""
+    return ProbeError(ErrorCode.BAD_REQUEST, message)
+
+
+def timed_out(message: str) -> ProbeError:
+    """Return the error for a probe that was still looking when its time was up."""
+    return ProbeError(ErrorCode.TIMED_OUT, message)
+
+
+def failed(message: str) -> ProbeError:
+    """Return the error for a probe that could not look for another reason."""
+    return ProbeError(ErrorCode.PROBE_FAILED, message)

@@ -1,0 +1,56 @@
+"""How two probes prove to each other that the same console sent them; it opens no socket.
+
+Listener to connector ``HELLO nonce``; connector to listener ``nonce proof``; listener to connector
+``proof`` and what it saw of the connector. A proof is HMAC-SHA256 over both nonces, the role and
+the port that was meant, so that a port forwarded elsewhere does not pass for the one that was asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+
+HELLO = b"distconsole-probe 1\n"
+NONCE_BYTES = 16
+PROOF_BYTES = hashlib.sha256().digest_size
+SEEN_BYTES = 64
+"""The connector's address as the listener saw it, padded with zeros."""
+
+GREETING_BYTES = len(HELLO) + NONCE_BYTES
+CLAIM_BYTES = NONCE_BYTES + PROOF_BYTES
+ANSWER_BYTES = PROOF_BYTES + SEEN_BYTES
+
+PING, BULK, STREAM = b"p", b"b", b"s"
+"""After the handshake: a ping is echoed; of a bulk all bytes are awaited and one is sent back; a
+stream, whose length in seconds follows as a STREAM_HEAD, is counted for so long and answered by a
+COUNT: what still lies in buffers then is dropped, so that a slow link costs no more time than a
+fast one."""
+
+STREAM_HEAD = struct.Struct("<d")
+COUNT = struct.Struct("<Qd")
+"""Bytes received, and the seconds from the first of them to the last."""
+
+BULK_BYTES = 32 * 1024
+"""More than three jumbo frames, and less than any send buffer: it never needs a second call."""
+
+
+def proof(secret: bytes, role: bytes, greeting: bytes, nonce: bytes, port: int) -> bytes:
+    """Return the proof of ``role`` (``connector`` or ``listener``)."""
+    message = b"\0".join((role, greeting, nonce, str(port).encode()))
+    return hmac.new(secret, message, hashlib.sha256).digest()
+
+
+def matches(given: bytes, expected: bytes) -> bool:
+    """Compare two proofs in constant time."""
+    return hmac.compare_digest(given, expected)
+
+
+def pack_seen(address: str) -> bytes:
+    """Return the fixed-length form of a peer's address."""
+    return address.encode("ascii", "replace")[:SEEN_BYTES].ljust(SEEN_BYTES, b"\0")
+
+
+def unpack_seen(packed: bytes) -> str:
+    """Return what ``pack_seen`` packed."""
+    return packed.rstrip(b"\0").decode("ascii", "replace")

@@ -1,0 +1,215 @@
+"""Script: says what the Python that runs it has installed, without importing any of it.
+
+``inspect_python.py SECONDS look|load`` prints one line: a mark and a JSON object. ``load`` also
+opens Horovod's library, which needs torch's libraries but not torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import glob
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import signal
+import sys
+from typing import Any, Callable
+
+MARK = "distconsole-facts "
+PREFIXES = (
+    "NCCL_",
+    "GLOO_",
+    "TORCH_",
+    "PYTORCH_",
+    "CUDA_",
+    "NVIDIA_",
+    "OMP_",
+    "MKL_",
+    "HOROVOD_",
+    "OMPI_",
+    "PMIX_",
+    "PRTE_",
+    "FI_",
+    "UCX_",
+    "MASTER_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHON",
+    "SLURM_",
+    "PMI_",
+    "TP_",
+)
+SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|_KEY$", re.IGNORECASE)
+ASSIGNMENT = re.compile(r"^(__version__|cuda|hip|git_version|debug)\b[^=\n]*=\s*(.+?)\s*$", re.M)
+NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
+BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
+
+
+def python_facts() -> dict[str, Any]:
+    """Interpreter and installed distributions."""
+    packages: dict[str, str] = {}
+    for found in importlib.metadata.distributions():
+        name = found.metadata["Name"]
+        if name:
+            # The first one on the path is the one that an import takes.
+            packages.setdefault(re.sub(r"[-_.]+", "-", name).lower(), str(found.version))
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "packages": dict(sorted(packages.items())),
+    }
+
+
+def package_folder(name: str) -> str | None:
+    """Where a package lies, or None; it is not imported."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return next(iter(spec.submodule_search_locations))
+
+
+def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
+    """torch's version file, and the NCCL that comes with it."""
+    folder = package_folder("torch")
+    if folder is None:
+        return {"present": False}
+    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
+        found = {name: value.strip("'\"") for name, value in ASSIGNMENT.findall(file.read(65536))}
+    nccl = [name for name in packages if name.startswith("nvidia-nccl")]
+    return {
+        "present": True,
+        "version": found.get("__version__", ""),
+        "cuda": none_or(found.get("cuda")),
+        "hip": none_or(found.get("hip")),
+        "git": found.get("git_version", ""),
+        "debug": found.get("debug") == "True",
+        "folder": folder,
+        "nccl": packages[nccl[0]] if nccl else None,
+        "plugins": nccl_plugins(),
+    }
+
+
+def none_or(value: str | None) -> str | None:
+    """The text, or None where the file says None."""
+    return None if value in (None, "None", "") else value
+
+
+def nccl_plugins() -> list[str]:
+    """Network plugins that NCCL would load: some nodes with and some without make it hang."""
+    folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/usr/lib", "/usr/local/lib"]
+    found: list[str] = []
+    for folder in filter(None, folders):
+        found += glob.glob(os.path.join(glob.escape(folder), "libnccl-net*.so*"))
+    return sorted(set(found))[:16]
+
+
+def horovod_facts(packages: dict[str, str], load: bool) -> dict[str, Any]:
+    """What Horovod was built against, and with ``load`` what was built into it."""
+    folder = package_folder("horovod")
+    if folder is None:
+        return {"present": False}
+    facts: dict[str, Any] = {
+        "present": True,
+        "version": packages.get("horovod", ""),
+        "folder": folder,
+    }
+    facts["against"] = {}
+    try:
+        with open(os.path.join(folder, "metadata.json"), encoding="utf-8") as file:
+            against = json.load(file)
+        facts["against"] = {str(k): str(v) for k, v in against.items() if k != "dummy"}
+    except (OSError, ValueError, AttributeError) as error:
+        facts["against_error"] = str(error)
+    libraries = sorted(glob.glob(os.path.join(glob.escape(folder), "torch", "mpi_lib_v2*.so")))
+    facts["torch_library"] = libraries[0] if libraries else None
+    if load and libraries:
+        facts.update(loaded_facts(libraries[0]))
+    return facts
+
+
+def load_torch_libraries() -> None:
+    """Load what an import of torch would have loaded before Horovod's library.
+
+    A wheel that was built in another environment carries no path to this one's torch. Where torch
+    itself cannot be loaded, Horovod's own loading says why.
+    """
+    folder = package_folder("torch")
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(os.path.join(folder, "lib", "libtorch_python.so"), mode=os.RTLD_GLOBAL)
+
+
+def loaded_facts(path: str) -> dict[str, Any]:
+    """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
+    load_torch_libraries()
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        return {"built": None, "load_error": str(error)[:1000]}
+    built = {}
+    for name in BUILT:
+        function = getattr(library, "horovod_" + name + "_built", None)
+        if function is not None:
+            built[name] = bool(function())
+    mapped = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            if re.search(r"/lib(mpi|nccl|cudart)[-.]", line):
+                mapped.add(line.split(None, 5)[5].strip())
+    return {"built": built, "load_error": "", "mapped": sorted(mapped)[:16]}
+
+
+def env_facts() -> dict[str, Any]:
+    """Variables that steer the engines, without anything that looks like a secret."""
+    variables = {}
+    for name, value in os.environ.items():
+        if name.startswith(PREFIXES) and not SECRET.search(name):
+            variables[name] = value[:2048]
+    files = {}
+    for path in (*NCCL_FILES, os.environ.get("NCCL_CONF_FILE", "")):
+        with contextlib.suppress(OSError), open(os.path.expanduser(path), "rb") as file:
+            files[path] = file.read(8192).decode("utf-8", "replace")
+    return {"variables": dict(sorted(variables.items())), "files": files}
+
+
+def main(seconds: float, load: bool) -> None:
+    """Print all of it."""
+    # Whatever becomes of the agent, this process ends.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
+    # A rank's first entry is its script's folder; ours must not shadow anything.
+    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    python = python_facts()
+    packages = python["packages"]
+    facts = {
+        "python": python,
+        "torch": guarded(torch_facts, packages),
+        "horovod": guarded(horovod_facts, packages, load),
+        "env": env_facts(),
+    }
+    sys.stdout.write("\n" + MARK + json.dumps(facts) + "\n")
+
+
+def guarded(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+    """A package that lies broken on the disk is a fact too."""
+    try:
+        return look(*args)
+    except (OSError, ValueError, UnicodeError) as error:
+        return {"present": True, "error": type(error).__name__ + ": " + str(error)[:500]}
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), sys.argv[2] == "load")

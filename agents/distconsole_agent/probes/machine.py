@@ -1,0 +1,177 @@
+"""Facts of the operating system: identity, names, limits, room. It judges none of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import pwd
+import resource
+import socket
+import sys
+import time
+from typing import Any
+
+from distconsole_agent.folders import SHARED_MEMORY, TEMPORARY
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.asking import home, session_environment
+from distconsole_agent.probes.programs import run_script
+from distconsole_agent.probes.sources import script_source
+
+_LIMITS = {
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
+    "stack": resource.RLIMIT_STACK,
+    "core": resource.RLIMIT_CORE,
+}
+
+_SYSCTLS = {
+    "port_range": "net/ipv4/ip_local_port_range",
+    "reserved_ports": "net/ipv4/ip_local_reserved_ports",
+    "somaxconn": "net/core/somaxconn",
+    "syn_backlog": "net/ipv4/tcp_max_syn_backlog",
+    "neighbours_max": "net/ipv4/neigh/default/gc_thresh3",
+    "mtu_probing": "net/ipv4/tcp_mtu_probing",
+    "boot_id": "kernel/random/boot_id",
+    "clocksource": "../../sys/devices/system/clocksource/clocksource0/current_clocksource",
+}
+
+MAX_PATHS = 16
+
+
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``os``.
+
+    Args:
+        args: ``paths``: folders whose room is of interest, besides the usual ones.
+        seconds: For the parts that may hang: names are resolved and filesystems asked in another
+            process.
+    """
+    folders = [*read.texts(args, "paths")[:MAX_PATHS], *_usual_folders()]
+    slow = _slow_parts(socket.gethostname(), list(dict.fromkeys(folders)), seconds)
+    return {
+        "hostname": socket.gethostname(),
+        "resolution": slow.get("resolution"),
+        "filesystems": {path: slow.get(f"folder {path}") for path in folders},
+        "machine_id": _first_line("/etc/machine-id"),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "distribution": _distribution(),
+        "libc": "-".join(platform.libc_ver()),
+        "uid": os.getuid(),
+        "user": _user_name(),
+        "home": home(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "limits": {name: _limit(number) for name, number in _LIMITS.items()},
+        "sysctl": {name: _first_line(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
+        "memory": _memory(),
+        "cgroup": _cgroup(),
+        "infiniband": _names("/sys/class/infiniband"),
+        "utc_offset_seconds": time.localtime().tm_gmtoff,
+        "containerised": os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
+    }
+
+
+def _usual_folders() -> list[str]:
+    temporary = session_environment().get("TMPDIR") or TEMPORARY
+    return [SHARED_MEMORY, temporary, home()]
+
+
+def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, Any]:
+    """Return what the other process could find in time; what hung is ``{"error": ...}``."""
+    parts: dict[str, Any] = {
+        f"folder {path}": {"error": f"did not answer in {seconds:.1f} s"} for path in folders
+    }
+    parts["resolution"] = {
+        "addresses": [],
+        "error": f"resolving {hostname} took longer than {seconds:.1f} s",
+    }
+    ended = run_script(
+        script_source("slow_calls"),
+        [hostname, repr(max(0.1, seconds * 0.8)), *folders],
+        seconds,
+        python=sys.executable,
+    )
+    for line in ended.out.splitlines():
+        try:
+            key, value = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        if key in parts:
+            parts[key] = value
+    return parts
+
+
+def _limit(number: int) -> list[int | None]:
+    """Return [soft, hard]; null is unlimited."""
+    return [
+        None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number)
+    ]
+
+
+def _first_line(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline(512).strip()
+    except OSError:
+        return None
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _distribution() -> str:
+    fields = {}
+    try:
+        with open("/etc/os-release", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                name, _, value = line.strip().partition("=")
+                fields[name] = value.strip('"')
+    except OSError:
+        return ""
+    return fields.get("PRETTY_NAME", fields.get("ID", ""))[:128]
+
+
+def _memory() -> dict[str, int | None]:
+    """Return bytes of memory and swap from /proc/meminfo (proc(5))."""
+    wanted = {"MemTotal": "total", "MemAvailable": "available", "SwapTotal": "swap_total"}
+    found: dict[str, int | None] = dict.fromkeys(wanted.values())
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name in wanted:
+                    found[wanted[name]] = int(value.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return found
+
+
+def _cgroup() -> dict[str, str | None]:
+    """Return what this process's own cgroup v2 allows; null where it says nothing."""
+    folder = "/sys/fs/cgroup"
+    for line in _lines("/proc/self/cgroup"):
+        if line.startswith("0::"):
+            folder += line[3:].rstrip("/")
+    names = {"memory_max": "memory.max", "cpu_max": "cpu.max", "pids_max": "pids.max"}
+    return {key: _first_line(f"{folder}/{name}") for key, name in names.items()}
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))[:64]
+    except OSError:
+        return []
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536).splitlines()
+    except OSError:
+        return []

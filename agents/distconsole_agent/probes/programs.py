@@ -1,0 +1,159 @@
+"""Runs a program with a deadline, in a session of its own, with bounded output. It judges no result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.errors import failed
+from distconsole_agent.spawning import with_setup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+REAP_SECONDS = 2.0
+QUIET_SECONDS = 0.1
+POLL_SECONDS = 0.005
+
+
+class Ended(NamedTuple):
+    """How a program ended; ``exit_code`` is None when it was killed at its deadline."""
+
+    exit_code: int | None
+    out: str
+    err: str
+    seconds: float
+
+
+def run_program(
+    argv: Sequence[str],
+    seconds: float,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str = "/",
+    pass_fds: Sequence[int] = (),
+    stop: threading.Event | None = None,
+) -> Ended:
+    """Run ``argv`` and return what it printed; it and its children are dead after ``seconds``.
+
+    They are also once ``stop`` is set. Without ``env`` it has the asking session's environment.
+
+    Output beyond ``MAX_OUTPUT_BYTES`` a stream is dropped while the program goes on.
+
+    Raises:
+        FileNotFoundError: if there is no such program.
+        OSError: if it cannot be started.
+    """
+    began = time.monotonic()
+    with subprocess.Popen(
+        list(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(session_environment() if env is None else env),
+        cwd=cwd,
+        pass_fds=tuple(pass_fds),
+        start_new_session=True,
+    ) as process:
+        try:
+            chunks, in_time = _read(process, began + seconds, stop)
+            if in_time:
+                in_time = _ended_by(process.pid, began + seconds)
+        finally:
+            _kill(process)
+    out, err = (b"".join(part).decode("utf-8", "replace") for part in chunks)
+    code = process.returncode if in_time else None
+    return Ended(code, out, err, time.monotonic() - began)
+
+
+def run_script(
+    source: bytes,
+    arguments: Sequence[str],
+    seconds: float,
+    *,
+    python: str,
+    setup: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stop: threading.Event | None = None,
+) -> Ended:
+    """Run Python source with the node's interpreter, as a rank would be: after ``setup``.
+
+    The source lies in memory (memfd_create(2)): it is on no disk and in no command line.
+
+    Raises:
+        ProbeError: if the interpreter cannot be started.
+    """
+    descriptor = os.memfd_create("distconsole-probe")
+    try:
+        os.write(descriptor, source)
+        argv: tuple[str, ...] = (python, f"/dev/fd/{descriptor}", *arguments)
+        if setup is not None:
+            argv = with_setup(setup, argv)
+        return run_program(argv, seconds, env=env, pass_fds=(descriptor,), stop=stop)
+    except OSError as error:
+        raise failed(f"{python} cannot be started: {error.strerror or error}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _read(
+    process: subprocess.Popen[bytes], due: float, stop: threading.Event | None
+) -> tuple[list[list[bytes]], bool]:
+    """Collect both streams until they end, or the program has (True), or it is to end (False)."""
+    chunks: list[list[bytes]] = [[], []]
+    room = [MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES]
+    with selectors.DefaultSelector() as selector:
+        for index, stream in enumerate((process.stdout, process.stderr)):
+            assert stream is not None
+            selector.register(stream, selectors.EVENT_READ, index)
+        while selector.get_map():
+            left = due - time.monotonic()
+            if left <= 0 or (stop is not None and stop.is_set()):
+                return chunks, False
+            ready = selector.select(min(left, QUIET_SECONDS))
+            # What a setup command left running may hold the streams for ever.
+            if not ready and _has_ended(process.pid):
+                return chunks, True
+            for key, _ in ready:
+                data = os.read(key.fd, 65536)
+                if not data:
+                    selector.unregister(key.fileobj)
+                elif room[key.data] > 0:
+                    chunks[key.data].append(data[: room[key.data]])
+                    room[key.data] -= len(data)
+    return chunks, True
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether the child has ended; it is not reaped, so that its number stays its own."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _ended_by(pid: int, due: float) -> bool:
+    while not _has_ended(pid):
+        if time.monotonic() >= due:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the whole session, also what a program that ended by itself left behind in it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(REAP_SECONDS)
+    except subprocess.TimeoutExpired:
+        # It sleeps in the kernel, on a dead filesystem for example, and dies when that lets it.
+        process.returncode = -int(signal.SIGKILL)

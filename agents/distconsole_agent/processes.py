@@ -1,0 +1,214 @@
+"""The ranks of this node as processes: starts them, notes their ends; it does not judge or stop them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from distconsole_agent.loop import READ, Loop
+from distconsole_agent.proctree import ENV_RUN_DIR
+from distconsole_agent.spawning import Command, SpawnFailure, read_failure, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from distconsole_agent.runspec import RankSpec, RunSpec
+
+ENV_RUN, ENV_RINGS = "DISTCONSOLE_RUN", "DISTCONSOLE_RINGS"
+ENV_ERRORS, ENV_HOOK = "DISTCONSOLE_ERRORS", "DISTCONSOLE_HOOK"
+"""As in ``distconsole_training.records``, which a shim does not import."""
+
+PORT_PLACEHOLDER, RUN_DIR_PLACEHOLDER = "{port}", "{run_dir}"
+ENGINE_LOG = "engine"
+"""Stem of the log of a process that starts the ranks below it (torchrun, mp.spawn)."""
+
+MAX_REPORT_BYTES = 64
+
+
+class Exit(NamedTuple):
+    """An end: ``exit_code`` is 128+S for signal S; ``t_ns`` in UNIX nanoseconds."""
+
+    exit_code: int
+    signal: int | None
+    t_ns: int
+
+
+class RankProcess:
+    """One process of the run; its end is ``ended`` once it is known."""
+
+    def __init__(self, spec: RankSpec, command: Command) -> None:
+        self.spec = spec
+        self.command = command
+        self.pid = 0
+        self.started_ns = 0
+        self.report_fd = -1
+        self.spawn_failure: SpawnFailure | None = None
+        self.ended: Exit | None = None
+
+
+class ProcessEvents(NamedTuple):
+    """Who is told: of ranks that are executed or not, that ended, and of other children's ends."""
+
+    settled: Callable[[RankProcess], None]
+    exited: Callable[[RankProcess], None]
+    reaped: Callable[[list[int]], None]
+
+
+class Processes:
+    """Starts and reaps.
+
+    Attributes:
+        all: The ranks that were started, or should have been.
+        childless: Whether this process, a subreaper, has no descendant left.
+    """
+
+    def __init__(self, loop: Loop, events: ProcessEvents) -> None:
+        self._loop = loop
+        self._events = events
+        self.all: list[RankProcess] = []
+        self.childless = True
+
+    @property
+    def alive(self) -> list[RankProcess]:
+        """The ranks whose end is not known."""
+        return [rank for rank in self.all if rank.pid and rank.ended is None]
+
+    @property
+    def starting(self) -> bool:
+        """Whether a rank is still between fork and exec."""
+        return any(rank.report_fd >= 0 for rank in self.all)
+
+    def start(self, ranks: Sequence[RankProcess]) -> None:
+        """Start the ranks.
+
+        Raises:
+            OSError: when the system has no process left; what was started goes on.
+        """
+        self.all.extend(ranks)
+        for rank in ranks:
+            rank.started_ns = time.time_ns()
+            spawned = spawn(rank.command)
+            rank.pid, rank.report_fd = spawned.pid, spawned.report_fd
+            self.childless = False
+            self._loop.watch(rank.report_fd, READ, partial(self._readable, rank))
+
+    def reap(self) -> None:
+        """Take every end that is there; call it after each SIGCHLD."""
+        others = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.childless = True
+                break
+            if pid == 0:
+                self.childless = False
+                break
+            if not self._ended(pid, status, time.time_ns()):
+                others.append(pid)
+        self._events.reaped(others)
+
+    def _ended(self, pid: int, status: int, t_ns: int) -> bool:
+        """Note an end; return whether it was a rank's."""
+        rank = next((rank for rank in self.all if rank.pid == pid and rank.ended is None), None)
+        if rank is None:
+            return False
+        self._settle(rank)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            rank.ended = Exit(128 + number, number, t_ns)
+        else:
+            rank.ended = Exit(os.WEXITSTATUS(status), None, t_ns)
+        self._events.exited(rank)
+        return True
+
+    def _readable(self, rank: RankProcess, _events: int) -> None:
+        self._settle(rank)
+
+    def _settle(self, rank: RankProcess) -> None:
+        """Take what the child says of its exec; silence at the end means that it happened."""
+        if rank.report_fd < 0:
+            return
+        try:
+            report = os.read(rank.report_fd, MAX_REPORT_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            report = b""
+        self._loop.unwatch(rank.report_fd)
+        os.close(rank.report_fd)
+        rank.report_fd = -1
+        rank.spawn_failure = read_failure(report, rank.command)
+        self._events.settled(rank)
+
+
+class Places(NamedTuple):
+    """The folders that a rank needs to know; ``hook`` is None when it is not watched."""
+
+    run_dir: str
+    logs: str
+    errors: str
+    rings: str
+    hook: str | None
+
+
+def make_rank(
+    spec: RunSpec, rank: RankSpec, port: int | None, places: Places, oom_score_adj: str
+) -> RankProcess:
+    """Return ``rank`` with the command and the environment that it is started with."""
+    # Such a process is no rank: its number is that of the node.
+    stem = os.path.join(places.logs, f"rank-{rank.rank}" if spec.engine_ranks else ENGINE_LOG)
+    command = Command(
+        argv=tuple(_filled(word, port, places.run_dir) for word in rank.argv),
+        env=environment(spec, rank, port, places, os.environ),
+        workdir=os.path.expanduser(spec.workdir or "~"),
+        setup=spec.setup,
+        stdout_path=f"{stem}.out",
+        stderr_path=f"{stem}.err",
+        oom_score_adj=oom_score_adj,
+    )
+    return RankProcess(rank, command)
+
+
+def environment(
+    spec: RunSpec, rank: RankSpec, port: int | None, places: Places, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Return a rank's environment: what is inherited, less what would mislead it, plus the plan's.
+
+    ``PET_*`` are torchrun's defaults for its own flags; one that is inherited would change them.
+    """
+    env = {
+        name: value
+        for name, value in inherited.items()
+        if name not in spec.unset and not name.startswith(("PET_", "DISTCONSOLE_"))
+    }
+    for added in (spec.env, rank.env):
+        env.update({name: _filled(value, port, places.run_dir) for name, value in added.items()})
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    env[ENV_RUN] = spec.run
+    env[ENV_RUN_DIR] = places.run_dir
+    if places.hook is not None:
+        old = env.get("PYTHONPATH")
+        env["PYTHONPATH"] = f"{places.hook}:{old}" if old else places.hook
+        env.update({ENV_HOOK: places.hook, ENV_RINGS: places.rings, ENV_ERRORS: places.errors})
+    return env
+
+
+def find_hook(node_dir: str) -> str | None:
+    """Return the newest ``hook-*`` folder of the node, or None."""
+    newest: tuple[float, str] | None = None
+    with contextlib.suppress(OSError), os.scandir(node_dir) as entries:
+        for entry in entries:
+            if entry.name.startswith("hook-") and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    found = (entry.stat().st_mtime, entry.path)
+                    newest = found if newest is None else max(newest, found)
+    return newest[1] if newest is not None else None
+
+
+def _filled(word: str, port: int | None, run_dir: str) -> str:
+    word = word.replace(RUN_DIR_PLACEHOLDER, run_dir)
+    return word if port is None else word.replace(PORT_PLACEHOLDER, str(port))

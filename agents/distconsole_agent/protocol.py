@@ -1,0 +1,230 @@
+"""The wire between the console and an agent: names, bounds, encoding. It does no input or output.
+
+Both directions carry one JSON object a line (RFC 8259, UTF-8, no raw newline inside), at most
+``MAX_LINE_BYTES`` long.
+
+Console to agent::
+
+    {"id": 7, "op": "follow", ...arguments}
+
+Agent to console, any number of items and then exactly one of the other two::
+
+    {"id": 7, "item": {...}}
+    {"id": 7, "result": {...}}
+    {"id": 7, "error": {"code": "...", "message": "...", "hint": "..."}}
+
+Requests of one connection run concurrently; answers carry the id and may interleave. ``cancel``
+ends a stream: its request is answered with ``{"result": {"cancelled": true}}``.
+
+=========  ===========================================  ==========================================
+op         arguments                                    answer
+=========  ===========================================  ==========================================
+hello      protocol                                     result ``HELLO_FIELDS``
+ping                                                    result ``time_ns, monotonic_ns``
+probe      group, args                                  result ``facts`` (see ``probes``)
+cancel     target                                       result empty
+watch      interval                                     items ``sample`` bodies until cancelled
+prepare    run, spec (``SPEC_FIELDS``)                  result ``coordinator: {address, port} |
+                                                        null, master_port: int | null, shim_pid``
+start      run, coordinator, coordinator_secret,        result ``started: true``
+           master_port
+follow     run, after                                   items ``{"entries": [...]}``; result
+                                                        ``{"last": seq}`` after the ``end`` entry
+stop       run, grace, reason                           result ``stopping: true``
+kill       run                                          result ``killing: true``
+runs                                                    result ``runs: [...]`` (``RUN_FIELDS``)
+read_log   run, rank, stream, offset, limit             result ``text, next, size``
+forget     run                                          result ``forgotten: bool``
+=========  ===========================================  ==========================================
+
+A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` counts from 1 without a
+gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
+
+``state``    ``rank, local_rank, pid, state`` (``RANK_STATES``) and, once it ended, ``exit_code``
+             (128+S for signal S), ``signal``, ``t_ns``.
+``phase``    ``rank, phase, seconds`` since the rank was started.
+``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
+             forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
+             points: {name: [[step, value, samples | null], ...]}``.
+``sample``   ``node: {...} | null, gpus: [...]`` (``NODE_FIELDS``, ``GPU_FIELDS``).
+``log``      ``rank | null, stream: "out" | "err", offset, text``: a slice of what was printed, cut
+             anywhere; slices of one rank and stream join without a gap.
+``failure``  ``rank, t_ns, exit_code, signal, error, traceback``: what this node knows of a rank
+             that failed by itself.
+``note``     ``check, severity, summary, hint, rank?``: something the operator should know.
+``verdict``  ``state, exit_code, first_failure: {rank, host, exit_code, signal?, error, traceback}
+             | null``: the coordinator's, the same on every node.
+``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+PROTOCOL_VERSION = 1
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+"""Longest line either side accepts; a longer one ends the connection."""
+
+MAX_ENTRIES_PER_ITEM = 512
+"""Journal entries in one item of ``follow``."""
+
+MAX_LOG_TEXT = 64 * 1024
+"""Characters of text in one ``log`` entry."""
+
+MAX_METRICS = 64
+"""Metric names of one rank; later names are counted as dropped."""
+
+MAX_POINTS = 16
+"""Points of one metric in one window; more are thinned to steps divisible by a power of two."""
+
+RANK_STATES = ("starting", "running", "exited", "failed", "killed", "stalled")
+RUN_STATES = ("prepared", "running", "succeeded", "failed", "stopped", "lost")
+STREAMS = ("out", "err")
+
+HELLO_FIELDS = (
+    "protocol",
+    "version",
+    "agent_pid",
+    "hostname",
+    "boot_id",
+    "user",
+    "uid",
+    "python",
+    "python_version",
+    "platform",
+    "cpus",
+    "mem_total",
+    "node_dir",
+    "psutil",
+    "nvml",
+    "gpus",
+    "addresses",
+    "time_ns",
+)
+"""``psutil`` and ``nvml`` are versions or null; ``gpus`` is a count; ``addresses`` a list of
+``{iface, address, prefix, family: 4|6, up, loopback}``."""
+
+SPEC_FIELDS = (
+    "run",
+    "name",
+    "secret",
+    "node_index",
+    "nodes",
+    "world_size",
+    "launcher",
+    "script",
+    "workdir",
+    "setup",
+    "env",
+    "unset",
+    "ranks",
+    "engine_ranks",
+    "watch",
+    "grace",
+    "created",
+)
+"""``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
+``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
+argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env is replaced by the
+rendezvous port at start, ``{run_dir}`` by the run's folder on the node. ``secret`` is 32 random bytes in hexadecimal."""
+
+RUN_FIELDS = (
+    "run",
+    "name",
+    "state",
+    "created",
+    "script",
+    "launcher",
+    "world_size",
+    "node_index",
+    "nodes",
+    "last_seq",
+)
+
+NODE_FIELDS = (
+    "cpu",
+    "cpus",
+    "load1",
+    "mem_used",
+    "mem_total",
+    "net_rx_s",
+    "net_tx_s",
+    "disk_read_s",
+    "disk_write_s",
+)
+"""Percent over all CPUs (0 to 100), bytes, bytes a second; null where psutil is missing."""
+
+GPU_FIELDS = (
+    "gpu",
+    "uuid",
+    "name",
+    "mig",
+    "util",
+    "mem_used",
+    "mem_total",
+    "temp_c",
+    "power_w",
+    "sm_clock_mhz",
+    "mem_clock_mhz",
+    "throttle",
+    "ecc_uncorrected",
+    "pcie_rx_s",
+    "pcie_tx_s",
+    "nvlink_rx_s",
+    "nvlink_tx_s",
+    "rank",
+    "processes",
+    "age_s",
+)
+"""``processes``: ``[{pid, user, command, mem_used, rank: int|null}, ...]`` as last listed; ``age_s``
+how old the values are when the driver stopped answering; null where the driver does not say."""
+
+
+class ErrorCode:
+    """Stable words for a refused request."""
+
+    BAD_REQUEST = "bad_request"
+    UNKNOWN_OP = "unknown_op"
+    NO_SUCH_RUN = "no_such_run"
+    RUN_EXISTS = "run_exists"
+    STORAGE = "storage"
+    START_FAILED = "start_failed"
+    PROBE_FAILED = "probe_failed"
+    TIMED_OUT = "timed_out"
+    TOO_MANY = "too_many"
+    INTERNAL = "internal"
+
+
+class ProtocolError(Exception):
+    """A line that is too long, is not JSON, or is not an object."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Return ``message`` as one line with its newline.
+
+    Raises:
+        ProtocolError: if the line would exceed ``MAX_LINE_BYTES``.
+    """
+    line = json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"a message of {len(line)} bytes exceeds {MAX_LINE_BYTES}")
+    return line
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Return the object that ``line`` holds.
+
+    Raises:
+        ProtocolError: if it is too long, is not JSON, or is not an object.
+    """
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"a line of {len(line)} bytes exceeds {MAX_LINE_BYTES}")
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a JSON line: {error}") from None
+    if not isinstance(message, dict):
+        raise ProtocolError("a line that is not a JSON object")
+    return message

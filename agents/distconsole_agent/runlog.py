@@ -1,0 +1,89 @@
+"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``; a full disk delays lines, it ends no run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from distconsole_agent.blame import Verdict
+from distconsole_agent.proctree import read_stat
+
+if TYPE_CHECKING:
+    from distconsole_agent.loop import Loop
+
+RETRY_SECONDS = 1.0
+MAX_WAITING_LINES = 10_000
+
+
+def claim(run_dir: str) -> int:
+    """Write ``shim.pid`` and lock it; return the descriptor, whose closing gives the lock back.
+
+    Raises:
+        OSError: when another shim of this run lives, or the folder cannot be written.
+    """
+    path = os.path.join(run_dir, "shim.pid")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    stat = read_stat(os.getpid())
+    assert stat is not None
+    os.ftruncate(fd, 0)
+    os.write(fd, f"{os.getpid()} {stat.starttime}\n".encode("ascii"))
+    return fd
+
+
+class RunLog:
+    """Appends events, each with one write and in order."""
+
+    def __init__(self, loop: Loop, run_dir: str) -> None:
+        self._loop = loop
+        self._run_dir = run_dir
+        self._waiting: list[bytes] = []
+        self._fd = os.open(
+            os.path.join(run_dir, "shim.jsonl"),
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
+        )
+
+    @property
+    def written(self) -> bool:
+        """Whether every line is in the file."""
+        return not self._waiting
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one event; ``t_ns`` is now unless given."""
+        message = {"t_ns": time.time_ns(), "event": event, **fields}
+        self._waiting.append(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
+        if len(self._waiting) == 1:
+            self._drain()
+        del self._waiting[MAX_WAITING_LINES:]
+
+    def write_verdict(self, verdict: Verdict) -> None:
+        """Write ``verdict.json`` aside and rename it; then append the event."""
+        path = os.path.join(self._run_dir, "verdict.json")
+        with contextlib.suppress(OSError):
+            with open(f"{path}.new", "w", encoding="ascii") as file:
+                json.dump(verdict.as_json(), file)
+            os.replace(f"{path}.new", path)
+        self.write("verdict", **verdict.as_json())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _drain(self) -> None:
+        while self._waiting:
+            try:
+                taken = os.write(self._fd, self._waiting[0])
+            except OSError:
+                taken = 0
+            if taken == len(self._waiting[0]):
+                self._waiting.pop(0)
+                continue
+            # A line that was cut by a full disk goes on where it was cut.
+            self._waiting[0] = self._waiting[0][taken:]
+            self._loop.call_later(RETRY_SECONDS, self._drain)
+            return

@@ -1,0 +1,381 @@
+"""The runs of this node: their folders, and what is asked of their shims; it does not read their sources."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from typing import Any
+
+from distconsole_agent.active import ActiveRun, complain, write_summary
+from distconsole_agent.folders import (
+    NodeFolders,
+    Program,
+    own_folder,
+    remove_tree,
+    ring_folder,
+    stray_ring_folders,
+)
+from distconsole_agent.hook_files import unpack_hook
+from distconsole_agent.journal import Journal, JournalError
+from distconsole_agent.limits import (
+    KEEP_RUN_SECONDS,
+    MAX_ACTIVE_RUNS,
+    SHIM_ANSWER_SECONDS,
+)
+from distconsole_agent.protocol import RUN_FIELDS, ErrorCode
+from distconsole_agent.refusal import Refusal, bad_request, storage
+from distconsole_agent.runspec import SpecError, parse_spec
+from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim
+
+_ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+STILL_PREPARING_SECONDS = 60.0
+FORGET_SECONDS = 3.0
+"""How long a shim that has ended its run may take to leave."""
+
+
+class Runs:
+    """Every run with a folder on this node."""
+
+    def __init__(self, folders: NodeFolders, program: Program) -> None:
+        self._folders = folders
+        self._program = program
+        self._lock = threading.Lock()
+        self._active: dict[str, ActiveRun] = {}
+        self._preparing: set[str] = set()
+        self._shims: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def active(self) -> list[ActiveRun]:
+        """The runs that are not over."""
+        with self._lock:
+            return list(self._active.values())
+
+    def pick_up(self) -> None:
+        """Attend to every run that is not over, such as those of an agent that died."""
+        for run in self._names():
+            folder = self._folders.run(run)
+            with self._lock:
+                known = run in self._active or run in self._preparing
+            if known or os.path.exists(os.path.join(folder, "ended.json")):
+                continue
+            try:
+                spec = _read_spec(folder)
+            except (OSError, ValueError):
+                self._drop_unborn(folder)
+                continue
+            self._attend(ActiveRun(folder, spec, self._forget_active))
+
+    def leave(self) -> None:
+        """Let go of every run; they go on."""
+        for active in self.active:
+            active.leave()
+
+    def prepare(
+        self, run: str, raw_spec: object, environment: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Make the run's folder, start its shim and return what the shim says of itself.
+
+        Args:
+            run: Its id.
+            raw_spec: The node's part of the plan, as it came.
+            environment: What its processes inherit; None for this process's own.
+
+        Raises:
+            Refusal: ``bad_request``, ``run_exists``, ``too_many``, ``storage`` or ``start_failed``.
+        """
+        check_run_id(run)
+        spec = self._checked_spec(run, raw_spec)
+        if len(self.active) >= MAX_ACTIVE_RUNS:
+            raise Refusal(
+                ErrorCode.TOO_MANY,
+                f"{MAX_ACTIVE_RUNS} runs go on on this node",
+                "stop one of them: distconsole runs",
+            )
+        with self._lock:
+            self._preparing.add(run)
+        try:
+            return self._prepare(self._folders.run(run), spec, inherited(environment))
+        finally:
+            with self._lock:
+                self._preparing.discard(run)
+
+    def _prepare(
+        self, folder: str, spec: dict[str, Any], environment: dict[str, str]
+    ) -> dict[str, Any]:
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            raise Refusal(
+                ErrorCode.RUN_EXISTS,
+                f"the run {spec['run']} exists on this node",
+                "take another id",
+            ) from None
+        except OSError as error:
+            raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+        try:
+            return self._prepare_in(folder, spec, environment)
+        except OSError as error:
+            self._undo(folder, spec)
+            raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+        except BaseException:
+            self._undo(folder, spec)
+            raise
+
+    def ask_shim(self, run: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Send one request to a run's shim and return its answer.
+
+        Raises:
+            Refusal: ``no_such_run``, ``timed_out``, or what the shim refused with.
+        """
+        folder = self.folder(run)
+        try:
+            return ask_shim(os.path.join(folder, "shim.sock"), request, SHIM_ANSWER_SECONDS)
+        except (TimeoutError, socket.timeout):
+            raise Refusal(
+                ErrorCode.TIMED_OUT,
+                f"the supervisor of {run} did not answer within {SHIM_ANSWER_SECONDS:.0f} s",
+                "try again, or: distconsole stop --grace 0",
+            ) from None
+        except OSError:
+            raise Refusal(
+                ErrorCode.NO_SUCH_RUN, f"the run {run} is over on this node", "distconsole runs"
+            ) from None
+
+    def folder(self, run: object) -> str:
+        """Return the folder of a run that exists.
+
+        Raises:
+            Refusal: ``bad_request`` or ``no_such_run``.
+        """
+        folder = self._folders.run(check_run_id(run))
+        if not os.path.isdir(folder):
+            raise Refusal(
+                ErrorCode.NO_SUCH_RUN, f"there is no run {run} on this node", "distconsole runs"
+            )
+        return folder
+
+    def journal(self, run: object) -> tuple[Journal, bool]:
+        """Return a run's journal, and whether the caller has to close it.
+
+        Raises:
+            Refusal: ``bad_request`` or ``no_such_run``.
+        """
+        folder = self.folder(run)
+        end = _read_end(folder)
+        if end is None:
+            # Perhaps prepared by an agent of another version.
+            self.pick_up()
+        with self._lock:
+            active = self._active.get(str(run))
+        if active is not None:
+            return active.journal, False
+        journal = Journal(os.path.join(folder, "journal"))
+        if end is not None:
+            journal.last_seq, journal.ended = end["seq"], True
+        else:
+            journal.refresh()
+        return journal, True
+
+    def describe_all(self) -> list[dict[str, Any]]:
+        """Return ``RUN_FIELDS`` of every run, oldest first."""
+        found = []
+        self.pick_up()
+        for run in self._names():
+            with contextlib.suppress(OSError, ValueError, KeyError, JournalError):
+                found.append(self._describe(run))
+        return sorted(found, key=lambda each: (each["created"], each["run"]))
+
+    def forget(self, run: object) -> bool:
+        """Remove a run that is over; False, and nothing done, while it goes on.
+
+        Raises:
+            Refusal: ``bad_request`` or ``no_such_run``.
+        """
+        folder = self.folder(run)
+        with self._lock:
+            active = self._active.get(str(run))
+        if active is not None and not active.journal.ended:
+            return False
+        deadline = time.monotonic() + FORGET_SECONDS
+        while time.monotonic() < deadline and self._lingers(str(run), folder):
+            time.sleep(0.02)
+        self._remove(folder)
+        return True
+
+    def reap(self) -> None:
+        """Take the exit status of shims that have ended."""
+        with self._lock:
+            self._shims = {run: shim for run, shim in self._shims.items() if shim.poll() is None}
+
+    def housekeep(self, now: float) -> None:
+        """Remove the folders of runs that ended long before ``now`` (UNIX seconds), and stray rings."""
+        with self._lock:
+            alive = {*self._active, *self._preparing}
+        for path in stray_ring_folders(self._folders.node_dir, alive):
+            self._discard(path)
+        for run in self._names():
+            folder = self._folders.run(run)
+            try:
+                ended = os.stat(os.path.join(folder, "ended.json")).st_mtime
+            except OSError:
+                continue
+            if now - ended > KEEP_RUN_SECONDS:
+                self._remove(folder)
+
+    def _lingers(self, run: str, folder: str) -> bool:
+        """Return whether a run that has ended still has its thread or its shim."""
+        self.reap()
+        with self._lock:
+            return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))
+
+    def _names(self) -> list[str]:
+        return [name for name in sorted(os.listdir(self._folders.runs)) if _is_run_id(name)]
+
+    def _checked_spec(self, run: str, raw: object) -> dict[str, Any]:
+        try:
+            parsed = parse_spec(raw)
+        except SpecError as error:
+            raise bad_request(str(error)) from None
+        assert isinstance(raw, dict)
+        if parsed.run != run:
+            raise bad_request(f"the spec is of run {parsed.run}, not {run}")
+        return dict(raw)
+
+    def _prepare_in(
+        self, folder: str, spec: dict[str, Any], environment: dict[str, str]
+    ) -> dict[str, Any]:
+        for name in ("logs", "errors", "journal"):
+            own_folder(os.path.join(folder, name))
+        rings = ring_folder(spec["run"], self._folders.node_dir)
+        if rings is None:
+            rings = os.path.join(folder, "rings")
+            own_folder(rings)
+        spec["rings"] = rings
+        spec["hook"] = unpack_hook(self._folders, self._program) if spec.get("watch") else None
+        node_dir = self._folders.node_dir
+        spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
+        spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
+        _write_private(os.path.join(folder, "spec.json"), spec)
+        shim = start_shim(self._program, folder, environment)
+        try:
+            status = await_shim(folder, shim)
+        except BaseException:
+            shim.kill()
+            shim.wait()
+            raise
+        with self._lock:
+            self._shims[spec["run"]] = shim
+        self._attend(ActiveRun(folder, spec, self._forget_active))
+        return {
+            "coordinator": status.get("coordinator"),
+            "master_port": status.get("master_port"),
+            "shim_pid": status.get("pid"),
+        }
+
+    def _undo(self, folder: str, spec: dict[str, Any]) -> None:
+        rings = spec.get("rings")
+        if isinstance(rings, str):
+            self._discard(rings)
+        self._discard(folder)
+
+    def _attend(self, active: ActiveRun) -> None:
+        with self._lock:
+            self._active[active.run] = active
+        active.begin()
+
+    def _forget_active(self, active: ActiveRun) -> None:
+        with self._lock:
+            self._active.pop(active.run, None)
+
+    def _describe(self, run: str) -> dict[str, Any]:
+        folder = self._folders.run(run)
+        spec = _read_spec(folder)
+        with self._lock:
+            active = self._active.get(run)
+        if active is not None:
+            state, last_seq = active.state, active.journal.last_seq
+        else:
+            end = _read_summary(folder)
+            state, last_seq = end["state"], end["seq"]
+        known = {name: spec.get(name) for name in RUN_FIELDS}
+        return {**known, "state": state, "last_seq": last_seq}
+
+    def _remove(self, folder: str) -> None:
+        try:
+            spec = _read_spec(folder)
+        except (OSError, ValueError):
+            spec = {}
+        self._undo(folder, spec)
+
+    def _drop_unborn(self, folder: str) -> None:
+        """Remove what a ``prepare`` left that never got as far as a spec."""
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - os.stat(folder).st_ctime > STILL_PREPARING_SECONDS:
+                self._discard(folder)
+
+    @staticmethod
+    def _discard(path: str) -> None:
+        try:
+            remove_tree(path)
+        except OSError as error:
+            complain(f"{path} cannot be removed: {error}")
+
+
+def check_run_id(run: object) -> str:
+    """Return ``run`` if it may name a folder.
+
+    Raises:
+        Refusal: ``bad_request``.
+    """
+    if not isinstance(run, str) or not _is_run_id(run):
+        raise bad_request("run is 3 to 40 lower-case letters, digits and dashes")
+    return run
+
+
+def _is_run_id(name: str) -> bool:
+    return 3 <= len(name) <= 40 and name[0] != "-" and _ID_LETTERS.issuperset(name)
+
+
+def _read_spec(folder: str) -> dict[str, Any]:
+    with open(os.path.join(folder, "spec.json"), "rb") as file:
+        spec = json.load(file)
+    if not isinstance(spec, dict):
+        raise ValueError("a spec is an object")  # noqa: TRY004 - as for any text that is no spec
+    return spec
+
+
+def _read_summary(folder: str) -> dict[str, Any]:
+    """Return the ``end`` entry of a run that is over, from its summary or its journal."""
+    end = _read_end(folder)
+    if end is not None:
+        return end
+    journal = Journal(os.path.join(folder, "journal"))
+    try:
+        journal.refresh()
+        return write_summary(folder, journal)
+    finally:
+        journal.close()
+
+
+def _read_end(folder: str) -> dict[str, Any] | None:
+    """Return the ``end`` entry that a run's summary holds; None where there is none."""
+    try:
+        with open(os.path.join(folder, "ended.json"), "rb") as file:
+            end = json.load(file)
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
+    return end if whole else None
+
+
+def _write_private(path: str, value: dict[str, Any]) -> None:
+    """Write ``value`` aside and move it into place, readable by its owner alone."""
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="ascii") as file:
+        json.dump(value, file)
+    os.rename(path + ".new", path)

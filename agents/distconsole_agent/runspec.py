@@ -1,0 +1,160 @@
+"""A run's ``spec.json`` as values, validated; it neither places nor starts anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+DEFAULT_GRACE_SECONDS = 10.0
+MAX_GRACE_SECONDS = 86400.0
+
+
+class SpecError(Exception):
+    """The spec cannot be read or does not mean a run."""
+
+
+class NodeSpec(NamedTuple):
+    """One node of the run: ``ranks`` are the global ranks that live there."""
+
+    host: str
+    address: str
+    ranks: tuple[int, ...]
+
+
+class RankSpec(NamedTuple):
+    """One process to start here; ``env`` is added for it alone."""
+
+    rank: int
+    local_rank: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+class RunSpec(NamedTuple):
+    """This node's part of a run (``protocol.SPEC_FIELDS`` and three keys of the agent's).
+
+    Attributes:
+        secret: Proves between shims that they are of this run; never sent, never logged.
+        engine_ranks: True when the processes started are the ranks; False when an engine
+            (torchrun, mp.spawn) makes the ranks below them.
+        grace: Seconds between SIGTERM and SIGKILL.
+        hook: The folder that holds our ``sitecustomize``, or None to look for the newest.
+        rings: Where the ranks' rings go, or None for ``rings`` in the run's folder.
+        agent_argv: The command that starts the agent again; empty leaves a dead agent dead.
+    """
+
+    run: str
+    secret: bytes
+    node_index: int
+    nodes: tuple[NodeSpec, ...]
+    workdir: str | None
+    setup: str | None
+    env: dict[str, str]
+    unset: tuple[str, ...]
+    ranks: tuple[RankSpec, ...]
+    engine_ranks: bool
+    watch: bool
+    grace: float
+    hook: str | None
+    rings: str | None
+    agent_argv: tuple[str, ...]
+
+    @property
+    def host(self) -> str:
+        """This node's name."""
+        return self.nodes[self.node_index].host
+
+
+def read_spec(path: str) -> RunSpec:
+    """Return the spec at ``path``.
+
+    Raises:
+        SpecError: if it cannot be read or means nothing.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = json.load(file)
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{path} cannot be read: {error}") from None
+    return parse_spec(raw)
+
+
+def parse_spec(raw: object) -> RunSpec:
+    """Return ``raw``, the object of a ``spec.json``, as a spec.
+
+    Raises:
+        SpecError: naming the key that is missing or of the wrong kind.
+    """
+    if not isinstance(raw, dict):
+        raise SpecError("the spec is not an object")
+    try:
+        return _parse(raw)
+    except KeyError as error:
+        raise SpecError(f"the spec lacks {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SpecError(f"the spec means nothing: {error}") from None
+
+
+def _parse(raw: dict[str, Any]) -> RunSpec:
+    nodes = tuple(
+        NodeSpec(_text(node["host"]), str(node["address"] or ""), _integers(node["ranks"]))
+        for node in raw["nodes"]
+    )
+    index = int(raw["node_index"])
+    if not 0 <= index < len(nodes):
+        raise SpecError(f"node_index {index} is not one of {len(nodes)} nodes")
+    grace = raw.get("grace")
+    return RunSpec(
+        run=_text(raw["run"]),
+        secret=bytes.fromhex(raw["secret"]),
+        node_index=index,
+        nodes=nodes,
+        workdir=raw.get("workdir") or None,
+        setup=raw.get("setup") or None,
+        env=_environment(raw.get("env") or {}),
+        unset=tuple(_text(name) for name in raw.get("unset") or ()),
+        ranks=tuple(_rank(rank) for rank in raw["ranks"]),
+        engine_ranks=raw.get("engine_ranks") is not False,
+        watch=bool(raw.get("watch", True)),
+        grace=bounded_grace(DEFAULT_GRACE_SECONDS if grace is None else grace),
+        hook=raw.get("hook") or None,
+        rings=raw.get("rings") or None,
+        agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
+    )
+
+
+def bounded_grace(seconds: object) -> float:
+    """Return a grace period in seconds, between 0 and a day.
+
+    Raises:
+        ValueError: if it is not a number.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != seconds:
+        raise ValueError(f"{seconds!r} is not a number of seconds")
+    return min(max(float(seconds), 0.0), MAX_GRACE_SECONDS)
+
+
+def _rank(raw: dict[str, Any]) -> RankSpec:
+    argv = tuple(_text(word) for word in raw["argv"])
+    if not argv or not argv[0]:
+        raise SpecError(f"rank {raw['rank']} has no command")
+    env = _environment(raw.get("env") or {})
+    return RankSpec(int(raw["rank"]), int(raw["local_rank"]), argv, env)
+
+
+def _environment(raw: dict[str, Any]) -> dict[str, str]:
+    for name in raw:
+        if not name or "=" in name or "\0" in name:
+            raise SpecError(f"{name!r} cannot name a variable")
+    return {name: _text(value) for name, value in raw.items()}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise SpecError(f"{value!r} is not text")
+    return os.fspath(value)
+
+
+def _integers(values: list[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)

@@ -1,0 +1,419 @@
+"""The parent of a run's ranks on one node: starts them, notes their ends, takes them down.
+
+One per run and node, one thread (PR_SET_PDEATHSIG belongs to the thread that forked). It reads no
+output of the ranks and knows nothing of steps or metrics.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+from distconsole_agent import blame, rendezvous
+from distconsole_agent.agentwatch import AgentWatch
+from distconsole_agent.control import (
+    Answer,
+    ControlSocket,
+    Later,
+    read_endpoint,
+    read_master_port,
+)
+from distconsole_agent.coordinator import Coordinator
+from distconsole_agent.failures import count_oom_kills
+from distconsole_agent.folders import NodeFolders, this_program
+from distconsole_agent.link import FAILURE_GRACE_SECONDS, Link, LinkEvents
+from distconsole_agent.loop import Loop
+from distconsole_agent.peer import Peer
+from distconsole_agent.postmortem import find_failure
+from distconsole_agent.processes import (
+    Places,
+    Processes,
+    ProcessEvents,
+    RankProcess,
+    find_hook,
+    make_rank,
+)
+from distconsole_agent.proctree import descendants, send
+from distconsole_agent.protocol import ErrorCode
+from distconsole_agent.refusal import Refusal, bad_request
+from distconsole_agent.runlog import RunLog, claim
+from distconsole_agent.runspec import RunSpec, SpecError, bounded_grace, read_spec
+from distconsole_agent.spawning import become_subreaper, read_oom_score, write_oom_score
+from distconsole_agent.teardown import Teardown
+
+LINGER_SECONDS = 1.0
+"""How long children of ranks that all ended well may take to end by themselves."""
+
+PREPARED_SECONDS = 900.0
+"""A run that nobody starts is given up after so long."""
+
+LOWEST_OOM_SCORE = "-1000"
+
+
+class Shim:
+    """One run on one node, from ``prepared`` to ``ended``."""
+
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+        self._loop = loop
+        self._run_dir = run_dir
+        self._spec = spec
+        self._oom_score_adj = oom_score_adj
+        self._state = "prepared"
+        self._log = RunLog(loop, run_dir)
+        self._ranks = Processes(loop, ProcessEvents(self._settled, self._exited, self._reaped))
+        self._teardown = Teardown(loop, self._ranks, run_dir)
+        self._teardown.on_gone = self._gone
+        self._teardown.on_unkillable = self._unkillable
+        self._oom_kills = 0
+        self._linger_over = False
+        self._stop: blame.Stop | None = None
+        self._verdict: blame.Verdict | None = None
+        self._is_gone = self._finished = self._over = False
+        self._start_answer: Later | None = None
+        self._refused: Refusal | None = None
+        self._events = LinkEvents(self._stop_from_link, self._judged, self._note, self._finish)
+        self._coordinator, self._held = self._prepare()
+        self._link: Link | None = self._coordinator
+        folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
+        self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
+        self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
+        loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
+        loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
+
+    def close(self) -> None:
+        """Let go of everything; nothing of the run is left."""
+        self._agent.close()
+        self._control.close()
+        if self._link is not None:
+            self._link.close()
+        if self._held is not None:
+            self._held.close()
+        self._log.close()
+
+    def crashed(self, told: str) -> None:
+        """End the run at once, because the shim itself is broken: no process may outlive it."""
+        for pid in descendants(os.getpid()):
+            send(pid, signal.SIGKILL)
+        summary = "the run's supervisor on this node broke; its processes have been killed"
+        note = {"check": "run.supervisor_broke", "severity": "fail", "summary": summary}
+        self._log.write("note", **note, hint=f"please report this: {told[-2000:]}")
+        if self._verdict is None:
+            self._log.write_verdict(blame.Verdict("failed", 1, None))
+        self._log.write("ended")
+
+    # Requests
+
+    def _answer(self, request: dict[str, Any]) -> Answer:
+        op = request.get("op")
+        if op == "status":
+            return self._status()
+        if op == "start":
+            return self._start(request)
+        if op == "stop":
+            return self._asked_to_stop(request)
+        if op == "kill":
+            self._request_stop(self._stop.reason if self._stop else blame.USER, 0.0)
+            return {"ok": True, "killing": True}
+        raise Refusal(ErrorCode.UNKNOWN_OP, f"a shim cannot {op!r}")
+
+    def _status(self) -> Answer:
+        if self._refused is not None:
+            raise self._refused
+        endpoint = self._coordinator.endpoint if self._coordinator is not None else None
+        return {
+            "ok": True,
+            "pid": os.getpid(),
+            "state": self._state,
+            "coordinator": endpoint and {"address": endpoint[0], "port": endpoint[1]},
+            "master_port": self._held and rendezvous.port_of(self._held),
+        }
+
+    def _asked_to_stop(self, request: dict[str, Any]) -> Answer:
+        reason = request.get("reason", blame.USER)
+        if reason not in blame.STOP_EXIT_CODES:
+            raise bad_request(f"a run is not stopped for {reason!r}", "user, sigint or sigterm")
+        grace = request.get("grace")
+        try:
+            seconds = self._spec.grace if grace is None else bounded_grace(grace)
+        except ValueError as error:
+            raise bad_request(f"the grace is wrong: {error}") from None
+        self._request_stop(reason, seconds)
+        return {"ok": True, "stopping": True}
+
+    # Starting
+
+    def _prepare(self) -> tuple[Coordinator | None, socket.socket | None]:
+        if self._spec.node_index != 0:
+            return None, None
+        address = self._spec.nodes[0].address
+        try:
+            return Coordinator(self._loop, self._spec, self._events), rendezvous.hold_port()
+        except OSError as error:
+            self._refused = Refusal(
+                ErrorCode.START_FAILED,
+                f"cannot listen on {address}: {error.strerror or error}",
+                f"{address} must be an address of {self._spec.host}; --nic names the interface",
+            )
+            self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
+            return None, None
+
+    def _start(self, request: dict[str, Any]) -> Answer:
+        if self._refused is not None:
+            raise self._refused
+        if self._state != "prepared":
+            raise bad_request(f"the run is {self._state} already")
+        port = read_master_port(request)
+        if self._held is not None:
+            port = rendezvous.port_of(self._held)
+        if self._link is None:
+            self._link = Peer(self._loop, self._spec, read_endpoint(request), self._events)
+        self._state = "starting"
+        self._oom_kills = count_oom_kills()
+        self._link.begin()
+        self._start_answer = Later()
+        self._start_ranks(port)
+        return self._start_answer
+
+    def _start_ranks(self, port: int | None) -> None:
+        try:
+            places = self._make_places()
+            self._ranks.start(
+                [
+                    make_rank(self._spec, rank, port, places, self._oom_score_adj)
+                    for rank in self._spec.ranks
+                ]
+            )
+        except OSError as error:
+            self._cannot_start(f"the ranks cannot start: {error}", "see the limits: ulimit -a")
+        else:
+            if not self._ranks.all:
+                self._settle_start()
+                self._end_leftovers()
+
+    def _make_places(self) -> Places:
+        node_dir = os.path.dirname(os.path.dirname(self._run_dir))
+        hook = (self._spec.hook or find_hook(node_dir)) if self._spec.watch else None
+        places = Places(
+            run_dir=self._run_dir,
+            logs=os.path.join(self._run_dir, "logs"),
+            errors=os.path.join(self._run_dir, "errors"),
+            rings=self._spec.rings or os.path.join(self._run_dir, "rings"),
+            hook=hook,
+        )
+        for folder in (places.logs, places.errors, places.rings):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        return places
+
+    def _cannot_start(self, why: str, hint: str) -> None:
+        self._note({"check": "run.start", "severity": "fail", "summary": why, "hint": hint})
+        rank = self._spec.ranks[0].rank
+        self._fail(
+            blame.Failure(self._spec.node_index, rank, 0, time.time_ns(), 126, None, why, "")
+        )
+        assert self._start_answer is not None
+        self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
+
+    def _settled(self, rank: RankProcess) -> None:
+        """A rank was executed, or could not be."""
+        failure = rank.spawn_failure
+        if failure is None:
+            self._log.write(
+                "started",
+                t_ns=rank.started_ns,
+                rank=rank.spec.rank,
+                local_rank=rank.spec.local_rank,
+                pid=rank.pid,
+            )
+        elif self._start_answer is not None:
+            where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
+            note = {"check": "run.start", "severity": "fail", "summary": where}
+            self._note({**note, "hint": failure.hint, "rank": rank.spec.rank})
+            self._start_answer.give(Refusal(ErrorCode.START_FAILED, where, failure.hint))
+        if not self._ranks.starting:
+            self._settle_start()
+
+    def _settle_start(self) -> None:
+        if self._state == "starting":
+            self._state = "running"
+        if self._start_answer is not None:
+            self._start_answer.give({"ok": True, "started": True})
+
+    # Ends
+
+    def _exited(self, rank: RankProcess) -> None:
+        ended = rank.ended
+        assert ended is not None
+        self._log.write(
+            "exited",
+            t_ns=ended.t_ns,
+            rank=rank.spec.rank,
+            local_rank=rank.spec.local_rank,
+            pid=rank.pid,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+        )
+        failure = find_failure(
+            self._spec,
+            rank,
+            os.path.join(self._run_dir, "errors"),
+            stopped_ns=self._teardown.begun_ns,
+            out_of_memory=count_oom_kills() > self._oom_kills,
+        )
+        if failure is not None:
+            self._fail(failure)
+
+    def _fail(self, failure: blame.Failure) -> None:
+        fields = failure._asdict()
+        del fields["node"]
+        self._log.write("failed", **fields)
+        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        assert self._link is not None
+        self._link.failed(failure)
+
+    def _reaped(self, pids: list[int]) -> None:
+        self._agent.reaped(pids)
+        self._teardown.check()
+        self._end_leftovers()
+
+    def _end_leftovers(self) -> None:
+        """Once every rank has ended, nothing that they started may stay."""
+        if self._teardown.begun or self._state == "prepared" or self._ranks.alive:
+            return
+        if self._ranks.childless or self._linger_over:
+            self._teardown.begin(self._spec.grace)
+        elif self._state != "lingering":
+            self._state = "lingering"
+            self._loop.call_later(LINGER_SECONDS, self._end_linger)
+
+    def _end_linger(self) -> None:
+        self._linger_over = True
+        left = descendants(os.getpid())
+        if left and not self._teardown.begun:
+            listed = ", ".join(map(str, sorted(left)[:8]))
+            summary = f"{len(left)} processes outlived their rank and are being ended: {listed}"
+            note = {"check": "run.leftover", "severity": "info", "summary": summary}
+            self._note({**note, "hint": "a script should end what it starts"})
+        self._end_leftovers()
+
+    def _unkillable(self, pids: list[int]) -> None:
+        listed = ", ".join(map(str, pids[:8]))
+        summary = f"processes on {self._spec.host} do not end on SIGKILL: {listed}"
+        hint = "they wait in the kernel, for a disk, a mount or a driver: see dmesg"
+        note = {"check": "run.unkillable", "severity": "fail", "summary": summary, "hint": hint}
+        self._note(note)
+
+    # Stopping
+
+    def _request_stop(self, reason: str, grace_seconds: float) -> None:
+        """Stop the run here and everywhere, because somebody at this node asks for it."""
+        stop = blame.Stop(self._spec.node_index, time.time_ns(), reason)
+        if self._state == "prepared":
+            self._stop = stop
+            self._state = "stopping"
+            self._log.write("stopping", reason=reason)
+            self._is_gone = True
+            self._judged(blame.Verdict("stopped", blame.STOP_EXIT_CODES[reason], None))
+            self._finish()
+            return
+        if self._is_gone and self._verdict is not None:
+            return
+        assert self._link is not None
+        self._stop = self._stop or stop
+        self._begin_stop(reason, grace_seconds)
+        self._link.stopping(stop, grace_seconds)
+
+    def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
+        self._begin_stop(reason, grace_seconds)
+
+    def _begin_stop(self, reason: str, grace_seconds: float) -> None:
+        if self._state != "stopping":
+            self._state = "stopping"
+            self._log.write("stopping", reason=reason)
+        if not self._is_gone:
+            self._teardown.begin(grace_seconds)
+
+    def _terminated(self) -> None:
+        self._request_stop(blame.SIGTERM, self._spec.grace)
+
+    def _give_up_waiting(self) -> None:
+        if self._state == "prepared":
+            minutes = PREPARED_SECONDS / 60
+            summary = f"the run was prepared and not started for {minutes:g} minutes"
+            note = {"check": "run.never_started", "severity": "warn", "summary": summary}
+            self._note({**note, "hint": "start it again"})
+            self._request_stop(blame.USER, 0.0)
+
+    # The run's end
+
+    def _gone(self) -> None:
+        if not self._is_gone:
+            self._is_gone = True
+            assert self._link is not None
+            self._link.ended()
+            self._conclude()
+
+    def _judged(self, verdict: blame.Verdict) -> None:
+        self._verdict = verdict
+        self._log.write_verdict(verdict)
+        self._conclude()
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._conclude()
+
+    def _conclude(self) -> None:
+        if self._verdict is None or not self._is_gone:
+            return
+        if self._state != "ended":
+            self._state = "ended"
+            self._log.write("ended")
+        if self._finished and not self._over:
+            self._over = True
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave when the log is on the disk; a full one may become free again."""
+        if self._log.written:
+            self._loop.stop()
+        else:
+            self._loop.call_later(1.0, self._leave)
+
+    def _note(self, note: dict[str, Any]) -> None:
+        self._log.write("note", **note)
+
+
+def main(argv: list[str]) -> int:
+    """Be the shim of the run in ``--run DIR``; return the exit code."""
+    if len(argv) != 2 or argv[0] != "--run":
+        sys.stderr.write("usage: shim --run DIR\n")
+        return 2
+    run_dir = os.path.abspath(argv[1])
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        spec = read_spec(os.path.join(run_dir, "spec.json"))
+        # Held open, and so locked, for life.
+        pid_file = claim(run_dir)
+        os.chdir(run_dir)
+        become_subreaper()
+    except (SpecError, OSError) as error:
+        sys.stderr.write(f"distconsole shim: {error}\n")
+        return 1
+    oom_score_adj = read_oom_score()
+    write_oom_score(LOWEST_OOM_SCORE)
+    loop = Loop()
+    shim = Shim(loop, run_dir, spec, oom_score_adj)
+    try:
+        loop.run()
+    except Exception:  # noqa: BLE001 - the one guard: ranks must not outlive a broken shim
+        shim.crashed(traceback.format_exc())
+        return 1
+    finally:
+        shim.close()
+        loop.close()
+        os.close(pid_file)
+    return 0

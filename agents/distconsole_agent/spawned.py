@@ -1,0 +1,37 @@
+"""Which rank a script's own spawner means by "process N"; it reads rings' headers and judges nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+MAX_RINGS = 4096
+
+_TERMINATED = re.compile(r"\bprocess (\d{1,6}) terminated with", re.IGNORECASE)
+"""Of ProcessRaisedException and ProcessExitedException in torch/multiprocessing/spawn.py, which
+catches what a child raises, so that the child's own hook never sees it."""
+
+
+def rank_of_spawned(error: str, parent_pid: int, rings: str) -> int:
+    """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 where unknown.
+
+    Children are numbered in the order in which they were started, which is that of their pids.
+    """
+    named = _TERMINATED.search(error)
+    if named is None:
+        return -1
+    # Late: a shim needs to know nothing of rings otherwise.
+    from distconsole_agent.rings import Ring
+
+    ranks: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(rings))[:MAX_RINGS]:
+            with contextlib.suppress(OSError, ValueError):
+                ring = Ring(os.path.join(rings, name))
+                ring.close()
+                if ring.header.parent_pid == parent_pid:
+                    ranks[ring.header.pid] = ring.header.rank
+    in_order = [ranks[pid] for pid in sorted(ranks)]
+    index = int(named[1])
+    return in_order[index] if index < len(in_order) else -1

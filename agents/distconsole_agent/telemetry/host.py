@@ -1,0 +1,156 @@
+"""Load of this host: CPU, memory, network and disk, by psutil. It knows no GPU and no rank."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from distconsole_agent.protocol import NODE_FIELDS
+from distconsole_agent.telemetry import cgroup, hardware
+from distconsole_agent.telemetry.rates import Rate
+
+SURVEY_SECONDS = 60.0
+"""How long the list of interfaces, disks and memory limits stands before it is made anew."""
+
+RDMA_WORD_BYTES = 4
+
+_Value = TypeVar("_Value")
+
+
+class HostSampler:
+    """Samples this host; rates are the differences to the sample before.
+
+    Not safe for concurrent use: one thread samples.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        proc_root: Path = Path("/proc"),
+        sys_root: Path = Path("/sys"),
+    ) -> None:
+        self._clock = clock
+        self._proc_root = proc_root
+        self._sys_root = sys_root
+        self._psutil: Any = None
+        self._loaded = False
+        self._surveyed_at: float | None = None
+        self._interfaces: frozenset[str] = frozenset()
+        self._disks: frozenset[str] = frozenset()
+        self._ports: tuple[hardware.RdmaPort, ...] = ()
+        self._memory_group: cgroup.MemoryGroup | None = None
+        self._cpu_times: tuple[float, float] | None = None
+        self._rates = {name: Rate() for name in NODE_FIELDS if name.endswith("_s")}
+
+    def sample(self) -> dict[str, Any]:
+        """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null where nothing says."""
+        if not self._loaded:
+            self._psutil, self._loaded = load_psutil(), True
+        values: dict[str, Any] = dict.fromkeys(NODE_FIELDS)
+        values["cpus"] = os.cpu_count()
+        values["load1"] = _or_none(lambda: round(os.getloadavg()[0], 2))
+        if self._psutil is None:
+            return values
+        now = self._clock()
+        if self._surveyed_at is None or now - self._surveyed_at >= SURVEY_SECONDS:
+            self._survey(now)
+        values["cpu"] = _or_none(self._cpu_percent)
+        values.update(_or_none(self._memory) or {})
+        counters = {**(_or_none(self._network) or {}), **(_or_none(self._disk) or {})}
+        for name, rate in self._rates.items():
+            values[name] = rate.update(counters.get(name), now)
+        return values
+
+    def _survey(self, now: float) -> None:
+        self._surveyed_at = now
+        psutil = self._psutil
+        nics = _or_none(lambda: list(psutil.net_io_counters(pernic=True, nowrap=False))) or []
+        disks = _or_none(lambda: list(psutil.disk_io_counters(perdisk=True, nowrap=False))) or []
+        ports = hardware.rdma_ports(self._sys_root)
+        interfaces = hardware.network_interfaces(nics, self._sys_root)
+        if any(port.infiniband for port in ports):
+            interfaces = hardware.without_infiniband(interfaces, self._sys_root)
+        self._replace_survey(interfaces, hardware.whole_disks(disks, self._sys_root), ports)
+        self._memory_group = cgroup.memory_group(self._proc_root, self._sys_root)
+
+    def _replace_survey(
+        self,
+        interfaces: frozenset[str],
+        disks: frozenset[str],
+        ports: tuple[hardware.RdmaPort, ...],
+    ) -> None:
+        # A sum over other devices than before is no continuation of the old counter.
+        if (interfaces, ports) != (self._interfaces, self._ports):
+            self._rates["net_rx_s"], self._rates["net_tx_s"] = Rate(), Rate()
+        if disks != self._disks:
+            self._rates["disk_read_s"], self._rates["disk_write_s"] = Rate(), Rate()
+        self._interfaces, self._disks, self._ports = interfaces, disks, ports
+
+    def _cpu_percent(self) -> float | None:
+        """Return the busy share of all CPUs since the sample before, 0 to 100.
+
+        As psutil counts it: guest time is inside user time, waiting for a disk is idle.
+        """
+        times = self._psutil.cpu_times()
+        total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        busy = total - times.idle - getattr(times, "iowait", 0.0)
+        before, self._cpu_times = self._cpu_times, (busy, total)
+        if before is None or total <= before[1]:
+            return None
+        share = float((busy - before[0]) / (total - before[1]))
+        return round(100.0 * min(1.0, max(0.0, share)), 1)
+
+    def _memory(self) -> dict[str, int]:
+        memory = self._psutil.virtual_memory()
+        group = self._memory_group
+        if group is not None and group.limit_bytes < memory.total:
+            used = group.used_bytes()
+            if used is not None:
+                return {"mem_total": group.limit_bytes, "mem_used": used}
+        return {"mem_total": memory.total, "mem_used": memory.total - memory.available}
+
+    def _network(self) -> dict[str, int]:
+        counters = self._psutil.net_io_counters(pernic=True, nowrap=False)
+        chosen = [counters[name] for name in self._interfaces if name in counters]
+        if not chosen and not self._ports:
+            return {}
+        received = sum(one.bytes_recv for one in chosen)
+        sent = sum(one.bytes_sent for one in chosen)
+        for port in self._ports:
+            received += RDMA_WORD_BYTES * int(port.received.read_bytes())
+            sent += RDMA_WORD_BYTES * int(port.sent.read_bytes())
+        return {"net_rx_s": received, "net_tx_s": sent}
+
+    def _disk(self) -> dict[str, int]:
+        counters = self._psutil.disk_io_counters(perdisk=True, nowrap=False)
+        chosen = [counters[name] for name in self._disks if name in counters]
+        if not chosen:
+            return {}
+        return {
+            "disk_read_s": sum(one.read_bytes for one in chosen),
+            "disk_write_s": sum(one.write_bytes for one in chosen),
+        }
+
+
+def load_psutil() -> Any:
+    """Return the psutil module, or None where it is missing or made for another Python."""
+    try:
+        import psutil
+    except (ImportError, OSError):
+        return None
+    return psutil
+
+
+def _or_none(read: Callable[[], _Value]) -> _Value | None:
+    """Return what ``read`` reads; None where this kernel or container does not show it.
+
+    psutil raises RuntimeError and NotImplementedError where a file of /proc is missing, and
+    ValueError or KeyError where one reads differently than it expects.
+    """
+    try:
+        return read()
+    except (OSError, RuntimeError, ValueError, KeyError, AttributeError):
+        return None

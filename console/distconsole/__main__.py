@@ -1,0 +1,86 @@
+"""The program's door: words in, exit code out; chooses between lines and the screen."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+from distconsole.config.load import load_config
+from distconsole.errors import ConsoleError
+from distconsole.grammar import parse_args, shell_complete
+from distconsole.model import requests as ask
+
+INTERRUPTED = 130
+"""As ``cli.exit_codes``, which is not imported this early."""
+
+
+def main() -> None:
+    """Run the program on the process's own arguments and exit."""
+    mend_streams()
+    if "_DISTCONSOLE_COMPLETE" in os.environ:
+        shell_complete()
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        # Before there was anything to stop: the first half second is imports.
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def mend_streams() -> None:
+    """Let nothing that a rank prints, and no closed stream, end the program.
+
+    Characters that the locale's encoding lacks are written as escapes. A stream that was closed
+    (``<&-``, ``>&-``) is None in Python, and becomes one that is empty or swallows.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole life of the process
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def run(words: list[str]) -> int:
+    """Do what ``words`` ask for and return the exit code.
+
+    The headless half and the screen are imported only when they are needed: a script that calls
+    ``distconsole run`` must not pay for the screen.
+    """
+    from distconsole.cli.main import perform_headless, tell_error  # noqa: PLC0415
+    from distconsole.cli.streams import Streams  # noqa: PLC0415
+
+    try:
+        request = parse_args(words, defaults=load_config().verbs)
+    except ConsoleError as error:
+        tell_error(error, Streams.standard())
+        return error.exit_code
+    if not wants_screen(request):
+        return perform_headless(request)
+    from distconsole.tui import open_screen  # noqa: PLC0415
+
+    try:
+        return open_screen(request)
+    except ConsoleError as error:
+        tell_error(error, Streams.standard())
+        return error.exit_code
+
+
+def wants_screen(request: ask.Request) -> bool:
+    """Say whether ``request`` opens the screen: by its kind, and only on a terminal."""
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    match request:
+        case ask.OpenConsole() | ask.Replay():
+            return True
+        case ask.Attach() | ask.Top():
+            once = isinstance(request, ask.Top) and request.once
+            return terminal and not request.json and not once
+        case ask.Demo():
+            return terminal and not request.json and not request.headless
+        case _:
+            return False
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+"""``python -m distconsole.checks`` prints docs/checks.md; it checks nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from distconsole.checks.reference import reference_page
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_page())

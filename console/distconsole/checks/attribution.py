@@ -1,0 +1,132 @@
+"""From broken connections to culprits: one dead host is one verdict, not one for each of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+Pair = tuple[str, str]
+"""A directed pair of hosts: from, to."""
+
+MIN_PEERS = 2
+"""With fewer peers there is nobody to tell a bad host from a bad link."""
+
+SLOW_SHARE = 0.7
+"""Slower than this share of the median is slow; healthy links vary by less (measured)."""
+
+
+class Direction(StrEnum):
+    """Which connections of a host fail."""
+
+    BOTH = "both"
+    INTO = "into"
+    OUT_OF = "out of"
+
+
+@dataclass(frozen=True, slots=True)
+class BlamedHost:
+    """A host that explains all failures at it; ``pairs`` are those."""
+
+    host: str
+    direction: Direction
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who and what is at fault.
+
+    Attributes:
+        hosts: Worst first.
+        links: Unordered pairs that fail in both directions and that no blamed host explains.
+        one_way: Directed pairs of which only this direction fails.
+        everyone: All hosts, when of three or more no two can do it: then nobody is to blame.
+    """
+
+    hosts: tuple[BlamedHost, ...]
+    links: tuple[Pair, ...]
+    one_way: tuple[Pair, ...]
+    everyone: tuple[str, ...] = ()
+
+
+def blame(tried: Iterable[Pair], broken: Iterable[Pair]) -> Blame:
+    """Explain broken pairs by as few hosts as possible, greedily, and the rest by links.
+
+    A host is blamed for a direction in which none of its tried pairs works (with at least two
+    peers), or, as a whole, when at least half of its pairs fail and more than of any other host.
+
+    Args:
+        tried: All directed pairs that were tried.
+        broken: Those that failed.
+    """
+    left = list(dict.fromkeys(broken))
+    open_pairs = set(tried) | set(left)
+    everyone = tuple(dict.fromkeys(name for pair in left for name in pair))
+    if len(everyone) > MIN_PEERS and len(left) == len(open_pairs):
+        return Blame((), (), (), everyone)
+    blamed: list[BlamedHost] = []
+    while left:
+        worst = _worst(open_pairs, left)
+        if worst is None:
+            break
+        blamed.append(worst)
+        left = [pair for pair in left if pair not in worst.pairs]
+        open_pairs -= set(worst.pairs)
+    both = {pair for pair in left if (pair[1], pair[0]) in left}
+    links = tuple(
+        pair for pair in left if pair in both and left.index(pair) < left.index(pair[::-1])
+    )
+    return Blame(tuple(blamed), links, tuple(pair for pair in left if pair not in both))
+
+
+def _worst(tried: set[Pair], broken: list[Pair]) -> BlamedHost | None:
+    candidates = [
+        found
+        for host in dict.fromkeys(name for pair in broken for name in pair)
+        if (found := _verdict(host, tried, broken)) is not None
+    ]
+    return max(candidates, key=lambda found: len(found.pairs), default=None)
+
+
+def _verdict(host: str, tried: set[Pair], broken: list[Pair]) -> BlamedHost | None:
+    into = tuple(pair for pair in broken if pair[1] == host)
+    out = tuple(pair for pair in broken if pair[0] == host)
+    tried_into = sum(pair[1] == host for pair in tried)
+    tried_out = sum(pair[0] == host for pair in tried)
+    all_into = len(into) == tried_into >= MIN_PEERS
+    all_out = len(out) == tried_out >= MIN_PEERS
+    if all_into and all_out:
+        return BlamedHost(host, Direction.BOTH, into + out)
+    if all_into:
+        return BlamedHost(host, Direction.INTO, into)
+    if all_out:
+        return BlamedHost(host, Direction.OUT_OF, out)
+    half = (tried_into + tried_out) / 2
+    if len(into) + len(out) >= max(3.0, half) and half > MIN_PEERS:
+        return BlamedHost(host, Direction.BOTH, into + out)
+    return None
+
+
+def usual(values: Mapping[Pair, float], best: Callable[[float, float], float]) -> float:
+    """Return what is usual: the median over the hosts of each one's best value, either way.
+
+    The median over all pairs would be a slow host's own value among three hosts.
+
+    Args:
+        values: A rate or a time for each pair; at least one.
+        best: ``max`` of rates, ``min`` of times.
+    """
+    best_of: dict[str, float] = {}
+    for pair, value in values.items():
+        for host in pair:
+            best_of[host] = best(best_of.get(host, value), value)
+    return _median(list(best_of.values()))
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2

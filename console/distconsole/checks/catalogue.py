@@ -1,0 +1,35 @@
+"""All checks, in the order in which a report tells them. Whoever adds one adds it to a module here."""
+
+from __future__ import annotations
+
+from distconsole.checks.rule import Rule
+from distconsole.checks.rules import (
+    collectives,
+    engines,
+    gpus,
+    identity,
+    interfaces,
+    limits,
+    network,
+    pace,
+    python_env,
+    ssh,
+)
+
+CATALOGUE: tuple[Rule, ...] = (
+    *ssh.RULES,
+    *identity.RULES,
+    *limits.RULES,
+    *python_env.RULES,
+    *engines.RULES,
+    *gpus.RULES,
+    *interfaces.RULES,
+    *network.RULES,
+    *pace.RULES,
+    *collectives.RULES,
+)
+
+
+def rule_called(check: str) -> Rule | None:
+    """Return the check with this id, or None."""
+    return next((rule for rule in CATALOGUE if rule.id == check), None)

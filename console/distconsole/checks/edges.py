@@ -1,0 +1,41 @@
+"""What became of the connections between hosts, by pair. It blames nobody; ``attribution`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from distconsole.checks.attribution import Pair
+from distconsole.checks.facts import Edge, ReachFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """What the edges say of pairs: dead (no port answers), some dead ports, only small messages."""
+
+    tried: tuple[Pair, ...]
+    dead: dict[Pair, tuple[Edge, ...]]
+    partial: dict[Pair, tuple[Edge, ...]]
+    small_only: dict[Pair, tuple[Edge, ...]]
+    edges: dict[Pair, tuple[Edge, ...]]
+
+
+def matrix_of(facts: Mapping[str, ReachFacts]) -> Matrix:
+    """Sort the edges by pair; edges to hosts that could not listen were not tried."""
+    pairs: dict[Pair, list[Edge]] = {}
+    for found in facts.values():
+        for edge in found.edges:
+            pairs.setdefault((edge.source, edge.target), []).append(edge)
+    edges = {pair: tuple(found) for pair, found in pairs.items()}
+    dead = {pair: found for pair, found in edges.items() if not any(edge.ok for edge in found)}
+    partial = {
+        pair: found
+        for pair, found in edges.items()
+        if pair not in dead and not all(edge.ok for edge in found)
+    }
+    small_only = {
+        pair: found
+        for pair, found in edges.items()
+        if any(edge.bulk is False for edge in found) and not any(edge.bulk for edge in found)
+    }
+    return Matrix(tuple(edges), dead, partial, small_only, edges)

@@ -1,0 +1,349 @@
+"""What nodes say about themselves, as types; whatever is not said has a default. No judgement here.
+
+Each group is converted from the probe's answer by ``convert``; an answer that does not fit is not
+believed, and the checks that need it say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all groups of facts."""
+
+
+class SshFacts(Facts, frozen=True, kw_only=True):
+    """How the host was reached. ``error_kind`` is empty when it was; see ``errors.NodeError``."""
+
+    error_kind: str = ""
+    error: str = ""
+    hint: str = ""
+    user: str = ""
+    hostname: str = ""
+    boot_id: str = ""
+    agent_python: str = ""
+    reached_at: str = ""
+
+
+class ClockFacts(Facts, frozen=True, kw_only=True):
+    """The node's clock less ours in seconds, and the round trip that it was taken from."""
+
+    offset_seconds: float
+    rtt_seconds: float = 0.0
+
+    @property
+    def error_seconds(self) -> float:
+        """How wrong the offset may be at most (RFC 5905, section 8)."""
+        return self.rtt_seconds / 2
+
+
+class ResolvedAddress(Facts, frozen=True, kw_only=True):
+    """One address that the host's own name resolves to."""
+
+    address: str
+    bindable: bool = True
+    error: str = ""
+
+
+class Resolution(Facts, frozen=True, kw_only=True):
+    """What the host's own name resolves to, on the host."""
+
+    addresses: tuple[ResolvedAddress, ...] = ()
+    error: str = ""
+
+
+class Filesystem(Facts, frozen=True, kw_only=True):
+    """Room in a folder, in bytes."""
+
+    total: int = 0
+    free: int = 0
+    files: int = 0
+    files_free: int = 0
+    read_only: bool = False
+    noexec: bool = False
+    writable: bool = True
+    error: str = ""
+
+
+class OsFacts(Facts, frozen=True, kw_only=True):
+    """Group ``os``. Limits are (soft, hard), None for unlimited."""
+
+    hostname: str
+    resolution: Resolution = Resolution()
+    filesystems: dict[str, Filesystem] = {}
+    kernel: str = ""
+    architecture: str = ""
+    distribution: str = ""
+    libc: str = ""
+    uid: int = -1
+    user: str = ""
+    home: str = ""
+    cpus: int = 0
+    limits: dict[str, tuple[int | None, int | None]] = {}
+    sysctl: dict[str, str | None] = {}
+    memory: dict[str, int | None] = {}
+    cgroup: dict[str, str | None] = {}
+    infiniband: tuple[str, ...] = ()
+    utc_offset_seconds: int = 0
+    containerised: bool = False
+
+
+class ShellFacts(Facts, frozen=True, kw_only=True):
+    """Group ``shell``: by program its path, None where the shell finds none."""
+
+    shell: str = ""
+    path: str = ""
+    noninteractive: dict[str, str | None] | None = None
+    login: dict[str, str | None] | None = None
+
+
+class PythonFacts(Facts, frozen=True, kw_only=True):
+    """Group ``python``: the interpreter of the ranks and what is installed in it."""
+
+    version: str
+    executable: str = ""
+    prefix: str = ""
+    packages: dict[str, str] = {}
+    seconds: float = 0.0
+
+
+class TorchFacts(Facts, frozen=True, kw_only=True):
+    """Group ``torch``: from its ``version.py``; torch itself was not imported."""
+
+    present: bool
+    version: str = ""
+    cuda: str | None = None
+    hip: str | None = None
+    git: str = ""
+    debug: bool = False
+    folder: str = ""
+    nccl: str | None = None
+    plugins: tuple[str, ...] = ()
+    error: str = ""
+
+
+class HorovodFacts(Facts, frozen=True, kw_only=True):
+    """Group ``horovod``: from its ``metadata.json``, and from its library where that was loaded."""
+
+    present: bool
+    version: str = ""
+    folder: str = ""
+    against: dict[str, str] = {}
+    against_error: str = ""
+    torch_library: str | None = None
+    built: dict[str, bool] | None = None
+    load_error: str = ""
+    mapped: tuple[str, ...] = ()
+    error: str = ""
+
+
+class EnvFacts(Facts, frozen=True, kw_only=True):
+    """Group ``env``: variables that steer the engines, as a rank would get them."""
+
+    variables: dict[str, str] = {}
+    files: dict[str, str] = {}
+
+
+class MpiFacts(Facts, frozen=True, kw_only=True):
+    """Group ``mpi``."""
+
+    present: bool
+    mpirun: str = ""
+    family: str = ""
+    version: str = ""
+    daemon: str | None = None
+    cuda: bool | None = None
+    components: tuple[str, ...] = ()
+
+
+class Gpu(Facts, frozen=True, kw_only=True):
+    """One GPU as NVML tells it; None where the driver has no answer."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    mem_total: int | None = None
+    mem_used: int | None = None
+    capability: tuple[int, int] | None = None
+    ecc: int | None = None
+    mig: int | None = None
+    compute_mode: int | None = None
+    persistence: int | None = None
+    processes: tuple[dict[str, int | None], ...] = ()
+
+
+class BrokenGpu(Facts, frozen=True, kw_only=True):
+    """A GPU that NVML counts and cannot open."""
+
+    index: int
+    error: str = ""
+
+
+class GpuFacts(Facts, frozen=True, kw_only=True):
+    """Group ``gpu``. ``cuda_driver`` is 1000 x major + 10 x minor, as NVML gives it."""
+
+    present: bool
+    error: str = ""
+    driver: str | None = None
+    kernel_module: str = ""
+    cuda_driver: int | None = None
+    count: int = 0
+    gpus: tuple[Gpu, ...] = ()
+    broken: tuple[BrokenGpu, ...] = ()
+    devices: int = 0
+    visible: str | None = None
+
+
+class PortHolder(Facts, frozen=True, kw_only=True):
+    """Who listens; ``pid`` is None where it is another user's process."""
+
+    pid: int | None = None
+    uid: int = -1
+    command: str = ""
+
+
+class Port(Facts, frozen=True, kw_only=True):
+    """One TCP port."""
+
+    free: bool
+    why: str = ""
+    holder: PortHolder | None = None
+
+
+class PortFacts(Facts, frozen=True, kw_only=True):
+    """Group ``port``."""
+
+    ports: dict[str, Port] = {}
+
+
+class NetAddress(Facts, frozen=True, kw_only=True):
+    """One address of an interface."""
+
+    iface: str
+    address: str
+    prefix: int = 0
+    family: int = 4
+    up: bool = True
+    loopback: bool = False
+
+
+class NetInterface(Facts, frozen=True, kw_only=True):
+    """One interface as /sys describes it."""
+
+    mtu: int | None = None
+    state: str | None = None
+    speed_mbit: int | None = None
+    mac: str | None = None
+    hardware: bool = False
+    bridge: bool = False
+
+
+class NetFacts(Facts, frozen=True, kw_only=True):
+    """Group ``net``: interfaces, and by peer address the source address towards it."""
+
+    addresses: tuple[NetAddress, ...] = ()
+    interfaces: dict[str, NetInterface] = {}
+    routes: dict[str, str | None] = {}
+
+
+class Edge(Facts, frozen=True, kw_only=True):
+    """One connection tried from ``source`` to ``target``; ``fixed`` tells the fixed port from others."""
+
+    source: str
+    target: str
+    port: int
+    fixed: bool
+    ok: bool
+    error: str = ""
+    connect_us: float | None = None
+    rtt_us: float | None = None
+    local_address: str = ""
+    seen_address: str = ""
+    network: str = ""
+    bulk: bool | None = None
+
+
+class ReachFacts(Facts, frozen=True, kw_only=True):
+    """What a host tried to reach, on the network that the ranks would use, and where it listened."""
+
+    address: str
+    interface: str | None = None
+    listening: tuple[int, ...] = ()
+    listen_error: str = ""
+    edges: tuple[Edge, ...] = ()
+    elsewhere: tuple[Edge, ...] = ()
+    """Connections on the other networks that all hosts share, which an engine may pick by itself."""
+
+
+class Stream(Facts, frozen=True, kw_only=True):
+    """One TCP stream; ``gbit_s`` is the best of the repetitions, None when it failed."""
+
+    source: str
+    target: str
+    gbit_s: float | None
+    samples: int = 1
+    retransmits: int = 0
+    error: str = ""
+
+
+class BandwidthFacts(Facts, frozen=True, kw_only=True):
+    """The streams that a host sent."""
+
+    streams: tuple[Stream, ...] = ()
+
+
+class RankReport(Facts, frozen=True, kw_only=True):
+    """What one rank of the collective job said and how it ended (None: killed at the deadline)."""
+
+    rank: int
+    exit_code: int | None = None
+    seconds: float = 0.0
+    said: tuple[dict[str, Any], ...] = ()
+    error: tuple[str, ...] = ()
+
+
+class CollFacts(Facts, frozen=True, kw_only=True):
+    """A host's ranks of the collective job, and the job."""
+
+    backend: str
+    world_size: int
+    planned: tuple[int, ...]
+    ranks: tuple[RankReport, ...] = ()
+    timeout_seconds: float = 0.0
+
+
+F = TypeVar("F", bound=Facts)
+
+GROUP_NAMES: dict[type[Facts], str] = {
+    SshFacts: "ssh",
+    ClockFacts: "clock",
+    OsFacts: "os",
+    ShellFacts: "shell",
+    PythonFacts: "python",
+    TorchFacts: "torch",
+    HorovodFacts: "horovod",
+    EnvFacts: "env",
+    MpiFacts: "mpi",
+    GpuFacts: "gpu",
+    PortFacts: "port",
+    NetFacts: "net",
+    ReachFacts: "reach",
+    BandwidthFacts: "bandwidth",
+    CollFacts: "coll",
+}
+"""What the JSON calls each group of facts."""
+
+
+def convert(kind: type[F], answer: object) -> F:
+    """Return a probe's answer as ``kind``.
+
+    Raises:
+        ValueError: if it is not one; the message says what does not fit.
+    """
+    try:
+        return msgspec.convert(answer, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

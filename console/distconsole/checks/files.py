@@ -1,0 +1,42 @@
+"""A check's result for other programs: a hostfile of the hosts that passed, and JUnit's XML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from xml.sax.saxutils import escape, quoteattr
+
+from distconsole.model.cluster import Cluster
+from distconsole.model.events import CheckReport
+
+
+def hostfile(cluster: Cluster, passed: Collection[str], ranks_per_host: int | None) -> str:
+    """Return an Open MPI and Horovod hostfile of the hosts that passed, in their order."""
+    return "".join(
+        f"{host.name} slots={ranks_per_host or host.slots or 1}\n"
+        for host in cluster.hosts
+        if host.name in passed
+    )
+
+
+def junit(report: CheckReport) -> str:
+    """Return one test case for each host and check (the format that CI systems read)."""
+    outcomes = Counter(cell for cells in report.cells.values() for cell in cells.values())
+    skipped = sum(outcomes[name] for name in ("skipped", "could_not_run", "timed_out"))
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuite name="distconsole check" tests="{outcomes.total()}" '
+        f'failures="{outcomes["fail"]}" skipped="{skipped}" time="{report.seconds}">',
+    ]
+    for host, cells in report.cells.items():
+        for check, outcome in cells.items():
+            why = report.why.get(host, {}).get(check, "")
+            lines.append(f"  <testcase classname={quoteattr(host)} name={quoteattr(check)}>")
+            if outcome == "fail":
+                lines.append(f"    <failure message={quoteattr(why)}/>")
+            elif outcome == "warn":
+                lines.append(f"    <system-out>{escape(why)}</system-out>")
+            elif outcome != "pass":
+                lines.append(f"    <skipped message={quoteattr(f'{outcome}: {why}')}/>")
+            lines.append("  </testcase>")
+    return "\n".join([*lines, "</testsuite>", ""])

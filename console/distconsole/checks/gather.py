@@ -1,0 +1,323 @@
+"""Brings in what one node can say by itself: reaches the hosts and asks each all its questions at once.
+
+It judges nothing. What a node does not say in time is noted with the reason.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from distconsole.checks.evidence import HostEvidence, Outcome, View
+from distconsole.checks.facts import (
+    ClockFacts,
+    EnvFacts,
+    Facts,
+    GpuFacts,
+    HorovodFacts,
+    MpiFacts,
+    NetFacts,
+    OsFacts,
+    PortFacts,
+    PythonFacts,
+    ShellFacts,
+    SshFacts,
+    TorchFacts,
+    convert,
+)
+from distconsole.errors import ConsoleError, NodeError
+from distconsole.model import outcome as fan
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+from distconsole.model.requests import Check, Level
+from distconsole.remote.fanout import as_done
+from distconsole.remote.link import NodeLink
+from distconsole.session import Session
+
+MASTER_PORT = 29500
+"""torch's and most scripts' default rendezvous port."""
+
+LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
+"""How long a host may take over all its local facts."""
+
+REACH_SECONDS = {Level.QUICK: 5.0, Level.STANDARD: 600.0, Level.FULL: 600.0}
+"""How long hosts are waited for; at most what the way to them allows itself."""
+
+ANSWER_SECONDS = 2.0
+"""What an answer may take beyond the probe's own deadline."""
+
+PYTHON_KINDS: dict[str, type[Facts]] = {
+    "python": PythonFacts,
+    "torch": TorchFacts,
+    "horovod": HorovodFacts,
+    "env": EnvFacts,
+}
+KINDS: dict[str, type[Facts]] = {
+    "os": OsFacts,
+    "shell": ShellFacts,
+    "mpi": MpiFacts,
+    "gpu": GpuFacts,
+    "port": PortFacts,
+    "net": NetFacts,
+}
+
+
+@dataclass(slots=True)
+class Gathering:
+    """The evidence so far, and the time that is left.
+
+    Attributes:
+        needed: The groups of facts that the chosen checks need.
+        clock: Monotonic seconds.
+    """
+
+    request: Check
+    session: Session
+    needed: frozenset[type[Facts]]
+    clock: Callable[[], float] = time.monotonic
+    hosts: dict[HostName, HostEvidence] = field(init=False)
+    links: dict[HostName, NodeLink] = field(default_factory=dict)
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+        self.hosts = {host.name: HostEvidence(host) for host in self.session.cluster.hosts}
+
+    def left(self, wanted_seconds: float) -> float:
+        """Return ``wanted_seconds``, or less when the budget ends before."""
+        if self.request.budget_seconds is None:
+            return wanted_seconds
+        return min(wanted_seconds, self.began + self.request.budget_seconds - self.clock())
+
+    def view(self, kinds: tuple[type[Facts], ...] = ()) -> View:
+        """Return the hosts that have all of ``kinds``."""
+        return View(
+            tuple(host for host in self.hosts.values() if host.why_not(kinds) is None),
+            tuple(self.hosts),
+            self.request.nproc,
+        )
+
+    def reached(self) -> list[Host]:
+        """Return the hosts that have a link, in order."""
+        return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
+
+    def lack(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
+        """Note for every host that lacks one of ``kinds`` why it does."""
+        for host in self.hosts.values():
+            for kind in kinds:
+                host.lack(kind, outcome, why)
+
+    def ask(
+        self, host: Host, group: str, seconds: float, args: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the facts of one probe.
+
+        Raises:
+            NodeError: if the host does not answer, or cannot.
+        """
+        answer = self.links[host.name].request(
+            "probe",
+            timeout=seconds + ANSWER_SECONDS,
+            group=group,
+            args={**args, "timeout": seconds},
+        )
+        facts = answer.get("facts")
+        return facts if isinstance(facts, dict) else {}
+
+    def on_each(
+        self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
+    ) -> Iterator[fan.Outcome[dict[str, Any]]]:
+        """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
+        return as_done(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS, clock=self.clock)
+
+
+def connect(gathering: Gathering) -> Iterator[HostEvidence]:
+    """Reach every host and yield each as soon as it is known whether it can be reached."""
+    outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None] = queue.SimpleQueue()
+    threading.Thread(
+        target=_collect, args=(gathering.session, outcomes), name="check-connect", daemon=True
+    ).start()
+    waiting = dict(gathering.hosts)
+    seconds = gathering.left(REACH_SECONDS[gathering.request.level])
+    ends = gathering.clock() + seconds
+    while waiting:
+        try:
+            found = outcomes.get(timeout=max(0.01, ends - gathering.clock()))
+        except queue.Empty:
+            break
+        if isinstance(found, BaseException):
+            raise found
+        if found is None:
+            break
+        evidence = waiting.pop(found.host)
+        _learn_reach(gathering, evidence, found)
+        yield evidence
+    for evidence in waiting.values():
+        evidence.learn(
+            SshFacts(
+                error_kind="connect",
+                error=f"no connection to {evidence.name} in {seconds:.1f} s, and there is no more time",
+                hint=f"ssh -v {evidence.name} true; --level standard and --budget give more time",
+            )
+        )
+        yield evidence
+
+
+def _collect(
+    session: Session, outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None]
+) -> None:
+    try:
+        for outcome in session.connecting():
+            outcomes.put(outcome)
+    except ConsoleError as error:
+        outcomes.put(error)
+    outcomes.put(None)
+
+
+def _learn_reach(
+    gathering: Gathering, evidence: HostEvidence, outcome: fan.Outcome[NodeLink]
+) -> None:
+    if isinstance(outcome, fan.Failed):
+        error = outcome.error
+        evidence.learn(SshFacts(error_kind=error.kind, error=error.message, hint=error.hint))
+        return
+    link = outcome.value
+    gathering.links[evidence.name] = link
+    hello = link.hello
+    evidence.learn(
+        SshFacts(
+            user=hello.user,
+            hostname=hello.hostname,
+            boot_id=hello.boot_id or "",
+            agent_python=hello.python,
+            reached_at=link.address,
+        ),
+        {
+            "user": hello.user,
+            "hostname": hello.hostname,
+            "boot_id": hello.boot_id,
+            "agent": hello.version,
+            "agent_python": hello.python_version,
+            "addresses": [entry.address for entry in hello.addresses[:64]],
+        },
+    )
+
+
+def local_facts(gathering: Gathering) -> Iterator[HostEvidence]:
+    """Ask every reached host what it knows by itself, and yield each when it has answered."""
+    seconds = gathering.left(LOCAL_SECONDS[gathering.request.level])
+    hosts = gathering.reached()
+    if seconds > 0.1 and hosts:
+        peers = _peer_addresses(gathering)
+        first = next(iter(gathering.hosts))
+        work = partial(_ask_all, gathering, peers=peers, first=first, seconds=seconds)
+        for outcome in gathering.on_each(hosts, work, seconds):
+            evidence = gathering.hosts[outcome.host]
+            if isinstance(outcome, fan.Failed):
+                _lack_all(evidence, gathering.needed, outcome.error)
+            else:
+                _learn_all(evidence, outcome.value, gathering.needed)
+            yield evidence
+    kinds: list[type[Facts]] = [*KINDS.values(), *PYTHON_KINDS.values(), ClockFacts]
+    gathering.lack(tuple(kinds), Outcome.TIMED_OUT, "the budget was over")
+
+
+def _peer_addresses(gathering: Gathering) -> list[str]:
+    """Return addresses of the hosts, by what their agents said, a few of each."""
+    found: list[str] = []
+    for link in gathering.links.values():
+        usable = [entry.address for entry in link.hello.addresses if not entry.loopback]
+        found += [address for address in usable if not address.startswith("fe80:")][:4]
+    return list(dict.fromkeys(found))[:4096]
+
+
+def _ask_all(
+    gathering: Gathering, host: Host, *, peers: list[str], first: str, seconds: float
+) -> dict[str, Any]:
+    link = gathering.links[host.name]
+    offset = link.clock_offset()
+    probes = [
+        {"name": name, "group": group, "args": args, "seconds": seconds}
+        for name, group, args in _questions(gathering, host, peers, first)
+    ]
+    answers = gathering.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
+    return {
+        "clock": {"offset_seconds": offset.seconds, "rtt_seconds": offset.rtt_seconds},
+        "answers": answers if isinstance(answers, dict) else {},
+    }
+
+
+def _questions(
+    gathering: Gathering, host: Host, peers: list[str], first: str
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    needed = gathering.needed
+    deep = gathering.request.level is Level.FULL
+    shell = {"python": host.python, "setup": host.setup}
+    if needed & set(PYTHON_KINDS.values()):
+        load = gathering.request.level is not Level.QUICK and HorovodFacts in needed
+        yield "python_env", "python_env", {**shell, "load": load}
+    arguments: dict[str, dict[str, Any]] = {
+        "os": {"paths": [host.node_dir] if host.node_dir else []},
+        "mpi": {"setup": host.setup, "deep": deep},
+        "net": {"peers": peers},
+        "port": {"ports": [MASTER_PORT]},
+    }
+    for name, kind in KINDS.items():
+        if kind in needed and not (name == "port" and host.name != first):
+            yield name, name, arguments.get(name, {})
+
+
+def _learn_all(
+    evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
+) -> None:
+    _learn(evidence, ClockFacts, said["clock"])
+    answers = said["answers"]
+    inspected = _facts_or_reason(evidence, answers.get("python_env"), tuple(PYTHON_KINDS.values()))
+    for name, kind in PYTHON_KINDS.items():
+        if inspected is not None:
+            _learn(evidence, kind, inspected.get(name))
+    for name, kind in KINDS.items():
+        if name == "port" and name not in answers:
+            evidence.lack(kind, Outcome.SKIPPED, "the rendezvous is on the first host")
+        elif kind in needed:
+            found = _facts_or_reason(evidence, answers.get(name), (kind,))
+            if found is not None:
+                _learn(evidence, kind, found)
+
+
+def _facts_or_reason(
+    evidence: HostEvidence, answer: object, kinds: tuple[type[Facts], ...]
+) -> dict[str, Any] | None:
+    """Return what a probe found; else note why not."""
+    if not isinstance(answer, dict):
+        return None
+    facts, error = answer.get("facts"), answer.get("error")
+    if isinstance(facts, dict):
+        return facts
+    code = error.get("code") if isinstance(error, dict) else ""
+    why = error.get("message", "") if isinstance(error, dict) else "the answer is not as agreed"
+    outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
+    for kind in kinds:
+        evidence.lack(kind, outcome, str(why)[:300])
+    return None
+
+
+def _learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
+    try:
+        facts = convert(kind, answer)
+    except ValueError as error:
+        evidence.lack(kind, Outcome.COULD_NOT_RUN, f"the node's answer is not as agreed: {error}")
+        return
+    evidence.learn(facts, answer if isinstance(answer, dict) else None)
+
+
+def _lack_all(evidence: HostEvidence, kinds: frozenset[type[Facts]], error: NodeError) -> None:
+    code = getattr(error, "code", "")
+    outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
+    for kind in kinds:
+        evidence.lack(kind, outcome, error.message)

@@ -1,0 +1,74 @@
+"""Applies checks to evidence: findings, and for every host and check a cell with its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from distconsole.checks.evidence import UNREACHED, HostEvidence, Missing, Outcome, View
+from distconsole.checks.facts import SshFacts
+from distconsole.checks.rule import Rule, Unjudged
+from distconsole.model.findings import Finding, Severity
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """What was concluded: findings in order, and by host and check the outcome and its reason."""
+
+    findings: list[Finding] = field(default_factory=list)
+    cells: dict[str, dict[str, Missing]] = field(default_factory=dict)
+
+    def cell(self, host: str, check: str, outcome: Outcome, why: str = "") -> None:
+        """Set one cell."""
+        self.cells.setdefault(host, {})[check] = Missing(outcome, why)
+
+
+def judge(
+    rule: Rule, hosts: Iterable[HostEvidence], view: View, verdicts: Verdicts
+) -> list[Finding]:
+    """Judge one check and add to ``verdicts``; returns what it found.
+
+    Args:
+        rule: The check.
+        hosts: All hosts.
+        view: The same, of which those are judged that have what the check needs.
+    """
+    every = list(hosts)
+    ready = tuple(host for host in every if host.why_not(rule.needs) is None)
+    findings: list[Finding] = []
+    unjudged: dict[str, Missing] = {}
+    if ready:
+        for said in rule.judge(View(ready, view.everyone, view.ranks_per_host)):
+            if isinstance(said, Unjudged):
+                for name in said.hosts:
+                    unjudged.setdefault(name, Missing(said.outcome, said.why))
+            else:
+                findings.append(_in_order(said, view.everyone))
+    for host in every:
+        outcome = _outcome(rule, host, findings, unjudged)
+        verdicts.cell(host.name, rule.id, outcome.outcome, outcome.why)
+    verdicts.findings += findings
+    return findings
+
+
+def _in_order(finding: Finding, everyone: Sequence[str]) -> Finding:
+    hosts = tuple(name for name in everyone if name in finding.hosts)
+    return msgspec.structs.replace(finding, hosts=hosts)
+
+
+def _outcome(
+    rule: Rule, host: HostEvidence, findings: list[Finding], unjudged: dict[str, Missing]
+) -> Missing:
+    mine = [found for found in findings if host.name in found.hosts or not found.hosts]
+    worst = max((found.severity for found in mine), key=lambda each: each.order, default=None)
+    if worst in (Severity.FAIL, Severity.WARN):
+        why = next(found.summary for found in mine if found.severity is worst)
+        return Missing(Outcome.FAIL if worst is Severity.FAIL else Outcome.WARN, why)
+    missing = host.why_not(rule.needs)
+    if missing is not None:
+        if not host.reached and rule.needs != (SshFacts,):
+            return Missing(Outcome.COULD_NOT_RUN, UNREACHED)
+        return missing
+    return unjudged.get(host.name, Missing(Outcome.PASS, ""))

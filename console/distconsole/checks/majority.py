@@ -1,0 +1,59 @@
+"""Do all hosts agree, and if not, who is in the minority. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+V = TypeVar("V", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Dissent(Generic[V]):
+    """Hosts that do not agree.
+
+    Attributes:
+        groups: Each value and its hosts, the rarest first, the majority last.
+        majority: The value of more than half of the hosts; None in a tie.
+        minority: The hosts that have another value; all hosts in a tie.
+    """
+
+    groups: tuple[tuple[V, tuple[str, ...]], ...]
+    majority: V | None
+    minority: tuple[str, ...]
+
+    def told(self, what: str) -> str:
+        """Return one line, minority first: ``h9 has torch 2.12.1, 13 of 14 hosts 2.13.0``."""
+        total = sum(len(hosts) for _, hosts in self.groups)
+        parts = []
+        for index, (value, hosts) in enumerate(self.groups):
+            if self.majority is not None and index == len(self.groups) - 1:
+                parts.append(f"{len(hosts)} of {total} hosts have {value}")
+            else:
+                has = "has" if len(hosts) == 1 else "have"
+                noun = f"{what} " if index == 0 else ""
+                parts.append(f"{named(hosts)} {has} {noun}{value}")
+        return ", ".join(parts)
+
+
+def dissent(values: Mapping[str, V]) -> Dissent[V] | None:
+    """Return how hosts differ in their values; None when they agree."""
+    hosts_of: dict[V, list[str]] = {}
+    for host, value in values.items():
+        hosts_of.setdefault(value, []).append(host)
+    if len(hosts_of) < 2:
+        return None
+    groups = tuple((value, tuple(hosts)) for value, hosts in hosts_of.items())
+    ordered = tuple(sorted(groups, key=lambda group: len(group[1])))
+    value, hosts = ordered[-1]
+    if 2 * len(hosts) <= len(values):
+        return Dissent(ordered, None, tuple(values))
+    return Dissent(ordered, value, tuple(host for host in values if host not in hosts))
+
+
+def named(hosts: Sequence[str], limit: int = 6) -> str:
+    """Return hosts as text, at most ``limit`` of them: ``a, b and 5 more``."""
+    if len(hosts) <= limit:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[: limit - 1])} and {len(hosts) - limit + 1} more"

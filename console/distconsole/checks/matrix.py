@@ -1,0 +1,281 @@
+"""Every host connects to every other at once, on a fixed port and on ports of the kernel's range.
+
+The listeners are the agents', behind a secret of this check alone, and close by themselves.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from distconsole.checks.addresses import Endpoint, endpoints, endpoints_in, shared_networks
+from distconsole.checks.evidence import ALONE, Outcome
+from distconsole.checks.facts import Edge, NetFacts, ReachFacts, SshFacts
+from distconsole.checks.gather import MASTER_PORT, Gathering
+from distconsole.model import outcome as fan
+from distconsole.model.cluster import Host
+from distconsole.model.requests import Level
+
+CONNECT_SECONDS = {Level.QUICK: 1.2, Level.STANDARD: 3.2, Level.FULL: 7.5}
+"""Per connection: long enough for one, two or three SYNs (they go out after 0, 1, 3 and 7 s)."""
+
+LISTEN_SECONDS = 3.0
+PINGS = 5
+MAX_OTHERS = 4
+PORTS_BY_HOSTS = ((8, 16), (32, 8), (128, 4), (4096, 2))
+"""Up to so many hosts, so many ports of the kernel's range each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a host listens for this check."""
+
+    endpoint: Endpoint
+    token: str
+    fixed: int | None
+    ports: tuple[int, ...]
+
+
+def reach(gathering: Gathering) -> Iterator[str]:
+    """Try all pairs; yields the name of each host once its part is known."""
+    chosen = endpoints(gathering.view((NetFacts, SshFacts)))
+    hosts = [host for host in gathering.reached() if host.name in chosen]
+    for host in gathering.reached():
+        if host.name not in chosen:
+            why = "it has no address that others could reach"
+            gathering.hosts[host.name].lack(ReachFacts, Outcome.COULD_NOT_RUN, why)
+    if len(gathering.hosts) < 2:
+        gathering.lack((ReachFacts,), Outcome.SKIPPED, "one host")
+        return
+    timeout = gathering.left(CONNECT_SECONDS[gathering.request.level])
+    if timeout < 0.2 or len(hosts) < 2:
+        over = timeout < 0.2
+        why = "the budget was over" if over else ALONE
+        outcome = Outcome.TIMED_OUT if over else Outcome.COULD_NOT_RUN
+        gathering.lack((ReachFacts,), outcome, why)
+        return
+    secret = secrets.token_hex(32)
+    ports = _port_count(len(hosts))
+    found, errors = yield from _try_network(gathering, hosts, chosen, secret, ports, timeout)
+    others = yield from _other_networks(gathering, hosts, chosen, secret, timeout)
+    for host in hosts:
+        if host.name not in found:
+            continue
+        edges, listening = found[host.name]
+        gathering.hosts[host.name].learn(
+            ReachFacts(
+                address=chosen[host.name].address,
+                interface=chosen[host.name].interface,
+                listening=listening,
+                listen_error=errors.get(host.name, ""),
+                edges=edges,
+                elsewhere=others.get(host.name, ()),
+            )
+        )
+
+
+def _other_networks(
+    gathering: Gathering,
+    hosts: list[Host],
+    chosen: dict[str, Endpoint],
+    secret: str,
+    timeout: float,
+) -> Generator[str, None, dict[str, tuple[Edge, ...]]]:
+    """Try one port on every other network that all hosts share; not at level quick."""
+    edges: dict[str, tuple[Edge, ...]] = {}
+    if gathering.request.level is Level.QUICK:
+        return edges
+    view = gathering.view((NetFacts, SshFacts))
+    tested = {endpoint.network for endpoint in chosen.values()}
+    for network in [each for each in shared_networks(view) if each not in tested][:MAX_OTHERS]:
+        there = endpoints_in(view, network)
+        within = [host for host in hosts if host.name in there]
+        if len({endpoint.address for endpoint in there.values()}) < len(there):
+            continue
+        found, _ = yield from _try_network(gathering, within, there, secret, 1, timeout)
+        for name, (tried, _) in found.items():
+            edges[name] = (*edges.get(name, ()), *tried)
+    return edges
+
+
+Tried = dict[str, tuple[tuple[Edge, ...], tuple[int, ...]]]
+"""By host the connections that it tried and the ports on which it listened."""
+
+
+def _try_network(
+    gathering: Gathering,
+    hosts: list[Host],
+    chosen: dict[str, Endpoint],
+    secret: str,
+    ports: int,
+    timeout: float,
+) -> Generator[str, None, tuple[Tried, dict[str, str]]]:
+    """Try all pairs of ``hosts`` at the endpoints of ``chosen``."""
+    listening, errors = open_listeners(gathering, hosts, chosen, secret, ports, 2 * timeout + 15.0)
+    try:
+        found = yield from _connect_all(gathering, hosts, listening, secret, timeout)
+    finally:
+        close_listeners(gathering, listening)
+    return found, errors
+
+
+def open_listeners(
+    gathering: Gathering,
+    hosts: list[Host],
+    chosen: dict[str, Endpoint],
+    secret: str,
+    ports: int,
+    ttl_seconds: float,
+) -> tuple[dict[str, Listening], dict[str, str]]:
+    """Have ``hosts`` listen; return where, and why not for those that do not."""
+    # Two names of one address would take the fixed port from each other.
+    first_of: dict[str, str] = {}
+    for host in hosts:
+        first_of.setdefault(chosen[host.name].address, host.name)
+
+    def listen(host: Host) -> dict[str, Any]:
+        fixed = first_of[chosen[host.name].address] == host.name
+        return gathering.ask(
+            host,
+            "net.listen",
+            LISTEN_SECONDS,
+            {
+                "address": chosen[host.name].address,
+                "ports": [MASTER_PORT] if fixed else [],
+                "ephemeral": ports,
+                "secret": secret,
+                "ttl_seconds": ttl_seconds,
+            },
+        )
+
+    listening: dict[str, Listening] = {}
+    errors: dict[str, str] = {}
+    for outcome in gathering.on_each(hosts, listen, LISTEN_SECONDS):
+        if isinstance(outcome, fan.Failed):
+            errors[outcome.host] = outcome.error.message
+        else:
+            listening[outcome.host] = _listening(chosen[outcome.host], outcome.value)
+    return listening, errors
+
+
+def close_listeners(gathering: Gathering, listening: dict[str, Listening]) -> None:
+    """Close what is still open; a host that is gone closes by itself."""
+    hosts = [host for host in gathering.reached() if host.name in listening]
+
+    def close(host: Host) -> dict[str, Any]:
+        token = listening[host.name].token
+        return gathering.ask(host, "net.close", LISTEN_SECONDS, {"token": token})
+
+    for _ in gathering.on_each(hosts, close, LISTEN_SECONDS):
+        pass
+
+
+def _port_count(hosts: int) -> int:
+    return next((ports for most, ports in PORTS_BY_HOSTS if hosts <= most), 1)
+
+
+def _listening(endpoint: Endpoint, answer: dict[str, Any]) -> Listening:
+    entries = answer.get("ports")
+    ports: list[tuple[object, int]] = [
+        (entry.get("asked"), entry["port"])
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("port"), int)
+    ]
+    fixed = next((port for asked, port in ports if asked == MASTER_PORT), None)
+    others = tuple(port for asked, port in ports if asked != MASTER_PORT)
+    return Listening(endpoint, str(answer.get("token", "")), fixed, others)
+
+
+def _connect_all(
+    gathering: Gathering,
+    hosts: list[Host],
+    listening: dict[str, Listening],
+    secret: str,
+    timeout: float,
+) -> Generator[str, None, Tried]:
+    targets = {name: _targets(name, listening) for name in (host.name for host in hosts)}
+    batch_seconds = timeout * 1.5 + 2.0
+    found: Tried = {}
+
+    def connect(host: Host) -> dict[str, Any]:
+        args = {
+            "targets": targets[host.name],
+            "secret": secret,
+            "timeout_seconds": timeout,
+            "pings": PINGS,
+        }
+        return gathering.ask(host, "net.connect", batch_seconds, args)
+
+    for outcome in gathering.on_each(hosts, connect, batch_seconds):
+        if isinstance(outcome, fan.Failed):
+            evidence = gathering.hosts[outcome.host]
+            evidence.lack(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
+        else:
+            here = listening.get(outcome.host)
+            ports = ((here.fixed,) if here.fixed else ()) + here.ports if here else ()
+            edges = _edges(outcome.host, targets[outcome.host], listening, outcome.value)
+            found[outcome.host] = (edges, ports)
+        yield outcome.host
+    return found
+
+
+def _targets(source: str, listening: dict[str, Listening]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"{name} {port}",
+            "address": there.endpoint.address,
+            "port": port,
+            "bulk": position == 0,
+        }
+        for name, there in listening.items()
+        if name != source
+        for position, port in enumerate((*((there.fixed,) if there.fixed else ()), *there.ports))
+    ]
+
+
+def _edges(
+    source: str,
+    targets: list[dict[str, Any]],
+    listening: dict[str, Listening],
+    answer: dict[str, Any],
+) -> tuple[Edge, ...]:
+    """Pair each target with its result; what the node did not answer counts as a timeout."""
+    results = answer.get("results")
+    by_id = {
+        entry["id"]: entry
+        for entry in (results if isinstance(results, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    }
+    return tuple(
+        _edge(source, target, listening[_name(target)], by_id.get(target["id"], {}))
+        for target in targets
+    )
+
+
+def _name(target: dict[str, Any]) -> str:
+    return str(target["id"]).rpartition(" ")[0]
+
+
+def _edge(source: str, target: dict[str, Any], there: Listening, entry: dict[str, Any]) -> Edge:
+    ok = entry.get("ok") is True
+    return Edge(
+        source=source,
+        target=_name(target),
+        network=there.endpoint.network,
+        port=target["port"],
+        fixed=target["port"] == MASTER_PORT,
+        ok=ok,
+        error="" if ok else str(entry.get("error") or "timeout")[:80],
+        connect_us=_number(entry.get("connect_us")),
+        rtt_us=_number(entry.get("rtt_us")) if ok else None,
+        local_address=str(entry.get("source") or "")[:64],
+        bulk=entry["bulk"] if isinstance(entry.get("bulk"), bool) else None,
+        seen_address=str(entry.get("seen_source") or "")[:64],
+    )
+
+
+def _number(value: object) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and isinstance(value, int | float) else None

@@ -1,0 +1,203 @@
+"""The report of a check: facts, findings, cells, pairs, collectives, and what green does not cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome
+from distconsole.checks.facts import BandwidthFacts, CollFacts, Edge, ReachFacts
+from distconsole.checks.gather import Gathering
+from distconsole.checks.judge import Verdicts
+from distconsole.checks.rule import Rule, warn
+from distconsole.model.events import (
+    CheckReport,
+    CollectiveReport,
+    HostReport,
+    NetworkReport,
+    PairReport,
+)
+from distconsole.model.findings import Finding, Severity
+from distconsole.model.requests import Check, Level
+
+NEVER_COVERED = (
+    "RDMA and NVLink",
+    "the health of GPUs under load",
+    "shared folders and data sets",
+)
+INCOMPLETE = "check.incomplete"
+MAX_REASONS = 6
+
+
+def bus_factor(op: str, ranks: int) -> float:
+    """Return what algbw is multiplied with for busbw (nccl-tests, doc/PERFORMANCE.md)."""
+    if op.startswith("all_reduce"):
+        return 2 * (ranks - 1) / ranks
+    if op in ("all_gather", "reduce_scatter", "all_to_all"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def message_bytes(op: str, elements: int, element_bytes: int, ranks: int) -> int:
+    """Return nccl-tests' size: the bytes of the larger of the two buffers."""
+    whole = op in ("all_gather", "reduce_scatter", "all_to_all")
+    return elements * element_bytes * (ranks if whole else 1)
+
+
+def make_report(
+    gathering: Gathering, verdicts: Verdicts, rules: Sequence[Rule], seconds: float
+) -> CheckReport:
+    """Put everything that is known into the object that ``check --json`` prints."""
+    request = gathering.request
+    findings = (*verdicts.findings, *_incomplete(verdicts))
+    bad = {Severity.FAIL, Severity.WARN} if request.strict else {Severity.FAIL}
+    return CheckReport(
+        ok=not any(finding.severity in bad for finding in findings),
+        hosts={
+            name: HostReport(reachable=host.reached, facts=host.raw)
+            for name, host in gathering.hosts.items()
+        },
+        findings=findings,
+        network=NetworkReport(pairs=_pairs(gathering)),
+        collectives=_collectives(gathering),
+        seconds=round(seconds, 3),
+        cells={
+            host: {check: cell.outcome.value for check, cell in cells.items()}
+            for host, cells in verdicts.cells.items()
+        },
+        why={
+            host: {check: cell.why for check, cell in cells.items() if cell.why}
+            for host, cells in verdicts.cells.items()
+        },
+        uncovered=_uncovered(request, verdicts, rules),
+    )
+
+
+def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:
+    """Nothing that could not be looked at may pass for healthy."""
+    reasons: dict[str, tuple[set[str], set[str]]] = {}
+    for host, cells in verdicts.cells.items():
+        for check, cell in cells.items():
+            unknown = cell.outcome in (Outcome.COULD_NOT_RUN, Outcome.TIMED_OUT)
+            if unknown and not _explained(cell.why, verdicts.findings):
+                checks, hosts = reasons.setdefault(cell.why, (set(), set()))
+                checks.add(check)
+                hosts.add(host)
+    for why, (checks, hosts) in list(reasons.items())[:MAX_REASONS]:
+        listed = ", ".join(sorted(checks)[:8])
+        yield warn(
+            INCOMPLETE,
+            f"{len(checks)} checks could not be made: {why}",
+            [host for host in verdicts.cells if host in hosts],
+            seen=listed + (f" and {len(checks) - 8} more" if len(checks) > 8 else ""),
+            hint="give more time with --budget, or leave them out with --skip",
+        )
+
+
+def _explained(why: str, findings: Sequence[Finding]) -> bool:
+    """Whether another finding says already why a cell is empty."""
+    by = {UNREACHED: "ssh.", ALONE: "ssh."}.get(why, "net." if BROKEN in why else "coll.")
+    explains = why in (UNREACHED, ALONE, NO_GROUP) or BROKEN in why
+    return explains and any(finding.check.startswith(by) for finding in findings)
+
+
+def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
+    view = gathering.view()
+    streams = {
+        (stream.source, stream.target): stream.gbit_s
+        for found in view.of(BandwidthFacts).values()
+        for stream in found.streams
+    }
+    edges: dict[tuple[str, str], list[Edge]] = {}
+    for found in view.of(ReachFacts).values():
+        for edge in found.edges:
+            edges.setdefault((edge.source, edge.target), []).append(edge)
+    reports = []
+    for (source, target), found_edges in edges.items():
+        times = [edge.rtt_us for edge in found_edges if edge.rtt_us is not None]
+        lost = [edge for edge in found_edges if not edge.ok]
+        reports.append(
+            PairReport(
+                source=source,
+                target=target,
+                rtt_us=min(times) if times else None,
+                gbit_s=streams.get((source, target)),
+                reachable=not lost,
+                error=f"{len(lost)} of {len(found_edges)} ports: {lost[0].error}" if lost else "",
+            )
+        )
+    return tuple(reports)
+
+
+def _collectives(gathering: Gathering) -> tuple[CollectiveReport, ...]:
+    facts = gathering.view().of(CollFacts)
+    cases: dict[tuple[str, str, int], list[tuple[int, dict[str, Any]]]] = {}
+    for found in facts.values():
+        for rank in found.ranks:
+            for said in rank.said:
+                if isinstance(said.get("wrong"), int):
+                    key = (str(said["case"]), str(said["dtype"]), int(said["elements"]))
+                    cases.setdefault(key, []).append((rank.rank, said))
+    some = next(iter(facts.values()), None)
+    if some is None:
+        return ()
+    return tuple(
+        report
+        for key, entries in cases.items()
+        if (report := _collective(key, entries, some)) is not None
+    )
+
+
+def _collective(
+    key: tuple[str, str, int], entries: list[tuple[int, dict[str, Any]]], job: CollFacts
+) -> CollectiveReport | None:
+    op, _, elements = key
+    times = [said["time_us"] for _, said in entries if isinstance(said.get("time_us"), float)]
+    if not times or sum(times) <= 0:
+        return None
+    size = message_bytes(op, elements, int(entries[0][1].get("element_bytes", 4)), job.world_size)
+    mean_us = sum(times) / len(times)
+    algbw = size / mean_us / 1e3
+    return CollectiveReport(
+        launcher="torch",
+        backend=job.backend,
+        op=op,
+        bytes=size,
+        time_us=round(mean_us, 1),
+        algbw_gbs=algbw,
+        busbw_gbs=algbw * bus_factor(op, job.world_size),
+        correct=len(entries) == job.world_size and not any(said["wrong"] for _, said in entries),
+        size=job.world_size,
+        ranks=tuple(sorted(rank for rank, _ in entries)),
+    )
+
+
+def _uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tuple[str, ...]:
+    reasons: dict[str, set[str]] = {}
+    for cells in verdicts.cells.values():
+        for check, cell in cells.items():
+            if cell.outcome not in (Outcome.PASS, Outcome.WARN, Outcome.FAIL):
+                reasons.setdefault(cell.why or cell.outcome.value, set()).add(check)
+    told = [
+        f"{why} ({next(iter(checks)) if len(checks) == 1 else f'{len(checks)} checks'})"
+        for why, checks in sorted(reasons.items(), key=lambda item: -len(item[1]))
+    ]
+    if request.only or request.skip:
+        told.append(f"only {len(rules)} checks were asked for")
+    never = (
+        NEVER_COVERED
+        if request.level is Level.FULL
+        else (*NEVER_COVERED, "long messages and bandwidth between pairs")
+    )
+    return (*told[:MAX_REASONS], *never)
+
+
+def passed_hosts(report: CheckReport) -> list[str]:
+    """Return the hosts that passed: reached, and named by no failure."""
+    failed = {
+        host
+        for finding in report.findings
+        if finding.severity is Severity.FAIL
+        for host in finding.hosts
+    }
+    return [name for name, host in report.hosts.items() if host.reachable and name not in failed]

@@ -1,0 +1,107 @@
+"""A check as a value: what it needs to know and how it judges. Judging does no input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from distconsole.checks.evidence import Outcome, View
+from distconsole.checks.facts import Facts
+from distconsole.model.findings import Finding, Severity
+from distconsole.model.requests import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """On these hosts the check has nothing to say, and why."""
+
+    hosts: tuple[str, ...]
+    why: str
+    outcome: Outcome = Outcome.SKIPPED
+
+
+Said: TypeAlias = Finding | Unjudged
+Judge: TypeAlias = Callable[[View], Iterable[Said]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One check of the catalogue.
+
+    Attributes:
+        id: Stable and dotted; ``--only`` and ``--skip`` take it and its prefixes.
+        group: The group that ``--only`` and ``--skip`` know it by.
+        level: The first level at which it runs.
+        needs: The groups of facts; a host that lacks one is not judged, and the reason is kept.
+        catches: What goes wrong on clusters that fail it, for ``--explain`` and the docs.
+        hint: What to do, in general; findings carry the exact words.
+        judge: The verdict.
+    """
+
+    id: str
+    group: str
+    level: Level
+    needs: tuple[type[Facts], ...]
+    catches: str
+    hint: str
+    judge: Judge
+
+
+def fail(
+    check: str,
+    summary: str,
+    hosts: Iterable[str] = (),
+    *,
+    seen: str = "",
+    expected: str = "",
+    hint: str = "",
+) -> Finding:
+    """Return a finding that makes the cluster unhealthy."""
+    return _finding(Severity.FAIL, check, summary, hosts, seen, expected, hint)
+
+
+def warn(
+    check: str,
+    summary: str,
+    hosts: Iterable[str] = (),
+    *,
+    seen: str = "",
+    expected: str = "",
+    hint: str = "",
+) -> Finding:
+    """Return a finding that fails the check only with ``--strict``."""
+    return _finding(Severity.WARN, check, summary, hosts, seen, expected, hint)
+
+
+def info(
+    check: str,
+    summary: str,
+    hosts: Iterable[str] = (),
+    *,
+    seen: str = "",
+    expected: str = "",
+    hint: str = "",
+) -> Finding:
+    """Return something worth knowing that is not wrong."""
+    return _finding(Severity.INFO, check, summary, hosts, seen, expected, hint)
+
+
+def _finding(
+    severity: Severity,
+    check: str,
+    summary: str,
+    hosts: Iterable[str],
+    seen: str,
+    expected: str,
+    hint: str,
+) -> Finding:
+    return Finding(
+        check=check,
+        severity=severity,
+        summary=summary,
+        hosts=tuple(hosts),
+        seen=seen,
+        expected=expected,
+        hint=hint,
+    )

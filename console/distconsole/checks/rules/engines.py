@@ -1,0 +1,388 @@
+"""Checks of groups ``torch``, ``horovod`` and ``mpi``: builds that must fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.model.requests import Level
+
+
+def _torch_present(view: View) -> Iterator[Said]:
+    facts, pythons = view.of(TorchFacts), view.of(PythonFacts)
+    without = [name for name, found in facts.items() if not found.present]
+    broken = {name: found.error for name, found in facts.items() if found.error}
+    for name, error in broken.items():
+        yield fail(
+            "torch.present",
+            f"torch on {name} is there and broken: {error}",
+            (name,),
+            hint=f"on {name}: {pythons[name].executable} -m pip install --force-reinstall torch",
+        )
+    if without and len(without) == len(facts):
+        yield warn(
+            "torch.present",
+            f"there is no torch on {named(without)}",
+            without,
+            seen=f"{pythons[without[0]].executable} cannot find it",
+            hint="--python PATH names the interpreter that has it, --setup the command that brings it",
+        )
+    elif without:
+        having = next(found for found in facts.values() if found.present and found.version)
+        yield fail(
+            "torch.present",
+            f"{named(without)} {'has' if len(without) == 1 else 'have'} no torch",
+            without,
+            seen=", ".join(f"{name}: {pythons[name].executable}" for name in without),
+            expected=f"torch {having.version} on every host",
+            hint=f"{pythons[without[0]].executable} -m pip install torch=={having.version}",
+        )
+
+
+def _torch_build(view: View) -> Iterator[Said]:
+    facts = {name: found for name, found in view.of(TorchFacts).items() if found.version}
+    for what, values in (
+        ("torch", {name: found.version for name, found in facts.items()}),
+        ("torch built for CUDA", {name: found.cuda or "none" for name, found in facts.items()}),
+        ("torch built from", {name: found.git for name, found in facts.items()}),
+    ):
+        split = dissent(values)
+        if split is not None:
+            yield fail(
+                "torch.build",
+                split.told(what),
+                split.minority,
+                expected=f"{split.majority} everywhere"
+                if split.majority
+                else "one build everywhere",
+                hint=f"pip install torch=={values[split.groups[-1][1][0]]}"
+                if what == "torch"
+                else "install the same wheel everywhere: pip install --force-reinstall torch==VERSION",
+            )
+            return
+    absent = tuple(name for name, found in view.of(TorchFacts).items() if not found.version)
+    if absent:
+        yield Unjudged(absent, "no torch")
+
+
+def _torch_cuda(view: View) -> Iterator[Said]:
+    """A torch that cannot use the GPUs that are there (pytorch#167244 for architectures)."""
+    gpus = view.of(GpuFacts)
+    without = tuple(name for name, found in gpus.items() if not found.count)
+    if without:
+        yield Unjudged(without, "no GPU")
+    for name, torch in view.of(TorchFacts).items():
+        gpu = gpus[name]
+        if name in without or not torch.version:
+            continue
+        if torch.cuda is None and torch.hip is None:
+            yield fail(
+                "torch.cuda",
+                f"{name} has {gpu.count} GPUs and a torch without CUDA ({torch.version})",
+                (name,),
+                hint="pip install --force-reinstall torch --index-url "
+                "https://download.pytorch.org/whl/cu128",
+            )
+        elif (
+            torch.cuda and gpu.cuda_driver and _cuda(torch.cuda) // 1000 > gpu.cuda_driver // 1000
+        ):
+            yield fail(
+                "torch.cuda",
+                f"the driver of {name} is too old for torch {torch.version}",
+                (name,),
+                seen=f"driver {gpu.driver}: CUDA {gpu.cuda_driver // 1000}."
+                f"{gpu.cuda_driver % 1000 // 10}; torch built for CUDA {torch.cuda}",
+                expected=f"a driver for CUDA {torch.cuda.split('.')[0]} or newer",
+                hint="update the driver, or install a torch for an older CUDA",
+            )
+
+
+def _cuda(version: str) -> int:
+    parts = [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    return (parts[0] * 1000 if parts else 0) + (parts[1] * 10 if len(parts) > 1 else 0)
+
+
+def _nccl(view: View) -> Iterator[Said]:
+    facts = {name: found for name, found in view.of(TorchFacts).items() if found.nccl}
+    absent = tuple(name for name in view.of(TorchFacts) if name not in facts)
+    if absent:
+        yield Unjudged(absent, "no NCCL with this torch")
+    split = dissent({name: found.nccl for name, found in facts.items()})
+    if split is not None:
+        yield fail(
+            "nccl.version",
+            split.told("NCCL"),
+            split.minority,
+            expected="the same NCCL everywhere: versions that differ hang or refuse",
+            hint="reinstall torch at one version on every host",
+        )
+    plugins = dissent({name: bool(found.plugins) for name, found in facts.items()})
+    if plugins is not None:
+        having = [name for name, found in facts.items() if found.plugins]
+        yield fail(
+            "nccl.version",
+            f"a network plugin for NCCL is on {named(having)} only",
+            plugins.minority,
+            seen=", ".join(facts[having[0]].plugins),
+            expected="on every host or on none: mixed, NCCL hangs without a word (nccl#1634)",
+            hint="export NCCL_NET_PLUGIN=none",
+        )
+
+
+def _horovod_build(view: View) -> Iterator[Said]:
+    every = view.of(HorovodFacts)
+    facts = {name: found for name, found in every.items() if found.present}
+    absent = tuple(name for name in every if name not in facts)
+    if not facts:
+        yield Unjudged(absent, "no Horovod")
+        return
+    if absent:
+        yield warn("horovod.build", f"{named(absent)} lack Horovod", absent)
+    for what, values in (
+        ("Horovod", {name: found.version for name, found in facts.items()}),
+        ("Horovod with", {name: _features(found) for name, found in facts.items()}),
+    ):
+        split = dissent(values)
+        if split is not None:
+            yield fail(
+                "horovod.build",
+                split.told(what),
+                split.minority,
+                seen="\n".join(f"{name}: {value}" for name, value in list(values.items())[:16]),
+                expected="the same build on every host",
+                hint="HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 "
+                "pip install --no-cache-dir --force-reinstall --no-build-isolation "
+                f"horovod=={next(iter(facts.values())).version}",
+            )
+
+
+def _features(facts: HorovodFacts) -> str:
+    if facts.built is None:
+        return "unknown parts" if facts.torch_library else "no PyTorch extension"
+    return " ".join(name for name, built in sorted(facts.built.items()) if built) or "nothing"
+
+
+def _horovod_torch(view: View) -> Iterator[Said]:
+    """Horovod's library is bound to the torch that it was built against (horovod#629, #2589)."""
+    torches = view.of(TorchFacts)
+    for name, facts in view.of(HorovodFacts).items():
+        torch = torches[name]
+        if not facts.present:
+            yield Unjudged((name,), "no Horovod")
+        elif facts.torch_library is None and torch.present:
+            yield warn(
+                "horovod.torch",
+                f"Horovod on {name} was built without PyTorch",
+                (name,),
+                seen=f"no mpi_lib_v2*.so in {facts.folder}/torch",
+                hint=_rebuild(facts),
+            )
+        elif facts.load_error:
+            yield fail(
+                "horovod.torch",
+                f"Horovod on {name} does not load with the torch that is there",
+                (name,),
+                seen=f"{facts.load_error} (built against torch {facts.against.get('pytorch', '?')}, "
+                f"installed {torch.version or 'none'})",
+                hint=_rebuild(facts),
+            )
+        elif _differs(facts.against.get("pytorch", ""), torch.version):
+            yield warn(
+                "horovod.torch",
+                f"Horovod on {name} was built against torch {facts.against['pytorch']}, "
+                f"installed is {torch.version or 'none'}",
+                (name,),
+                hint=_rebuild(facts),
+            )
+
+
+def _differs(built: str, installed: str) -> bool:
+    return bool(built) and built.partition("+")[0] != installed.partition("+")[0]
+
+
+def _rebuild(facts: HorovodFacts) -> str:
+    return (
+        "HOROVOD_WITH_PYTORCH=1 pip install --no-cache-dir --force-reinstall --no-deps "
+        f"--no-build-isolation horovod=={facts.version or '0.28.1'}"
+    )
+
+
+def _horovod_nccl(view: View) -> Iterator[Said]:
+    gpus = view.of(GpuFacts)
+    for name, facts in view.of(HorovodFacts).items():
+        if not facts.present or not gpus[name].count:
+            yield Unjudged((name,), "no Horovod" if not facts.present else "no GPU")
+        elif facts.built is not None and not facts.built.get("nccl"):
+            yield warn(
+                "horovod.nccl",
+                f"Horovod on {name} has no NCCL: its collectives go through the host's memory",
+                (name,),
+                seen=_features(facts),
+                hint="HOROVOD_GPU_OPERATIONS=NCCL " + _rebuild(facts),
+            )
+
+
+def _horovod_mpi(view: View) -> Iterator[Said]:
+    """A library bound to another MPI than mpirun's makes every rank say size 1."""
+    mpis = view.of(MpiFacts)
+    for name, facts in view.of(HorovodFacts).items():
+        libraries = [path for path in facts.mapped if "/libmpi" in path]
+        if not libraries or not mpis[name].present:
+            why = "no Horovod with MPI" if not libraries else "no MPI"
+            yield Unjudged((name,), why)
+            continue
+        prefix = _prefix(mpis[name].mpirun)
+        if prefix not in ("", "/usr") and not libraries[0].startswith(prefix + "/"):
+            yield warn(
+                "horovod.mpi",
+                f"Horovod on {name} uses another MPI than mpirun's",
+                (name,),
+                seen=f"{libraries[0]}; mpirun: {mpis[name].mpirun}",
+                hint=f"export LD_LIBRARY_PATH={prefix}/lib, or rebuild with {prefix}/bin on the PATH",
+            )
+
+
+def _prefix(mpirun: str) -> str:
+    folder = mpirun.rpartition("/")[0]
+    return folder.removesuffix("/bin") if folder.endswith("/bin") else ""
+
+
+def _mpi_version(view: View) -> Iterator[Said]:
+    every = view.of(MpiFacts)
+    facts = {name: found for name, found in every.items() if found.present}
+    absent = tuple(name for name in every if name not in facts)
+    if not facts:
+        yield Unjudged(absent, "no mpirun")
+        return
+    if absent:
+        first = next(iter(facts.values()))
+        yield warn(
+            "mpi.version",
+            f"{named(absent)} {'has' if len(absent) == 1 else 'have'} no mpirun, the others do",
+            absent,
+            expected=f"{first.family} {first.version}",
+            hint="sudo apt-get install openmpi-bin, or add its folder to the PATH with --setup",
+        )
+    split = dissent(
+        {name: f"{found.family} {found.version}".strip() for name, found in facts.items()}
+    )
+    if split is not None:
+        yield fail(
+            "mpi.version",
+            split.told("MPI"),
+            split.minority,
+            seen=", ".join(f"{name} {facts[name].mpirun}" for name in split.minority),
+            expected="the same MPI everywhere: others do not understand each other's messages",
+            hint="install the version of the majority, or put it first on the PATH with --setup",
+        )
+    for name, found in facts.items():
+        if found.daemon is None:
+            yield warn(
+                "mpi.version",
+                f"mpirun on {name} has no daemon (orted, prted) beside it on the PATH",
+                (name,),
+                seen=found.mpirun,
+            )
+
+
+def _torch_debug(view: View) -> Iterator[Said]:
+    debug = [name for name, found in view.of(TorchFacts).items() if found.debug]
+    if debug:
+        yield info("torch.debug", f"torch on {named(debug)} is a debug build, and slow", debug)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "torch.present",
+        "torch",
+        Level.QUICK,
+        (TorchFacts, PythonFacts),
+        "A host without torch, or with one that lies broken on the disk.",
+        "pip install torch, or --python and --setup.",
+        _torch_present,
+    ),
+    Rule(
+        "torch.build",
+        "torch",
+        Level.QUICK,
+        (TorchFacts,),
+        "One host with another torch, or one built for another CUDA (read from torch/version.py).",
+        "pip install torch==VERSION",
+        _torch_build,
+    ),
+    Rule(
+        "torch.debug",
+        "torch",
+        Level.QUICK,
+        (TorchFacts,),
+        "A debug build of torch.",
+        "Install a release build.",
+        _torch_debug,
+    ),
+    Rule(
+        "torch.cuda",
+        "torch",
+        Level.QUICK,
+        (TorchFacts, GpuFacts),
+        "A CPU build of torch on a GPU host, a driver too old for the CUDA of torch.",
+        "Install the wheel for the driver's CUDA.",
+        _torch_cuda,
+    ),
+    Rule(
+        "nccl.version",
+        "torch",
+        Level.QUICK,
+        (TorchFacts,),
+        "NCCL versions, or network plugins, that differ between hosts: a silent hang.",
+        "Reinstall torch at one version; NCCL_NET_PLUGIN=none.",
+        _nccl,
+    ),
+    Rule(
+        "horovod.build",
+        "horovod",
+        Level.QUICK,
+        (HorovodFacts,),
+        "Gloo on one host and MPI on another; NCCL missing on one; versions that differ.",
+        "Build it the same way everywhere.",
+        _horovod_build,
+    ),
+    Rule(
+        "horovod.torch",
+        "horovod",
+        Level.QUICK,
+        (HorovodFacts, TorchFacts),
+        "`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.",
+        "Rebuild Horovod against the torch that is there.",
+        _horovod_torch,
+    ),
+    Rule(
+        "horovod.nccl",
+        "horovod",
+        Level.STANDARD,
+        (HorovodFacts, GpuFacts),
+        "GPUs, and a Horovod that copies every gradient through the host.",
+        "HOROVOD_GPU_OPERATIONS=NCCL at build time.",
+        _horovod_nccl,
+    ),
+    Rule(
+        "horovod.mpi",
+        "horovod",
+        Level.STANDARD,
+        (HorovodFacts, MpiFacts),
+        "Horovod linked with one MPI and started by mpirun of another: every rank says size 1.",
+        "Put the right MPI first on PATH and LD_LIBRARY_PATH.",
+        _horovod_mpi,
+    ),
+    Rule(
+        "mpi.version",
+        "mpi",
+        Level.QUICK,
+        (MpiFacts,),
+        "`Data unpack would read past end of buffer`: MPI versions or families that differ.",
+        "Install one MPI everywhere.",
+        _mpi_version,
+    ),
+)

@@ -1,0 +1,157 @@
+"""Checks of group ``os`` about who a host is: its name, kernel and user."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from distconsole.checks.addresses import endpoints, machines, one_machine
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import EnvFacts, NetFacts, OsFacts, ResolvedAddress, SshFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.model.requests import Level
+
+
+def _hostname_unique(view: View) -> Iterator[Said]:
+    """NCCL, MPI and Horovod tell hosts apart by their names (horovod#3949)."""
+    machine_of = machines(view)
+    by_name: dict[str, list[str]] = {}
+    for name, facts in view.of(OsFacts).items():
+        by_name.setdefault(facts.hostname, []).append(name)
+    for hostname, names in by_name.items():
+        if len({machine_of[name] for name in names}) > 1:
+            yield fail(
+                "os.hostname_unique",
+                f"{named(names)} all call themselves {hostname}",
+                names,
+                seen=f"`hostname` prints {hostname} on each of them",
+                expected="a name of its own for each host",
+                hint=f"on each of them: sudo hostnamectl set-hostname {names[0]}",
+            )
+
+
+def _hostname_bindable(view: View) -> Iterator[Said]:
+    """Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69)."""
+    chosen = endpoints(view)
+    env = view.of(EnvFacts)
+    for name, facts in view.of(OsFacts).items():
+        found = facts.resolution.addresses
+        wrong = [entry for entry in found if _trap(entry)]
+        if found and not wrong:
+            continue
+        endpoint = chosen.get(name)
+        address = endpoint.address if endpoint else "ADDRESS"
+        nic = endpoint.interface if endpoint and endpoint.interface else "INTERFACE"
+        seen = ", ".join(map(_told, found)) or facts.resolution.error or "no address"
+        variables = env[name].variables if name in env else {}
+        if one_machine(view) or "GLOO_SOCKET_IFNAME" in variables:
+            yield info("os.hostname_bindable", _summary(facts, wrong), (name,), seen=seen)
+            continue
+        yield fail(
+            "os.hostname_bindable",
+            _summary(facts, wrong),
+            (name,),
+            seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
+            expected=f"{address}, or another address that the other hosts can reach",
+            hint=_hint(facts.hostname, address, wrong)
+            + f"\nuntil then, for jobs started by hand: export GLOO_SOCKET_IFNAME={nic}",
+        )
+
+
+def _trap(entry: ResolvedAddress) -> bool:
+    try:
+        return not entry.bindable or ipaddress.ip_address(entry.address.split("%")[0]).is_loopback
+    except ValueError:
+        return True
+
+
+def _told(entry: ResolvedAddress) -> str:
+    return entry.address if entry.bindable else f"{entry.address} (bind: {entry.error})"
+
+
+def _summary(facts: OsFacts, wrong: list[ResolvedAddress]) -> str:
+    if not wrong:
+        return f"the host's own name {facts.hostname} does not resolve on it"
+    what = "loopback" if wrong[0].bindable else "not an address of this host"
+    return f"the host's own name {facts.hostname} resolves to {wrong[0].address}, {what}"
+
+
+def _hint(hostname: str, address: str, wrong: list[ResolvedAddress]) -> str:
+    if not wrong:
+        return f"sudo sh -c 'echo \"{address} {hostname}\" >> /etc/hosts'"
+    bad = wrong[0].address
+    pattern = bad.replace(".", "\\.")
+    return (
+        f"in /etc/hosts, instead of the line of {bad}: {address} {hostname}\n"
+        f"sudo sed -i 's/^{pattern}[[:space:]].*/{address} {hostname}/' /etc/hosts"
+    )
+
+
+def _kernel(view: View) -> Iterator[Said]:
+    """Information: a kernel, C library or distribution that differs explains what else does."""
+    facts = view.of(OsFacts)
+    for what, values in (
+        ("kernel", {name: found.kernel for name, found in facts.items()}),
+        ("C library", {name: found.libc for name, found in facts.items()}),
+        ("architecture", {name: found.architecture for name, found in facts.items()}),
+    ):
+        split = dissent(values)
+        if split is not None:
+            severity = warn if what == "architecture" else info
+            yield severity("os.kernel", split.told(what), split.minority)
+
+
+def _user(view: View) -> Iterator[Said]:
+    """Another uid on one host writes checkpoints on a shared disk that the others cannot."""
+    split = dissent({name: facts.uid for name, facts in view.of(OsFacts).items()})
+    if split is not None:
+        yield warn(
+            "os.user",
+            split.told("uid"),
+            split.minority,
+            expected="the same uid on every host",
+            hint="log in as the same user everywhere, or: sudo usermod -u UID USER",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "os.hostname_unique",
+        "os",
+        Level.QUICK,
+        (OsFacts, SshFacts, NetFacts),
+        "Cloned machines with one name: NCCL says `Duplicate GPU detected`, Horovod gives every rank "
+        "local_rank 0.",
+        "sudo hostnamectl set-hostname NAME",
+        _hostname_unique,
+    ),
+    Rule(
+        "os.hostname_bindable",
+        "os",
+        Level.QUICK,
+        (OsFacts, NetFacts, SshFacts, EnvFacts),
+        "Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets "
+        "`Connection refused` at once and the others hang for five times the timeout.",
+        "Put the host's real address into /etc/hosts, or set GLOO_SOCKET_IFNAME.",
+        _hostname_bindable,
+    ),
+    Rule(
+        "os.kernel",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "A host with another kernel, C library or architecture.",
+        "Bring the host up to date with the others.",
+        _kernel,
+    ),
+    Rule(
+        "os.user",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "Another user id on one host: `Permission denied` on shared folders, on some ranks only.",
+        "Use the same account everywhere.",
+        _user,
+    ),
+)

@@ -1,0 +1,276 @@
+"""Checks of group ``net`` that need no packet: addresses, routes, interface names, ports, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.checks.addresses import endpoints, machines, shared_networks
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import ClockFacts, NetFacts, PortFacts, SshFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.model.addresses import is_virtual
+from distconsole.model.requests import Level
+
+WARN_OFFSET_SECONDS = 0.1
+FAIL_OFFSET_SECONDS = 1.0
+
+
+def _iface_matrix(view: View) -> Iterator[Said]:
+    """One address on several hosts: whoever picks that interface talks to itself (ompi#6377)."""
+    facts = view.of(NetFacts)
+    machine_of = machines(view)
+    owners: dict[str, dict[str, str]] = {}
+    for name, found in facts.items():
+        for entry in found.addresses:
+            if not entry.loopback and entry.up and not entry.address.startswith("fe80:"):
+                owners.setdefault(entry.address, {}).setdefault(name, entry.iface)
+    networks = shared_networks(view)
+    for address, hosts in owners.items():
+        if len({machine_of[name] for name in hosts}) < 2:
+            continue
+        interfaces = sorted(set(hosts.values()))
+        virtual = all(map(is_virtual, interfaces))
+        good = networks[0] if networks else "10.0.0.0/24"
+        names = [name for name in facts if name in hosts]
+        severity = warn if virtual else fail
+        yield severity(
+            "net.iface_matrix",
+            f"{address} ({', '.join(interfaces)}) is on {len(names)} hosts: {named(names)}",
+            names,
+            seen=", ".join(f"{name}: {hosts[name]} has {address}" for name in names[:8]),
+            expected="an address of its own for each host"
+            if not virtual
+            else "interfaces of containers that no engine picks for training",
+            hint=_exclude(interfaces, good)
+            if virtual
+            else f"give each host its own address; two hosts with {address} answer at random",
+        )
+
+
+def _exclude(interfaces: list[str], good: str) -> str:
+    nic = ",".join(interfaces)
+    return (
+        f"mpirun --mca btl_tcp_if_include {good} --mca oob_tcp_if_include {good}\n"
+        f"export NCCL_SOCKET_IFNAME=^{nic},lo"
+    )
+
+
+def _address(view: View) -> Iterator[Said]:
+    """Say which network is tested, and when there is none that all hosts share."""
+    if len(view.everyone) < 2:
+        yield Unjudged(tuple(host.name for host in view.hosts), "one host")
+        return
+    chosen = endpoints(view)
+    without = [host.name for host in view.hosts if host.name not in chosen]
+    if without:
+        yield fail(
+            "net.address",
+            f"{named(without)} {'has' if len(without) == 1 else 'have'} no address that others "
+            "could reach",
+            without,
+            hint="give address or nic for it in the configuration",
+        )
+    networks = {endpoint.network for endpoint in chosen.values()}
+    listed = ", ".join(
+        f"{name} {endpoint.address} ({endpoint.interface or '?'})"
+        for name, endpoint in list(chosen.items())[:8]
+    )
+    if len(networks) > 1:
+        yield info(
+            "net.address",
+            "the hosts share no subnet; these addresses are tested",
+            seen=listed,
+        )
+
+
+def _nic_names(view: View) -> Iterator[Said]:
+    """Horovod's own probe wants one name on all hosts (horovod#2568, #1724)."""
+    chosen = endpoints(view)
+    split = dissent({name: endpoint.interface or "?" for name, endpoint in chosen.items()})
+    if split is not None:
+        networks = shared_networks(view)
+        yield warn(
+            "net.nic_names",
+            split.told("its training address on"),
+            split.minority,
+            expected="one interface name on every host, for Horovod's and NCCL's variables",
+            hint="`distconsole run` sets the name per host; by hand: "
+            f"mpirun --mca btl_tcp_if_include {networks[0] if networks else 'SUBNET'}",
+        )
+
+
+def _route(view: View) -> Iterator[Said]:
+    """Traffic to a peer must leave from the address that the peer is told."""
+    chosen = endpoints(view)
+    wrong: dict[str, list[str]] = {}
+    for name, facts in view.of(NetFacts).items():
+        own = chosen.get(name)
+        if own is None:
+            continue
+        owner = {entry.address: entry.iface for entry in facts.addresses}
+        for peer, endpoint in chosen.items():
+            source = facts.routes.get(endpoint.address)
+            if peer != name and source is not None and owner.get(source) != own.interface:
+                wrong.setdefault(name, []).append(f"{peer} by {owner.get(source, source)}")
+    for name, peers in wrong.items():
+        own = chosen[name]
+        yield warn(
+            "net.route_dev",
+            f"{name} sends to {len(peers)} peers by another interface than {own.interface}",
+            (name,),
+            seen=", ".join(peers[:8]),
+            expected=f"everything from {own.address} ({own.interface})",
+            hint=f"on {name}: ip route get ADDRESS; name the network with --nic",
+        )
+
+
+def _mtu(view: View) -> Iterator[Said]:
+    """Ends that disagree: small messages pass, large ones hang (nccl#1524)."""
+    chosen, facts = endpoints(view), view.of(NetFacts)
+    values: dict[str, int] = {}
+    for name, endpoint in chosen.items():
+        interface = facts[name].interfaces.get(endpoint.interface or "")
+        if interface is not None and interface.mtu is not None and interface.mtu < 65536:
+            values[name] = interface.mtu
+    split = dissent(values)
+    if split is not None:
+        smallest = min(values.values())
+        yield warn(
+            "net.mtu_config",
+            split.told("MTU"),
+            split.minority,
+            expected="one MTU on the network",
+            hint="\n".join(
+                f"on {name}: sudo ip link set {chosen[name].interface} mtu {smallest}"
+                for name, value in values.items()
+                if value != smallest
+            ),
+        )
+
+
+def _master_port(view: View) -> Iterator[Said]:
+    """A port that is held: `EADDRINUSE` (pytorch#126510), for jobs that fix their port."""
+    for name, facts in view.of(PortFacts).items():
+        for number, port in facts.ports.items():
+            if port.free:
+                continue
+            holder = port.holder
+            who = (
+                "somebody"
+                if holder is None
+                else holder.command or f"a process of uid {holder.uid}"
+            )
+            pid = holder.pid if holder is not None else None
+            yield warn(
+                "port.master_free",
+                f"port {number} on {name} is {port.why}, by {who}"[:200],
+                (name,),
+                seen=f"bind: {port.why}; pid {pid or 'unknown'}",
+                expected="a free rendezvous port on the first host",
+                hint=(f"a leftover of yours: on {name}: kill {pid}\n" if pid else "")
+                + f"`distconsole run` takes a free port by itself; by hand: MASTER_PORT={int(number) + 1}",
+            )
+
+
+def _clock(view: View) -> Iterator[Said]:
+    for name, facts in view.of(ClockFacts).items():
+        off = abs(facts.offset_seconds) - facts.error_seconds
+        if off > WARN_OFFSET_SECONDS:
+            severity = fail if off > FAIL_OFFSET_SECONDS else warn
+            yield severity(
+                "clock.offset",
+                f"the clock of {name} is {facts.offset_seconds:+.3f} s off this machine's",
+                (name,),
+                seen=f"{facts.offset_seconds:+.4f} s, at most {facts.error_seconds:.4f} s wrong",
+                expected=f"within {WARN_OFFSET_SECONDS} s",
+                hint=f"on {name}: sudo chronyc makestep   (munge refuses credentials from 300 s on)",
+            )
+
+
+def _utc(view: View) -> Iterator[Said]:
+    """When every host is off by the same, it is this machine that is wrong."""
+    offsets = [facts.offset_seconds for facts in view.of(ClockFacts).values()]
+    if len(offsets) > 1 and min(abs(offset) for offset in offsets) > FAIL_OFFSET_SECONDS:
+        spread = max(offsets) - min(offsets)
+        if spread < WARN_OFFSET_SECONDS:
+            yield info(
+                "clock.console", f"all hosts agree; this machine is {-offsets[0]:+.1f} s off"
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "port.master_free",
+        "net",
+        Level.QUICK,
+        (PortFacts,),
+        "`Address already in use`: a leftover of the last job holds the rendezvous port.",
+        "Kill it, or take another MASTER_PORT.",
+        _master_port,
+    ),
+    Rule(
+        "net.iface_matrix",
+        "net",
+        Level.QUICK,
+        (NetFacts, SshFacts),
+        "The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself "
+        "and hangs for ever.",
+        "Include the real network by its subnet, exclude the virtual interface by name.",
+        _iface_matrix,
+    ),
+    Rule(
+        "net.address",
+        "net",
+        Level.QUICK,
+        (NetFacts, SshFacts),
+        "No network that all hosts share.",
+        "address or nic per host in the configuration.",
+        _address,
+    ),
+    Rule(
+        "net.nic_names",
+        "net",
+        Level.QUICK,
+        (NetFacts, SshFacts),
+        "eth0 here and ens5 there: `NoValidAddressesFound` in horovodrun.",
+        "Name the network by its subnet, or rename the interface.",
+        _nic_names,
+    ),
+    Rule(
+        "net.route_dev",
+        "net",
+        Level.QUICK,
+        (NetFacts, SshFacts),
+        "Training traffic that leaves by the management interface or by a bridge.",
+        "Add a route, or use the addresses of the right network.",
+        _route,
+    ),
+    Rule(
+        "net.mtu_config",
+        "net",
+        Level.QUICK,
+        (NetFacts, SshFacts),
+        "Jumbo frames on some hosts only: 4 KiB pass, 4 MiB hang.",
+        "ip link set NIC mtu N, the same everywhere.",
+        _mtu,
+    ),
+    Rule(
+        "clock.offset",
+        "clock",
+        Level.QUICK,
+        (ClockFacts,),
+        "A clock that is off: munge refuses, logs of different hosts cannot be put in order.",
+        "chronyc makestep",
+        _clock,
+    ),
+    Rule(
+        "clock.console",
+        "clock",
+        Level.QUICK,
+        (ClockFacts,),
+        "This machine's own clock is off while all hosts agree.",
+        "Set this machine's clock.",
+        _utc,
+    ),
+)

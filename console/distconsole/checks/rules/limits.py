@@ -1,0 +1,198 @@
+"""Checks of group ``os`` about limits and room: descriptors, locked memory, shared memory, disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import Filesystem, GpuFacts, OsFacts
+from distconsole.checks.majority import named
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.model.requests import Level
+
+MIB = 1024 * 1024
+FILES_PER_RANK = 64
+"""Descriptors that a rank needs for each other rank and its files, generously (nccl#550)."""
+FILES_BASE = 512
+MEMLOCK_BYTES = 1024 * MIB
+SHM_BYTES = 128 * MIB
+"""Docker gives 64 MiB, which is too little for NCCL and DataLoader workers (nccl#342, #290)."""
+SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
+LOW_SHARE = 0.05
+FULL_BYTES = 16 * MIB
+
+
+def _nofile(view: View) -> Iterator[Said]:
+    world = len(view.everyone) * (view.ranks_per_host or 8)
+    needed = FILES_BASE + FILES_PER_RANK * world // 8
+    low: dict[tuple[int | None, int | None], list[str]] = {}
+    for name, facts in view.of(OsFacts).items():
+        limit = facts.limits.get("nofile")
+        if limit is not None and limit[0] is not None and limit[0] < needed:
+            low.setdefault(limit, []).append(name)
+    for (soft, hard), names in low.items():
+        yield warn(
+            "lim.nofile",
+            f"only {soft} open files are allowed on {named(names)}",
+            names,
+            seen=f"ulimit -n: soft {soft}, hard {'unlimited' if hard is None else hard}",
+            expected=f"{needed} for {world} ranks",
+            hint="ulimit -n $(ulimit -Hn), in --setup or in the profile of the shell",
+        )
+
+
+def _memlock(view: View) -> Iterator[Said]:
+    """Only RDMA registers memory; without an adapter the limit does not matter."""
+    plain, low = [], {}
+    for name, facts in view.of(OsFacts).items():
+        if not facts.infiniband:
+            plain.append(name)
+            continue
+        limit = facts.limits.get("memlock", (None, None))[0]
+        if limit is not None and limit < MEMLOCK_BYTES:
+            low[name] = limit
+    if plain:
+        yield Unjudged(tuple(h.name for h in view.hosts if h.name in plain), "no RDMA adapter")
+    if low:
+        yield fail(
+            "lim.memlock",
+            f"too little memory may be locked for RDMA on {named(list(low))}",
+            low,
+            seen=", ".join(f"{name} {limit // 1024} KiB" for name, limit in low.items()),
+            expected="unlimited",
+            hint='sudo sh -c \'printf "* soft memlock unlimited\\n* hard memlock unlimited\\n" '
+            "> /etc/security/limits.d/memlock.conf', then log in anew; in docker: --ulimit memlock=-1",
+        )
+
+
+def _shm(view: View) -> Iterator[Said]:
+    gpus = view.of(GpuFacts)
+    for name, facts in view.of(OsFacts).items():
+        room = facts.filesystems.get(SHM_PATH)
+        if room is None or room.error:
+            why = room.error if room else "it was not looked at"
+            yield fail("shm.size", f"{SHM_PATH} on {name}: {why}", (name,))
+            continue
+        count = gpus[name].count if name in gpus else 0
+        needed = SHM_BYTES * max(1, count)
+        if room.free < needed:
+            full = room.total >= needed
+            yield warn(
+                "shm.size",
+                f"{SHM_PATH} on {name} has {_size(room.free)} free of {_size(room.total)}",
+                (name,),
+                seen=f"statvfs: {room.free} of {room.total} bytes",
+                expected=f"{_size(needed)}",
+                hint="look for leftovers: ls -la /dev/shm"
+                if full
+                else "in docker: --shm-size=8g or --ipc=host; else: sudo mount -o remount,size=8g /dev/shm",
+            )
+
+
+def _disk(view: View) -> Iterator[Said]:
+    for name, facts in view.of(OsFacts).items():
+        for path, room in facts.filesystems.items():
+            if path != SHM_PATH:
+                yield from _folder(name, path, room)
+
+
+def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
+    if room.error:
+        yield fail(
+            "disk.space",
+            f"{path} on {name}: {room.error}",
+            (name,),
+            hint=f"a dead NFS server? on {name}: findmnt -T {path}",
+        )
+    elif room.read_only or not room.writable:
+        what = "mounted read-only" if room.read_only else "not writable for us"
+        yield fail(
+            "disk.space",
+            f"{path} on {name} is {what}",
+            (name,),
+            hint=f"after an I/O error a disk becomes read-only; on {name}: findmnt -T {path}; dmesg",
+        )
+    elif room.free < FULL_BYTES or (room.files > 0 and room.files_free == 0):
+        what = _size(room.free) if room.free < FULL_BYTES else "no inode"
+        yield fail(
+            "disk.space",
+            f"{path} on {name} is full: {what} left",
+            (name,),
+            hint=f"on {name}: du -xh -d2 {path} | sort -h | tail",
+        )
+    elif room.total and room.free / room.total < LOW_SHARE:
+        yield warn(
+            "disk.space",
+            f"{path} on {name} has {_size(room.free)} free of {_size(room.total)}",
+            (name,),
+            hint=f"on {name}: du -xh -d2 {path} | sort -h | tail",
+        )
+
+
+def _size(count: int) -> str:
+    gib = count / 1024**3
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{count / MIB:.0f} MiB"
+
+
+def _cpus(view: View) -> Iterator[Said]:
+    for name, facts in view.of(OsFacts).items():
+        quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")
+        if quota.isdigit() and period.isdigit() and int(period):
+            allowed = int(quota) / int(period)
+            if allowed < facts.cpus:
+                yield info(
+                    "lim.cpus",
+                    f"{name} shows {facts.cpus} processors and may use {allowed:g} of them",
+                    (name,),
+                    seen=f"cpu.max: {quota} {period}",
+                    hint="OMP_NUM_THREADS should follow the smaller number",
+                )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "lim.nofile",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "`Too many open files`, at larger numbers of hosts only.",
+        "ulimit -n $(ulimit -Hn)",
+        _nofile,
+    ),
+    Rule(
+        "lim.memlock",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "`ibv_reg_mr: Cannot allocate memory`: locked memory is limited on a host with RDMA.",
+        "Set memlock to unlimited for the user, for sshd and for slurmd.",
+        _memlock,
+    ),
+    Rule(
+        "lim.cpus",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "A container with fewer processors than it shows, so that threads stand in each other's way.",
+        "Give the container more, or set OMP_NUM_THREADS.",
+        _cpus,
+    ),
+    Rule(
+        "shm.size",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "`No space left on device` in NCCL, `Bus error` in a DataLoader: docker's 64 MiB of /dev/shm.",
+        "--shm-size=8g or --ipc=host.",
+        _shm,
+    ),
+    Rule(
+        "disk.space",
+        "fs",
+        Level.QUICK,
+        (OsFacts,),
+        "A full, read-only or dead filesystem under the home, TMPDIR or the working folder.",
+        "Make room, or mount it again.",
+        _disk,
+    ),
+)

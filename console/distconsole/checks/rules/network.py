@@ -1,0 +1,341 @@
+"""Checks of group ``net`` on what connections between the hosts did; culprits by ``attribution``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from distconsole.checks.attribution import (
+    Blame,
+    BlamedHost,
+    Direction,
+    Pair,
+    blame,
+)
+from distconsole.checks.edges import Matrix, matrix_of
+from distconsole.checks.evidence import ALONE, Outcome, View
+from distconsole.checks.facts import Edge, ReachFacts
+from distconsole.checks.majority import named
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.model.requests import Level
+
+MAX_LISTED = 8
+
+
+def _reach(view: View) -> Iterator[Said]:
+    facts = view.of(ReachFacts)
+    yield from _not_listening(facts)
+    yield from alone(view)
+    matrix = matrix_of(facts)
+    found = blame(matrix.tried, matrix.dead)
+    if found.everyone:
+        yield fail(
+            "net.reach_tcp",
+            f"no two of the {len(found.everyone)} hosts can reach each other",
+            found.everyone,
+            seen=_told(matrix, matrix.tried),
+            expected="TCP connections between all hosts",
+            hint=_open_hint(facts, *found.everyone[:2]),
+        )
+    for host in found.hosts:
+        if host.direction is Direction.BOTH:
+            yield _dead_host(host, facts, matrix)
+    for one, other in found.links:
+        yield fail(
+            "net.reach_tcp",
+            f"{one} and {other} cannot reach each other",
+            (one, other),
+            seen=_told(matrix, [(one, other), (other, one)]),
+            expected="a TCP connection in both directions",
+            hint=_open_hint(facts, one, other),
+        )
+
+
+def alone(view: View) -> Iterator[Said]:
+    """Leave out hosts that have no peer, and say why."""
+    if len(view.everyone) < 2:
+        yield Unjudged(tuple(host.name for host in view.hosts), "one host")
+    elif len(view.hosts) < 2:
+        yield Unjudged(tuple(host.name for host in view.hosts), ALONE, Outcome.COULD_NOT_RUN)
+
+
+def _not_listening(facts: Mapping[str, ReachFacts]) -> Iterator[Said]:
+    for name, found in facts.items():
+        if found.listen_error:
+            yield Unjudged(
+                (name,),
+                f"could not listen on {found.address}: {found.listen_error}",
+                Outcome.COULD_NOT_RUN,
+            )
+
+
+def _dead_host(host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix) -> Said:
+    address = facts[host.host].address if host.host in facts else ""
+    return fail(
+        "net.reach_tcp",
+        f"no TCP connection between {host.host} and its peers works, though SSH does",
+        (host.host,),
+        seen=_told(matrix, host.pairs),
+        expected=f"connections to and from {address} on any port",
+        hint=f"a firewall or a wrong network at {host.host}; on it: sudo iptables -S; "
+        f"ip -br address; ip route get {_peer_address(host, facts)}",
+    )
+
+
+def _peer_address(host: BlamedHost, facts: Mapping[str, ReachFacts]) -> str:
+    names = [name for pair in host.pairs for name in pair if name != host.host and name in facts]
+    return facts[names[0]].address if names else "PEER"
+
+
+def _told(matrix: Matrix, pairs: Sequence[Pair]) -> str:
+    lines = []
+    for pair in pairs[:MAX_LISTED]:
+        errors = sorted({edge.error for edge in matrix.edges.get(pair, ()) if edge.error})
+        lines.append(f"{pair[0]} -> {pair[1]}: {', '.join(errors) or 'ok'}")
+    if len(pairs) > MAX_LISTED:
+        lines.append(f"and {len(pairs) - MAX_LISTED} more")
+    return "\n".join(lines)
+
+
+def _open_hint(facts: Mapping[str, ReachFacts], source: str, target: str) -> str:
+    network = facts[source].address if source in facts else "PEER"
+    return (
+        f"on {target}: sudo iptables -I INPUT -s {network} -j ACCEPT; in a cloud: let the security "
+        "group allow all TCP from itself"
+    )
+
+
+def _asymmetric(view: View) -> Iterator[Said]:
+    facts = view.of(ReachFacts)
+    yield from alone(view)
+    matrix = matrix_of(facts)
+    found = blame(matrix.tried, matrix.dead)
+    for host in found.hosts:
+        if host.direction is Direction.BOTH:
+            continue
+        inbound = host.direction is Direction.INTO
+        way = "nothing reaches" if inbound else "nothing gets out of"
+        other = "it reaches the others" if inbound else "others reach it"
+        yield fail(
+            "net.asymmetric",
+            f"{way} {host.host}, though {other}",
+            (host.host,),
+            seen=_told(matrix, host.pairs),
+            expected="TCP connections in both directions",
+            hint=f"{'an inbound' if inbound else 'an outbound'} rule at {host.host}; on it: sudo "
+            f"iptables -S {'INPUT' if inbound else 'OUTPUT'}; ip rule; in a cloud: the security "
+            "group lacks a rule for itself",
+        )
+    for source, target in found.one_way:
+        yield fail(
+            "net.asymmetric",
+            f"{source} cannot reach {target}, though {target} reaches {source}",
+            (source, target),
+            seen=_told(matrix, [(source, target), (target, source)]),
+            expected="TCP connections in both directions",
+            hint=_open_hint(facts, source, target),
+        )
+
+
+def _ephemeral(view: View) -> Iterator[Said]:
+    """29500 is open and training still hangs: engines take ports of the kernel's choice."""
+    facts = view.of(ReachFacts)
+    yield from alone(view)
+    matrix = matrix_of(facts)
+    culprits = {host.host for host in blame(matrix.tried, matrix.dead).hosts}
+    partial = {pair: edges for pair, edges in matrix.partial.items() if not culprits & set(pair)}
+    if not partial:
+        return
+    found = blame(matrix.tried, partial)
+    for name in found.everyone:
+        yield _port_finding(name, [pair for pair in partial if pair[1] == name], partial, True)
+    for host in found.hosts:
+        into = host.direction is not Direction.OUT_OF
+        yield _port_finding(host.host, host.pairs, partial, into)
+    rest = _by_target(found)
+    for target, pairs in rest.items():
+        yield _port_finding(target, pairs, partial, True)
+
+
+def _by_target(found: Blame) -> dict[str, tuple[Pair, ...]]:
+    pairs = [*found.one_way, *found.links, *((b, a) for a, b in found.links)]
+    targets: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        targets.setdefault(pair[1], []).append(pair)
+    return {target: tuple(found) for target, found in targets.items()}
+
+
+def _port_finding(
+    host: str, pairs: Sequence[Pair], partial: Mapping[Pair, tuple[Edge, ...]], into: bool
+) -> Said:
+    told = [pair for pair in pairs if pair[1] == host] if into else list(pairs)
+    edges = [edge for pair in told or pairs for edge in partial[pair]]
+    bad = [edge for edge in edges if not edge.ok]
+    lost = sorted({edge.port for edge in bad})
+    open_ports = sorted({edge.port for edge in edges if edge.ok} - set(lost))
+    sources = sorted({edge.source for edge in bad})
+    out = sum(not edge.ok for pair in pairs if pair not in told for edge in partial[pair])
+    way = f"to {host}" if into else f"from {host}"
+    return fail(
+        "net.port_ephemeral",
+        f"{len(bad)} of {len(edges)} connections {way} are lost, others work: some ports are blocked",
+        (host,),
+        seen=f"lost ({', '.join(sorted({edge.error for edge in bad}))}) from {named(sources)}: "
+        f"{_ports(lost)}\nopen: {_ports(open_ports)}"
+        + (f"\nand {out} connections from {host}, by their local ports" if out else ""),
+        expected="every port open between the hosts: Gloo, NCCL, MPI and Horovod take any",
+        hint=f"allow all TCP between the hosts, or move the kernel's range to what is open; on {host}: "
+        "sudo iptables -S; sysctl net.ipv4.ip_local_port_range",
+    )
+
+
+def _ports(ports: Sequence[int]) -> str:
+    if len(ports) <= MAX_LISTED:
+        return ", ".join(map(str, ports))
+    return f"{len(ports)} ports from {ports[0]} to {ports[-1]}"
+
+
+def _nat(view: View) -> Iterator[Said]:
+    """An address that a peer sees otherwise cannot be advertised to it."""
+    yield from alone(view)
+    seen: dict[str, Edge] = {}
+    for found in view.of(ReachFacts).values():
+        for edge in found.edges:
+            if (
+                edge.ok
+                and edge.seen_address
+                and _plain(edge.seen_address) != _plain(edge.local_address)
+            ):
+                seen.setdefault(edge.source, edge)
+    for source, edge in seen.items():
+        yield fail(
+            "net.nat_src",
+            f"{edge.target} sees {source} as {edge.seen_address}, not as {edge.local_address}",
+            (source,),
+            seen=f"accept on {edge.target}: {edge.seen_address}; getsockname on {source}: "
+            f"{edge.local_address}",
+            expected="no address translation between the hosts",
+            hint="use the hosts' own network (docker: --network host)",
+        )
+
+
+def _plain(address: str) -> str:
+    return address.removeprefix("::ffff:").partition("%")[0]
+
+
+def _mtu(view: View) -> Iterator[Said]:
+    """Interfaces that believe in larger packets than the way carries: large messages hang."""
+    facts = view.of(ReachFacts)
+    yield from alone(view)
+    matrix = matrix_of(facts)
+    found = blame([pair for pair in matrix.tried if pair not in matrix.dead], matrix.small_only)
+    for host in found.hosts:
+        yield _mtu_finding(f"between {host.host} and its peers", (host.host,), host.pairs, facts)
+    if found.everyone:
+        pairs = tuple(matrix.small_only)
+        yield _mtu_finding("between all hosts", found.everyone, pairs, facts)
+    for one, other in found.links:
+        yield _mtu_finding(f"between {one} and {other}", (one, other), ((one, other),), facts)
+    for one, other in found.one_way:
+        yield _mtu_finding(f"from {one} to {other}", (one, other), ((one, other),), facts)
+
+
+def _mtu_finding(
+    where: str, hosts: Sequence[str], pairs: Sequence[Pair], facts: Mapping[str, ReachFacts]
+) -> Said:
+    nic = facts[hosts[0]].interface or "NIC" if hosts[0] in facts else "NIC"
+    peer = facts[pairs[0][1]].address if pairs[0][1] in facts else "PEER"
+    return fail(
+        "net.mtu",
+        f"small messages {where} pass and large ones are lost: the MTU is larger than the way's",
+        hosts,
+        seen="\n".join(f"{a} -> {b}: pings pass, 32 KiB do not" for a, b in pairs[:MAX_LISTED]),
+        expected="messages of any size",
+        hint=f"find the size: ping -M do -c1 -s 1472 {peer} (passes), -s 8972 (does not)\n"
+        f"then: sudo ip link set {nic} mtu 1500; or let TCP find it: "
+        "sudo sysctl net.ipv4.tcp_mtu_probing=1",
+    )
+
+
+def _elsewhere(view: View) -> Iterator[Said]:
+    """NCCL and Open MPI use every network that they find, also one that is broken."""
+    yield from alone(view)
+    by_network: dict[str, list[Edge]] = {}
+    for found in view.of(ReachFacts).values():
+        for edge in found.elsewhere:
+            by_network.setdefault(edge.network, []).append(edge)
+    for network, edges in by_network.items():
+        broken = {(edge.source, edge.target): edge.error for edge in edges if not edge.ok}
+        if not broken:
+            continue
+        found_blame = blame([(edge.source, edge.target) for edge in edges], broken)
+        culprits = [*found_blame.everyone, *(host.host for host in found_blame.hosts)]
+        culprits += [name for pair in (*found_blame.links, *found_blame.one_way) for name in pair]
+        hosts = list(dict.fromkeys(culprits))
+        good = next((e.network for f in view.of(ReachFacts).values() for e in f.edges), network)
+        yield warn(
+            "net.other_networks",
+            f"connections on {network} fail at {named(hosts)}; {good} works",
+            hosts,
+            seen="\n".join(f"{a} -> {b}: {error}" for (a, b), error in list(broken.items())[:8]),
+            expected="every network that all hosts share works, or engines are kept off it",
+            hint=f"mpirun --mca btl_tcp_if_include {good}; NCCL_SOCKET_IFNAME=INTERFACE of {good}; "
+            "`distconsole run` sets both",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "net.reach_tcp",
+        "net",
+        Level.QUICK,
+        (ReachFacts,),
+        "Hosts that cannot connect to each other: a firewall, a dead interface, a wrong network.",
+        "Open all TCP between the hosts.",
+        _reach,
+    ),
+    Rule(
+        "net.asymmetric",
+        "net",
+        Level.QUICK,
+        (ReachFacts,),
+        "One direction blocked: a stateless filter, a security group without a rule for itself.",
+        "Open the other direction.",
+        _asymmetric,
+    ),
+    Rule(
+        "net.port_ephemeral",
+        "net",
+        Level.QUICK,
+        (ReachFacts,),
+        "Port 29500 is open and training still hangs: the kernel's own range is blocked.",
+        "Open all TCP ports between the hosts.",
+        _ephemeral,
+    ),
+    Rule(
+        "net.mtu",
+        "net",
+        Level.QUICK,
+        (ReachFacts,),
+        "Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides.",
+        "One MTU on the whole way, or net.ipv4.tcp_mtu_probing=1.",
+        _mtu,
+    ),
+    Rule(
+        "net.nat_src",
+        "net",
+        Level.QUICK,
+        (ReachFacts,),
+        "Address translation between the hosts: what a rank advertises cannot be reached.",
+        "--network host, or a flat network.",
+        _nat,
+    ),
+    Rule(
+        "net.other_networks",
+        "net",
+        Level.STANDARD,
+        (ReachFacts,),
+        "A second network that is up and broken: NCCL and Open MPI pick it all the same.",
+        "Mend it, or keep the engines off it by NCCL_SOCKET_IFNAME and btl_tcp_if_include.",
+        _elsewhere,
+    ),
+)

@@ -1,0 +1,261 @@
+"""Checks of group ``python``: the interpreter, what is installed in it, and the variables it gets."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from distconsole.checks.addresses import endpoints
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import EnvFacts, NetFacts, PythonFacts, SshFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.model.requests import Level
+
+OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
+"""Packages, by the beginning of their names, that other checks compare."""
+MAX_LISTED = 8
+
+PERSONAL = frozenset(
+    {"CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "RANK", "LOCAL_RANK"}
+)
+"""Variables that may differ between hosts for good reasons."""
+PERSONAL_PREFIXES = ("SLURM_", "PMI_", "PMIX_", "OMPI_COMM_", "OMPI_MCA_orte_", "OMPI_MCA_ess_")
+
+GLOO_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+NCCL_NAME = "NCCL_SOCKET_IFNAME"
+OMPI_NAMES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+
+DEPRECATED = {
+    "NCCL_ASYNC_ERROR_HANDLING": "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "NCCL_BLOCKING_WAIT": "TORCH_NCCL_BLOCKING_WAIT",
+    "NCCL_DESYNC_DEBUG": "TORCH_NCCL_DESYNC_DEBUG",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "TORCH_FR_BUFFER_SIZE",
+}
+KNOWN = (
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_IB_HCA"),
+    *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "MASTER_ADDR"),
+    *("NCCL_IB_GID_INDEX", "NCCL_DEBUG_SUBSYS", "NCCL_CROSS_NIC", "NCCL_ALGO", "NCCL_PROTO"),
+    *("MASTER_PORT", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+    *("CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG", "CUDA_HOME"),
+    *("HOROVOD_GPU_OPERATIONS", "HOROVOD_CACHE_CAPACITY", "HOROVOD_FUSION_THRESHOLD"),
+)
+
+
+def _version(view: View) -> Iterator[Said]:
+    """Minor versions must agree: pickled code does not cross them."""
+    facts = view.of(PythonFacts)
+    minor = {name: ".".join(found.version.split(".")[:2]) for name, found in facts.items()}
+    split = dissent(minor)
+    if split is not None:
+        wanted = split.majority or "the same version"
+        yield fail(
+            "python.version",
+            split.told("Python"),
+            split.minority,
+            seen=", ".join(f"{name} {facts[name].version}" for name in split.minority),
+            expected=wanted,
+            hint="name the right interpreter with --python, or per host in the configuration",
+        )
+        return
+    patch = dissent({name: found.version for name, found in facts.items()})
+    if patch is not None:
+        yield info("python.version", patch.told("Python"), patch.minority)
+
+
+def _executable(view: View) -> Iterator[Said]:
+    """mpirun and torchrun start the same path everywhere (DeepSpeed#1481)."""
+    facts = view.of(PythonFacts)
+    split = dissent({name: found.executable for name, found in facts.items()})
+    if split is not None:
+        yield warn(
+            "python.executable",
+            split.told("Python at"),
+            split.minority,
+            expected="the same path on every host",
+            hint="put the environment at the same place, or give --python",
+        )
+
+
+def _packages(view: View) -> Iterator[Said]:
+    facts = view.of(PythonFacts)
+    names = sorted({name for found in facts.values() for name in found.packages})
+    lines: list[str] = []
+    hosts: dict[str, list[str]] = {}
+    for package in names:
+        if package.startswith(OWN_RULES):
+            continue
+        split = dissent(
+            {name: found.packages.get(package, "missing") for name, found in facts.items()}
+        )
+        if split is not None:
+            lines.append(split.told(package))
+            for name in split.minority:
+                wanted = split.majority
+                if wanted not in (None, "missing"):
+                    hosts.setdefault(name, []).append(f"{package}=={wanted}")
+                else:
+                    hosts.setdefault(name, [])
+    if lines:
+        more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
+        yield warn(
+            "python.packages",
+            f"{len(lines)} packages differ, on {named(list(hosts))}",
+            [name for name in facts if name in hosts],
+            seen="\n".join([*lines[:MAX_LISTED], *more]),
+            expected="the same versions on every host",
+            hint="\n".join(
+                f"on {name}: {facts[name].executable} -m pip install {' '.join(pins[:40])}"
+                for name, pins in hosts.items()
+                if pins
+            ),
+        )
+
+
+def _consistency(view: View) -> Iterator[Said]:
+    facts = view.of(EnvFacts)
+    names = sorted({name for found in facts.values() for name in found.variables})
+    for variable in names:
+        if variable in PERSONAL or variable.startswith(PERSONAL_PREFIXES):
+            continue
+        if variable in ("LD_LIBRARY_PATH", "PYTHONPATH") or not re.match(r"[A-Z]+_", variable):
+            continue
+        split = dissent(
+            {name: found.variables.get(variable, "not set") for name, found in facts.items()}
+        )
+        if split is not None:
+            yield warn(
+                "env.consistency",
+                split.told(variable),
+                split.minority,
+                expected="the same on every host, or on none",
+                hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
+                "/etc/profile.d",
+            )
+    files = dissent({name: tuple(sorted(found.files.items())) for name, found in facts.items()})
+    if files is not None:
+        yield warn(
+            "env.consistency",
+            f"nccl.conf differs on {named(files.minority)}",
+            files.minority,
+            hint="compare /etc/nccl.conf and ~/.nccl.conf",
+        )
+
+
+def _syntax(view: View) -> Iterator[Said]:
+    said: dict[tuple[str, str], list[str]] = {}
+    for name, facts in view.of(EnvFacts).items():
+        for variable, value in facts.variables.items():
+            for problem in _problems(variable, value):
+                said.setdefault((problem, f"{variable}={value}"), []).append(name)
+    for (problem, seen), names in said.items():
+        summary, _, hint = problem.partition("; ")
+        severity = fail if "one interface" in problem else warn
+        yield severity("env.syntax", summary, names, seen=seen, hint=hint)
+
+
+def _problems(variable: str, value: str) -> Iterator[str]:
+    """Yield ``summary; hint`` for each thing wrong with a variable."""
+    if variable in GLOO_NAMES and re.search(r"[\^=,]", value):
+        # NCCL's grammar; Gloo answers `Unable to find address for: ^lo` (aws-do-eks#51).
+        yield f"{variable} takes one interface name, not {value!r}; export {variable}=eth0"
+    if variable in DEPRECATED:
+        new = DEPRECATED[variable]
+        yield f"{variable} has no effect any more, it is {new} now; export {new}=…"
+    near = difflib.get_close_matches(variable, KNOWN, 1, cutoff=0.9)
+    if near and near[0] != variable and variable not in KNOWN and variable not in DEPRECATED:
+        yield f"{variable} is no known variable; did you mean {near[0]}?"
+
+
+def _iface(view: View) -> Iterator[Said]:
+    """A variable must name an interface that is there and up, on each host that has it."""
+    nets, chosen = view.of(NetFacts), endpoints(view)
+    for name, facts in view.of(EnvFacts).items():
+        up = {address.iface for address in nets[name].addresses if address.up}
+        for variable in (*GLOO_NAMES, NCCL_NAME, *OMPI_NAMES):
+            value = facts.variables.get(variable, "")
+            missing = [word for word in _named(variable, value) if not _exists(variable, word, up)]
+            if missing:
+                right = chosen[name].interface if name in chosen else None
+                yield fail(
+                    "env.iface_exists",
+                    f"{variable} names {missing[0]}, which {name} does not have",
+                    (name,),
+                    seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
+                    expected="an interface that is up and has an address",
+                    hint=f"export {variable}={right}" if right else f"unset {variable}",
+                )
+
+
+def _named(variable: str, value: str) -> list[str]:
+    """Return the interfaces that a value asks for; none for exclusions and subnets."""
+    if not value or value.startswith("^") or "/" in value:
+        return []
+    if variable in GLOO_NAMES:
+        return [value]
+    return [word for word in value.lstrip("=").split(",") if word]
+
+
+def _exists(variable: str, word: str, up: set[str]) -> bool:
+    if variable == NCCL_NAME:
+        return any(name.startswith(word.partition(":")[0]) for name in up)
+    return word in up
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "python.version",
+        "python",
+        Level.QUICK,
+        (PythonFacts,),
+        "Another Python on one host: pickled functions and compiled packages do not fit.",
+        "--python PATH, or python per host in the configuration.",
+        _version,
+    ),
+    Rule(
+        "python.executable",
+        "python",
+        Level.QUICK,
+        (PythonFacts,),
+        "An interpreter at another path: mpirun and torchrun start the same path everywhere.",
+        "Put the environment at the same place on every host.",
+        _executable,
+    ),
+    Rule(
+        "python.packages",
+        "python",
+        Level.QUICK,
+        (PythonFacts,),
+        "One host with an older package, found by its metadata without importing anything.",
+        "pip install NAME==VERSION on the hosts named.",
+        _packages,
+    ),
+    Rule(
+        "env.consistency",
+        "python",
+        Level.QUICK,
+        (EnvFacts,),
+        "A variable of NCCL, Gloo, MPI, CUDA or Horovod that is set on some hosts only.",
+        "Set it everywhere, or nowhere and with `run --env`.",
+        _consistency,
+    ),
+    Rule(
+        "env.syntax",
+        "python",
+        Level.QUICK,
+        (EnvFacts,),
+        "NCCL's grammar in a variable of Gloo, names that were renamed, typing errors.",
+        "The finding has the right line.",
+        _syntax,
+    ),
+    Rule(
+        "env.iface_exists",
+        "python",
+        Level.QUICK,
+        (EnvFacts, NetFacts, SshFacts),
+        "`Unable to find address for: ens9`: a variable names an interface that a host lacks.",
+        "Set it per host, or leave it out: the launcher sets it from the address that it chose.",
+        _iface,
+    ),
+)

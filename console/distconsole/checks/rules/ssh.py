@@ -1,0 +1,175 @@
+"""Checks of group ``ssh``: how far each host lets us in. Reaching them is done elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import ClockFacts, Facts, ShellFacts, SshFacts
+from distconsole.checks.majority import named
+from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
+from distconsole.model.requests import Level
+
+SLOW_RTT_MS = 300.0
+
+_STEPS: tuple[tuple[str, tuple[str, ...], str, str, str], ...] = (
+    (
+        "ssh.resolve",
+        ("resolve",),
+        "A typing error, an alias that ssh_config does not have, a name that DNS lost.",
+        "Correct the name, or give the host a HostName in ssh_config.",
+        "a name with an address",
+    ),
+    (
+        "ssh.connect",
+        ("connect", "node"),
+        "A host that is down, a firewall, another port, an sshd that drops connections.",
+        "Check that the host is up: `ssh HOST true`; look at Port and ProxyJump in ssh_config.",
+        "an SSH server that answers",
+    ),
+    (
+        "ssh.hostkey",
+        ("host_key_unknown", "host_key_changed"),
+        "A host never seen before, a reinstalled host, or somebody in between.",
+        "The finding carries the line that adds or replaces the key; compare the fingerprint first.",
+        "the host key that known_hosts has",
+    ),
+    (
+        "ssh.auth",
+        ("auth",),
+        "A key that the host does not accept, another user, wrong modes on ~/.ssh.",
+        "`ssh-copy-id HOST`; User and IdentityFile in ssh_config.",
+        "a login by key, without a password",
+    ),
+    (
+        "ssh.clean_shell",
+        ("shell_noise",),
+        "A .bashrc that prints, or starts tmux, for shells that nobody looks at.",
+        "Put `[[ $- == *i* ]] || return` at the top of ~/.bashrc on the host.",
+        "a shell that prints nothing by itself",
+    ),
+    (
+        "ssh.agent",
+        ("python", "storage", "agent", "request", "link_lost"),
+        "No Python 3.9, a full or noexec /tmp, a connection that breaks.",
+        "--python names another interpreter; node_dir another folder.",
+        "a node that runs the agent",
+    ),
+)
+"""Id, error kinds, what it catches, hint, what is expected; in the order in which they are met."""
+
+
+def _step(position: int) -> Judge:
+    check, kinds, _, _, expected = _STEPS[position]
+    earlier = {kind for step in _STEPS[:position] for kind in step[1]}
+
+    def judge(view: View) -> Iterator[Said]:
+        not_met: dict[str, list[str]] = {}
+        for name, ssh in view.of(SshFacts).items():
+            if ssh.error_kind in kinds:
+                yield fail(
+                    check, ssh.error, (name,), seen=ssh.error, expected=expected, hint=ssh.hint
+                )
+            elif ssh.error_kind in earlier:
+                not_met.setdefault(ssh.error_kind, []).append(name)
+        for kind, names in not_met.items():
+            why = f"not reached so far: {kind.replace('_', ' ')}"
+            yield Unjudged(tuple(n for n in view.everyone if n in names), why)
+
+    return judge
+
+
+def _latency(view: View) -> Iterator[Said]:
+    for name, clock in view.of(ClockFacts).items():
+        rtt_ms = 1000 * clock.rtt_seconds
+        if rtt_ms > SLOW_RTT_MS:
+            yield warn(
+                "ssh.latency",
+                f"a round trip to {name} takes {rtt_ms:.0f} ms",
+                (name,),
+                seen=f"{rtt_ms:.1f} ms, the best of 8",
+                expected=f"under {SLOW_RTT_MS:.0f} ms",
+                hint="a jump host far away, or a host that swaps; training does not go this way",
+            )
+
+
+def _path(view: View) -> Iterator[Said]:
+    """A program that only a login shell finds is not found by mpirun's ssh (ompi#599, #8870)."""
+    hidden: dict[str, list[str]] = {}
+    where: dict[str, str] = {}
+    for name, shell in view.of(ShellFacts).items():
+        if shell.noninteractive is None or shell.login is None:
+            yield Unjudged((name,), f"the login shell {shell.shell} did not answer")
+            continue
+        for program, path in shell.login.items():
+            if path and not shell.noninteractive.get(program):
+                hidden.setdefault(program, []).append(name)
+                where.setdefault(program, path)
+    for program, names in hidden.items():
+        folder = where[program].rpartition("/")[0]
+        yield warn(
+            "ssh.path_noninteractive",
+            f"{program} is found by login shells only, on {named(names)}",
+            names,
+            seen=f"`bash -lc 'command -v {program}'` prints {where[program]}, "
+            f"`ssh HOST 'command -v {program}'` nothing",
+            expected="the same in both",
+            hint=f"move this to the top of ~/.bashrc: export PATH={folder}:$PATH",
+        )
+
+
+def _clones(view: View) -> Iterator[Said]:
+    """Two names of one machine: ranks would be placed twice on it."""
+    by_boot: dict[tuple[str, str], list[str]] = {}
+    for name, ssh in view.of(SshFacts).items():
+        if ssh.boot_id:
+            by_boot.setdefault((ssh.boot_id, ssh.hostname), []).append(name)
+    for (_, hostname), names in by_boot.items():
+        if len(names) > 1:
+            yield info(
+                "ssh.one_machine",
+                f"{named(names)} are the same machine ({hostname})",
+                names,
+                hint="name it once, with its slots: HOST:2",
+            )
+
+
+def _rule(
+    check: str,
+    catches: str,
+    hint: str,
+    judge: Judge,
+    needs: type[Facts],
+    level: Level = Level.QUICK,
+) -> Rule:
+    return Rule(check, "ssh", level, (needs,), catches, hint, judge)
+
+
+RULES: tuple[Rule, ...] = (
+    *(
+        Rule(check, "ssh", Level.QUICK, (SshFacts,), catches, hint, _step(position))
+        for position, (check, _, catches, hint, _) in enumerate(_STEPS)
+    ),
+    _rule(
+        "ssh.latency",
+        "A slow jump host or a host that swaps.",
+        "Nothing to mend where only the way to the console is long.",
+        _latency,
+        ClockFacts,
+    ),
+    _rule(
+        "ssh.one_machine",
+        "Two names for one machine, so that its ranks fight for the same GPUs.",
+        "Name each machine once.",
+        _clones,
+        SshFacts,
+    ),
+    _rule(
+        "ssh.path_noninteractive",
+        "`orted: command not found`: a PATH that only login shells have.",
+        "Move the export of PATH above the interactive guard of ~/.bashrc.",
+        _path,
+        ShellFacts,
+        Level.STANDARD,
+    ),
+)

@@ -1,0 +1,149 @@
+"""A check from beginning to end: reach, ask, connect, compute; judge as soon as the facts are there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distconsole.checks import collective, matrix, tournament
+from distconsole.checks.catalogue import CATALOGUE
+from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
+from distconsole.checks.facts import (
+    BandwidthFacts,
+    CollFacts,
+    Facts,
+    GpuFacts,
+    NetFacts,
+    ReachFacts,
+    SshFacts,
+    TorchFacts,
+)
+from distconsole.checks.files import hostfile, junit
+from distconsole.checks.gather import Gathering, connect, local_facts
+from distconsole.checks.judge import Verdicts, judge
+from distconsole.checks.report import make_report, passed_hosts
+from distconsole.checks.rule import Rule
+from distconsole.checks.select import at_level, selected
+from distconsole.errors import ConfigError
+from distconsole.model.events import CheckEnded, CheckProgress, CheckReport, Event, FindingMade
+from distconsole.model.requests import Check
+from distconsole.session import Session
+
+NETWORK: frozenset[type[Facts]] = frozenset({ReachFacts, CollFacts, BandwidthFacts})
+LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
+    CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
+    BandwidthFacts: frozenset({ReachFacts, NetFacts}),
+    ReachFacts: frozenset({NetFacts}),
+}
+"""Facts that are gathered for the sake of others."""
+
+
+def run_check(
+    request: Check, session: Session, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Event]:
+    """Judge the hosts of ``session``.
+
+    Yields:
+        ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found, and
+        at the end ``CheckEnded`` with the whole report.
+
+    Raises:
+        UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
+        ConfigError: if a file that was asked for cannot be written.
+    """
+    chosen = selected(CATALOGUE, request.only, request.skip)
+    rules = tuple(rule for rule in chosen if at_level(rule, request.level))
+    gathering = Gathering(request, session, needs_of(rules), clock)
+    checking = _Checking(gathering, rules)
+    yield from checking.stages()
+    for rule in chosen:
+        if rule not in rules:
+            yield from checking.skip(rule, f"from --level {rule.level.value} on")
+    report = make_report(gathering, checking.verdicts, rules, clock() - gathering.began)
+    for finding in report.findings[len(checking.verdicts.findings) :]:
+        yield FindingMade(finding=finding)
+    _write_files(request, report, session)
+    yield CheckEnded(report=report)
+
+
+def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
+    """Return the groups of facts that ``rules`` need, with those that they lean on."""
+    needed = {kind for rule in rules for kind in rule.needs}
+    for kind in (CollFacts, BandwidthFacts, ReachFacts):
+        if kind in needed:
+            needed |= LEANS_ON[kind]
+    return frozenset(needed | {SshFacts})
+
+
+@dataclass(slots=True)
+class _Checking:
+    """One check going on."""
+
+    gathering: Gathering
+    rules: Sequence[Rule]
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    judged: set[str] = field(default_factory=set)
+
+    def stages(self) -> Iterator[Event]:
+        """Go through the stages that the rules need."""
+        needed = self.gathering.needed
+        yield from self._stage("ssh.connect", connect(self.gathering))
+        if not self.gathering.links:
+            self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
+            yield from self._judge(frozenset())
+            return
+        yield from self._judge(needed - {SshFacts})
+        yield from self._stage("local facts", local_facts(self.gathering))
+        yield from self._judge(needed & NETWORK)
+        if ReachFacts in needed:
+            yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
+            yield from self._judge(needed & {CollFacts, BandwidthFacts})
+        if CollFacts in needed:
+            yield from self._stage("coll.init", collective.run_job(self.gathering))
+            yield from self._judge(needed & {BandwidthFacts})
+        if BandwidthFacts in needed:
+            yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
+        yield from self._judge(frozenset())
+
+    def skip(self, rule: Rule, why: str) -> Iterator[Event]:
+        """Account for a check that does not run."""
+        for name in self.gathering.hosts:
+            self.verdicts.cell(name, rule.id, Outcome.SKIPPED, why)
+            yield CheckProgress(check=rule.id, host=name, outcome=Outcome.SKIPPED.value, why=why)
+
+    def _stage(self, name: str, work: Iterator[HostEvidence] | Iterator[str]) -> Iterator[Event]:
+        yield CheckProgress(check=name, host="", outcome="running")
+        for done in work:
+            host = done if isinstance(done, str) else done.name
+            yield CheckProgress(check=name, host=host, outcome="running")
+
+    def _judge(self, unknown: frozenset[type[Facts]]) -> Iterator[Event]:
+        """Judge what was not yet and needs none of ``unknown``."""
+        view = self.gathering.view()
+        for rule in self.rules:
+            if rule.id in self.judged or unknown & set(rule.needs):
+                continue
+            self.judged.add(rule.id)
+            for finding in judge(rule, self.gathering.hosts.values(), view, self.verdicts):
+                yield FindingMade(finding=finding)
+            for name, cells in self.verdicts.cells.items():
+                cell = cells[rule.id]
+                yield CheckProgress(
+                    check=rule.id, host=name, outcome=cell.outcome.value, why=cell.why
+                )
+
+
+def _write_files(request: Check, report: CheckReport, session: Session) -> None:
+    texts = {
+        request.emit_hostfile: hostfile(session.cluster, passed_hosts(report), request.nproc),
+        request.junit: junit(report),
+    }
+    for name, text in texts.items():
+        if name is None:
+            continue
+        try:
+            Path(name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be written: {error.strerror}") from None

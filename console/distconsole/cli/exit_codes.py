@@ -1,0 +1,32 @@
+"""The exit codes of the program, decided in one place; a job's own code passes through unchanged."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from distconsole.model.events import CheckEnded, Event, RunEnded
+
+
+class ExitCode(IntEnum):
+    """What the program's exit code says when it is not a job's."""
+
+    OK = 0
+    UNHEALTHY = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+def exit_code_of(event: Event) -> int | None:
+    """Return the exit code that ``event`` decides, or None if it decides nothing."""
+    match event:
+        case RunEnded():
+            return event.exit_code
+        case CheckEnded():
+            hosts = event.report.hosts.values()
+            if hosts and not any(host.reachable for host in hosts):
+                return ExitCode.UNREACHABLE
+            return ExitCode.OK if event.report.ok else ExitCode.UNHEALTHY
+        case _:
+            return None

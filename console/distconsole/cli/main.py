@@ -1,0 +1,117 @@
+"""A shell's words to an exit code, headless. Never loads the screen."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from distconsole.cli.exit_codes import ExitCode, exit_code_of
+from distconsole.cli.streams import Streams
+from distconsole.errors import ConsoleError
+from distconsole.model import requests as ask
+from distconsole.operations import Control, StopReason, perform
+from distconsole.session import open_session
+from distconsole.text.paint import Paint
+from distconsole.text.show import show_for
+
+
+def perform_headless(request: ask.Request, streams: Streams | None = None) -> int:
+    """Do ``request``, print its events, and return the program's exit code.
+
+    Args:
+        request: What to do.
+        streams: Where to print; the process's own if not given.
+    """
+    streams = streams or Streams.standard()
+    if isinstance(request, ask.ShowHelp):
+        streams.data(request.text)
+        streams.close()
+        return ExitCode.OK
+    show = show_for(request, streams)
+    code: int = ExitCode.OK
+    control = Control()
+    try:
+        with interruptible(request, control, streams.say):
+            for event in perform(request, open_session, control):
+                show.event(event)
+                decided = exit_code_of(event)
+                code = code if decided is None else decided
+            show.finish()
+    except ConsoleError as error:
+        tell_error(error, streams)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    finally:
+        streams.close()
+    return code
+
+
+def tell_error(error: ConsoleError, streams: Streams) -> None:
+    """Print ``error`` and its hint to stderr."""
+    paint: Paint = streams.paint_err
+    streams.say(f"{paint('error:', 'red', 'bold')} {error.message}")
+    if error.hint:
+        first, *rest = error.hint.splitlines()
+        streams.say(f"{paint('hint:', 'cyan')} {first}")
+        for line in rest:
+            streams.say(f"      {line}")
+    streams.close()
+
+
+@contextmanager
+def interruptible(
+    request: ask.Request, control: Control, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Turn the first Ctrl-C or SIGTERM into a stop of the run that ``request`` starts, a second into a kill.
+
+    Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual.
+    """
+    if isinstance(request, ask.Run | ask.Rerun | ask.Demo):
+        on_signal = _stop_run(control, say)
+    elif isinstance(request, ask.Attach):
+        on_signal = _leave_run(control, say)
+    else:
+        on_signal = _end_program
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+def _stop_run(control: Control, say: Callable[[str], None]) -> Handler:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        reason = StopReason.INTERRUPT if number == signal.SIGINT else StopReason.TERMINATE
+        if control.asked is None:
+            control.stop(reason)
+            say("stopping the run on every host; once more kills it")
+        else:
+            control.kill(reason)
+            say("killing the run on every host")
+
+    return on_signal
+
+
+def _leave_run(control: Control, say: Callable[[str], None]) -> Handler:
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if control.asked is not None:
+            _end_program(number, frame)
+        control.leave()
+        say("leaving; the run goes on")
+
+    return on_signal
+
+
+def _end_program(number: int, _frame: FrameType | None) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(ExitCode.TERMINATED)

@@ -1,0 +1,133 @@
+"""Host lists and host files of the common launchers, read alike. It looks no host up.
+
+Formats: Open MPI ``h slots=4 max_slots=8``, Horovod and DeepSpeed ``h slots=4``, MPICH and Intel MPI
+``h:4``, Slurm ``h[01-04]``, and one host a line; ``#`` begins a comment.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distconsole.config.ranges import RangeError, expand, split_list
+from distconsole.errors import ConfigError
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_SLOTS = 1024
+
+_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?")
+_IGNORED = {"max_slots", "max-slots", "slots_max", "ifhn", "binding", "user_name"}
+"""Keys of other launchers that say nothing to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedHost:
+    """A host as a list or a file names it."""
+
+    name: str
+    user: str | None = None
+    slots: int | None = None
+    port: int | None = None
+
+
+def read_list(text: str) -> list[NamedHost]:
+    """Return the hosts of a comma-separated list ``[user@]host[:slots]`` with ranges.
+
+    Raises:
+        RangeError: if an element means nothing.
+    """
+    return [host for part in split_list(text) for host in _read_element(part)]
+
+
+def read_hostfile(path: Path) -> list[NamedHost]:
+    """Return the hosts of a file, in its order.
+
+    Raises:
+        ConfigError: if it cannot be read, or a line means nothing or names a host again.
+    """
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{path}: larger than a list of hosts can be")
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror}", "--hostfile names a list of hosts"
+        ) from None
+    hosts: list[NamedHost] = []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+        try:
+            named = _read_line(line.split("#", 1)[0].strip())
+        except RangeError as error:
+            raise ConfigError(f"{path}:{number}: {error}") from None
+        for host in named:
+            if host.name in lines:
+                raise ConfigError(
+                    f"{path}:{number}: {host.name} is there already, in line {lines[host.name]}",
+                    f"for more ranks on it: {host.name} slots=N",
+                )
+            lines[host.name] = number
+            hosts.append(host)
+    if not hosts:
+        raise ConfigError(f"{path}: names no host")
+    return hosts
+
+
+def _read_line(line: str) -> list[NamedHost]:
+    if not line:
+        return []
+    words = split_list(re.sub(r"\s*=\s*", "=", line), " \t")
+    names = [word for word in words if "=" not in word]
+    if words[: len(names)] != names or len(names) != 1:
+        raise RangeError(f"'{line}' is not a host with settings such as slots=4")
+    hosts = read_list(names[0])
+    for word in words[1:]:
+        key, _, value = word.partition("=")
+        hosts = [_with_setting(host, key.lower(), value) for host in hosts]
+    return hosts
+
+
+def _with_setting(host: NamedHost, key: str, value: str) -> NamedHost:
+    match key:
+        case "slots" | "cpu" | "cpus" | "count":
+            if host.slots is not None:
+                raise RangeError(f"the slots of {host.name} are given twice")
+            return replace(host, slots=_slots(value))
+        case "user" | "username":
+            return replace(host, user=value)
+        case "port":
+            if not value.isdigit() or not 1 <= int(value) <= 65535:
+                raise RangeError(f"'{value}' is not a port")
+            return replace(host, port=int(value))
+        case _ if key in _IGNORED:
+            return host
+        case _:
+            raise RangeError(f"unknown setting '{key}' (known: slots, max_slots, user, port)")
+
+
+def _read_element(text: str) -> list[NamedHost]:
+    """Return the hosts of one ``[user@]host[:slots]``."""
+    user, at, rest = text.rpartition("@")
+    if at and not _NAME.fullmatch(user):
+        raise RangeError(f"'{user}' in '{text}' is not a user")
+    bracketed = re.fullmatch(r"\[([^\[\]]*:[^\[\]]*)\](?::(.*))?", rest)
+    if bracketed:
+        names, slots = [bracketed[1]], bracketed[2]
+    elif rest.count(":") > 1:
+        names, slots = [rest], None
+    else:
+        name, colon, count = rest.partition(":")
+        names, slots = expand(name), count if colon else None
+    for name in names:
+        if not (_NAME.fullmatch(name) or _IPV6.fullmatch(name)):
+            raise RangeError(f"'{name}' in '{text}' is not a host")
+    count_of = None if slots is None else _slots(slots)
+    return [NamedHost(name, user or None, count_of) for name in names]
+
+
+def _slots(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MAX_SLOTS:
+        raise RangeError(f"'{text}' is not a number of slots (1 to {MAX_SLOTS})")
+    return int(text)

@@ -1,0 +1,162 @@
+"""Which hosts an operation is about: flags, a host file, Slurm, the configuration, or this machine.
+
+It reads files and the environment; it resolves no name and reaches no host.
+"""
+
+from __future__ import annotations
+
+import difflib
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
+from distconsole.config.ranges import RangeError, expand, split_list
+from distconsole.config.schema import ClusterSettings, Config, HostSettings
+from distconsole.errors import ConfigError, UsageError
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.requests import Where
+
+SSH_CONFIG_VARIABLE = "DISTCONSOLE_SSH_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Hosts and where they come from."""
+
+    hosts: list[NamedHost]
+    cluster: ClusterSettings | None = None
+    name: str | None = None
+    local: str | None = None
+    """Which of them is this machine."""
+
+
+def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) -> Cluster:
+    """Return the hosts that ``where`` means.
+
+    In this order: ``--hosts``, ``--hostfile``, ``--cluster``; the Slurm allocation that we stand in;
+    the configuration's default cluster; this machine, without SSH. What flags say of each host
+    (``--python``, ``--setup``, ``user@``, ``:slots``) wins over the configuration.
+
+    Raises:
+        UsageError: if the list of hosts means nothing.
+        ConfigError: if a file cannot be understood, or names no such cluster.
+    """
+    found = _find(where, config, environ)
+    given = HostSettings(python=where.python, setup=where.setup)
+    hosts = [_host(named, found, config, given) for named in found.hosts]
+    return Cluster(tuple(hosts), _ssh_config(where, found.cluster, config, environ), found.name)
+
+
+def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
+    if where.hosts is not None:
+        return _Found(_from_list(where.hosts, "--hosts"))
+    if where.hostfile is not None:
+        return _Found(read_hostfile(Path(where.hostfile).expanduser()))
+    if where.cluster is not None:
+        return _from_config(where.cluster, config, f"--cluster {where.cluster}")
+    nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_STEP_NODELIST")
+    if nodes:
+        here = socket.gethostname().split(".")[0]
+        return _Found(_from_slurm(nodes, environ), local=here)
+    if config.cluster is not None:
+        return _from_config(config.cluster, config, f"cluster = '{config.cluster}'")
+    here = socket.gethostname()
+    return _Found([NamedHost(here)], local=here)
+
+
+def _from_list(text: str, flag: str) -> list[NamedHost]:
+    try:
+        hosts = read_list(text)
+    except RangeError as error:
+        raise UsageError(f"{flag}: {error}") from None
+    twice = _first_repeated(host.name for host in hosts)
+    if twice is not None:
+        raise UsageError(f"{flag} names {twice} twice", f"for more ranks on it: {twice}:N")
+    if not hosts:
+        raise UsageError(f"{flag} names no host")
+    return hosts
+
+
+def _from_config(name: str, config: Config, what: str) -> _Found:
+    cluster = config.clusters.get(name)
+    files = ", ".join(str(file) for file in config.files) or "no distconsole.toml was found"
+    if cluster is None:
+        near = difflib.get_close_matches(name, config.clusters, 1, 0.5)
+        known = ", ".join(sorted(config.clusters)) or "none"
+        hint = f"did you mean '{near[0]}'?" if near else f"known are: {known}"
+        raise ConfigError(f"{what}: there is no [clusters.{name}] ({files})", hint)
+    if cluster.hostfile is not None:
+        return _Found(read_hostfile(cluster.hostfile), cluster, name)
+    try:
+        hosts = [host for text in cluster.hosts for host in read_list(text)]
+    except RangeError as error:
+        raise ConfigError(f"[clusters.{name}]: {error}") from None
+    twice = _first_repeated(host.name for host in hosts)
+    if twice is not None:
+        raise ConfigError(f"[clusters.{name}] names {twice} twice")
+    return _Found(hosts, cluster, name)
+
+
+def _from_slurm(nodes: str, environ: Mapping[str, str]) -> list[NamedHost]:
+    try:
+        names = [name for part in split_list(nodes) for name in expand(part)]
+    except RangeError as error:
+        raise ConfigError(f"SLURM_JOB_NODELIST: {error}") from None
+    slots = _slurm_slots(environ, len(names))
+    return [NamedHost(name, slots=slot) for name, slot in zip(names, slots, strict=True)]
+
+
+def _slurm_slots(environ: Mapping[str, str], nodes: int) -> list[int | None]:
+    """Tasks on each node, from ``2(x3),1``; None where the allocation did not ask for a number.
+
+    Slurm counts one task a node where nobody gave a number: that says nothing about ranks.
+    """
+    slots: list[int | None] = []
+    for part in environ.get("SLURM_TASKS_PER_NODE", "").split(","):
+        count, _, times = part.strip().removesuffix(")").partition("(x")
+        if not count.isdigit() or not (times or "1").isdigit():
+            return [None] * nodes
+        slots += [int(count)] * min(int(times or "1"), nodes + 1)
+    asked = any(name in environ for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))
+    if len(slots) != nodes or (not asked and set(slots) == {1}):
+        return [None] * nodes
+    return slots
+
+
+def _host(named: NamedHost, found: _Found, config: Config, given: HostSettings) -> Host:
+    own = HostSettings(user=named.user, slots=named.slots, port=named.port)
+    settings = given.over(own.over(config.settings(named.name, found.cluster)))
+    host = Host(
+        name=HostName(named.name),
+        user=settings.user,
+        port=settings.port,
+        slots=settings.slots,
+        python=settings.python,
+        setup=settings.setup,
+        address=settings.address,
+        nic=settings.nic,
+        node_dir=settings.node_dir,
+    )
+    return replace(host, local=True) if named.name == found.local else host
+
+
+def _ssh_config(
+    where: Where, cluster: ClusterSettings | None, config: Config, environ: Mapping[str, str]
+) -> str | None:
+    given = where.ssh_config or environ.get(SSH_CONFIG_VARIABLE)
+    if given:
+        return str(Path(given).expanduser().absolute())
+    configured = (cluster.ssh_config if cluster is not None else None) or config.ssh_config
+    return None if configured is None else str(configured)
+
+
+def _first_repeated(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

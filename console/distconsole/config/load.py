@@ -1,0 +1,240 @@
+"""``distconsole.toml`` to a ``Config``; what it does not understand it refuses with file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distconsole.config.paths import project_config_file, user_config_file
+from distconsole.config.ranges import RangeError, expand
+from distconsole.config.schema import (
+    CLUSTER_KEYS,
+    HOST_KEYS,
+    TOP_KEYS,
+    VERB_KEYS,
+    ClusterSettings,
+    Config,
+    HostSettings,
+    Key,
+    Kind,
+)
+from distconsole.errors import ConfigError
+
+_SETTING_NAMES = tuple(HOST_KEYS)
+
+
+def load_config(start: Path | None = None) -> Config:
+    """Return the project's configuration over the user's.
+
+    Args:
+        start: Where to look for the project's file, upwards; the current folder if not given.
+
+    Raises:
+        ConfigError: if a file cannot be read or understood.
+    """
+    project = project_config_file((start or Path.cwd()).resolve())
+    user = user_config_file()
+    config = Config()
+    if project is not None:
+        config = read_config(project)
+    if user.is_file() and (project is None or user.resolve() != project):
+        config = config.over(read_config(user))
+    return config
+
+
+def read_config(path: Path) -> Config:
+    """Return what one file says.
+
+    Raises:
+        ConfigError: as ``load_config``.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return _Reader(path, text).config(table)
+
+
+class _Reader:
+    """Turns the tables of one file into values."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+
+    def config(self, table: Mapping[str, Any]) -> Config:
+        known = {**TOP_KEYS, "hosts": None, "clusters": None, **dict.fromkeys(VERB_KEYS)}
+        top: dict[str, Any] = {}
+        for name, value in table.items():
+            canonical = self._known((), name, known)
+            key = TOP_KEYS.get(canonical)
+            if key is not None:
+                top[canonical] = self._value((), name, value, key)
+            elif not isinstance(value, dict):
+                raise self._error((), name, f"'{name}' must be a table: [{name}]")
+        return Config(
+            cluster=top.get("cluster"),
+            ssh_config=top.get("ssh_config"),
+            shared=_settings(top),
+            hosts=self._hosts(table.get("hosts", {})),
+            clusters={
+                name: self._cluster(name, value)
+                for name, value in table.get("clusters", {}).items()
+            },
+            verbs={
+                verb: self._verb(verb, table[verb], keys)
+                for verb, keys in VERB_KEYS.items()
+                if verb in table
+            },
+            files=(self.path,),
+        )
+
+    def _hosts(self, table: Mapping[str, Any]) -> dict[str, HostSettings]:
+        hosts: dict[str, HostSettings] = {}
+        for name, value in table.items():
+            settings = _settings(self._table(("hosts", name), value, HOST_KEYS))
+            try:
+                names = expand(name)
+            except RangeError as error:
+                raise self._error(("hosts",), name, str(error)) from None
+            for each in names:
+                hosts[each] = settings.over(hosts.get(each, HostSettings()))
+        return hosts
+
+    def _cluster(self, name: str, value: object) -> ClusterSettings:
+        where = ("clusters", name)
+        values = self._table(where, value, CLUSTER_KEYS)
+        if ("hosts" in values) == ("hostfile" in values):
+            raise self._error(
+                ("clusters",), name, f"cluster '{name}' needs one of 'hosts' and 'hostfile'"
+            )
+        return ClusterSettings(
+            hosts=values.get("hosts", ()),
+            hostfile=values.get("hostfile"),
+            ssh_config=values.get("ssh_config"),
+            shared=_settings(values),
+        )
+
+    def _verb(self, verb: str, value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
+        values = self._table((verb,), value, keys)
+        return {keys[name].parameter or name: _as_given(value) for name, value in values.items()}
+
+    def _table(
+        self, where: tuple[str, ...], value: object, keys: Mapping[str, Key]
+    ) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._error(where[:-1], where[-1], f"'{where[-1]}' must be a table")
+        values = {}
+        for name, inner in value.items():
+            canonical = self._known(where, name, keys)
+            values[canonical] = self._value(where, name, inner, keys[canonical])
+        return values
+
+    def _known(self, where: tuple[str, ...], name: str, keys: Mapping[str, Any]) -> str:
+        canonical = name.replace("-", "_")
+        if canonical in keys:
+            return canonical
+        table = f" in [{'.'.join(where)}]" if where else ""
+        near = difflib.get_close_matches(canonical, keys, 1, 0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(sorted(keys))}"
+        raise self._error(where, name, f"unknown key '{name}'{table}", hint)
+
+    def _value(self, where: tuple[str, ...], name: str, value: Any, key: Key) -> Any:
+        found = _converted(value, key.kind)
+        if found is None or (key.choices and found not in key.choices):
+            wanted = f"one of {', '.join(key.choices)}" if key.choices else key.kind.value
+            near = difflib.get_close_matches(str(value), key.choices, 1, 0.5)
+            hint = f"did you mean '{near[0]}'?" if near else ""
+            raise self._error(where, name, f"'{name}' must be {wanted}, not {value!r}", hint)
+        if key.kind is Kind.FILE:
+            return self.path.parent / Path(found).expanduser()
+        return found
+
+    def _error(
+        self, where: tuple[str, ...], name: str, message: str, hint: str = ""
+    ) -> ConfigError:
+        line = line_of(self.text, where, name)
+        place = f"{self.path}:{line}" if line else str(self.path)
+        return ConfigError(f"{place}: {message}", hint)
+
+
+def line_of(text: str, table: tuple[str, ...], key: str) -> int | None:
+    """Return the line of ``key`` in ``[table]``, or of the header ``[table.key]``; tomllib keeps neither."""
+    current: tuple[str, ...] = ()
+    loose = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\[?(.+?)\]\]?\s*(?:#.*)?$", line)
+        if header and not re.match(r"\s*\S+\s*=", line):
+            current = _parts(header[1])
+            if current[: len(table) + 1] == (*table, key):
+                return number
+            continue
+        assigned = re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w.-])+)\s*=""", line)
+        if assigned and (*current, *_parts(assigned[1]))[: len(table) + 1] == (*table, key):
+            return number
+        if loose is None and re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])\s*[\"']?\s*=", line):
+            loose = number
+    return loose
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    found = re.findall(r""""([^"]*)"|'([^']*)'|([\w-]+)""", dotted)
+    return tuple(a or b or c for a, b, c in found)
+
+
+def _settings(values: Mapping[str, Any]) -> HostSettings:
+    return HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})
+
+
+def _converted(value: Any, kind: Kind) -> Any:
+    """Return ``value`` as ``kind`` has it; None if it is none."""
+    number = isinstance(value, int) and not isinstance(value, bool)
+    match kind:
+        case Kind.TEXT | Kind.FILE:
+            return value if isinstance(value, str) and value else None
+        case Kind.FLAG:
+            return value if isinstance(value, bool) else None
+        case Kind.COUNT:
+            return value if number and value >= 0 else None
+        case Kind.POSITIVE:
+            return value if number and value >= 1 else None
+        case Kind.PORT:
+            return value if number and 1 <= value <= 65535 else None
+        case Kind.SECONDS:
+            real = number or isinstance(value, float)
+            return float(value) if real and 0 <= value < 1e9 else None
+        case Kind.NPROC:
+            return str(value) if value == "gpu" or (number and value >= 1) else None
+        case Kind.WORDS:
+            return _words(value)
+        case Kind.PAIRS:
+            return _pairs(value)
+
+
+def _words(value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, str) and value:
+        return (value,)
+    whole = isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+    return tuple(value) if whole and value else None
+
+
+def _pairs(value: Any) -> tuple[str, ...] | None:
+    if not isinstance(value, dict):
+        return None
+    if not all(isinstance(one, str | int | float) and one is not True for one in value.values()):
+        return None
+    return tuple(f"{name}={one}" for name, one in value.items())
+
+
+def _as_given(value: Any) -> Any:
+    """Return a value as the flag would have taken it."""
+    return str(value) if isinstance(value, Path) else value

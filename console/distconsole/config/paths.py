@@ -1,0 +1,44 @@
+"""Where our files lie on the operator's machine, as platformdirs says (XDG on Linux). It creates none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import platformdirs
+
+APP = "distconsole"
+PROJECT_FILE = "distconsole.toml"
+
+
+def config_dir() -> Path:
+    """Return the folder of the user's ``distconsole.toml``."""
+    return Path(platformdirs.user_config_dir(APP))
+
+
+def data_dir() -> Path:
+    """Return the folder of what is worth keeping: the stores of runs."""
+    return Path(platformdirs.user_data_dir(APP))
+
+
+def runs_dir() -> Path:
+    """Return the folder with one store a run."""
+    return data_dir() / "runs"
+
+
+def state_dir() -> Path:
+    """Return the folder of what may be lost: the prompt's history, logs."""
+    return Path(platformdirs.user_state_dir(APP))
+
+
+def user_config_file() -> Path:
+    """Return where the user's configuration would be."""
+    return config_dir() / PROJECT_FILE
+
+
+def project_config_file(start: Path) -> Path | None:
+    """Return the nearest ``distconsole.toml`` from ``start`` upwards, or None."""
+    for folder in (start, *start.parents):
+        candidate = folder / PROJECT_FILE
+        if candidate.is_file():
+            return candidate
+    return None

@@ -1,0 +1,155 @@
+"""What can go wrong so far that an operation cannot be done at all.
+
+::
+
+    ConsoleError                 exit code   raised when
+    ├── UsageError                    2      a command line means nothing
+    ├── ConfigError                   2      a configuration or host file cannot be read
+    ├── PlanError                     2      a job cannot be placed on these hosts
+    ├── UnreachableError              3      hosts that are needed cannot be reached
+    ├── RunNotFoundError              2      no run has this id, prefix or name
+    ├── UnavailableError              1      this installation cannot do it
+    └── NodeError                     3      one node; becomes ``Failed(node, error)`` in a fan-out
+        ├── ResolveError                     its name has no address
+        ├── ConnectError                     nothing answers, or not an SSH server
+        ├── UnknownHostKeyError              its key is not in known_hosts
+        ├── ChangedHostKeyError              its key is another one than in known_hosts
+        ├── AuthError                        none of our keys is accepted
+        ├── LinkLostError                    the connection ended
+        ├── ShellNoiseError                  its shell prints to stdout
+        ├── PythonError                      no Python, or one too old
+        ├── StorageError                     disk full, not writable, noexec, or another's folder
+        ├── AgentError                       the agent could not start or broke the protocol
+        └── RequestError                     the agent refused: ``code`` says why
+
+An error carries a message for a person (what and where), a hint (what to type) and no secret.
+"""
+
+from __future__ import annotations
+
+
+class ConsoleError(Exception):
+    """Could not be done at all.
+
+    Args:
+        message: What went wrong, and where, in one line.
+        hint: What to do about it; empty when there is nothing to say.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(ConsoleError):
+    """A command line, at the shell or at the prompt, that means nothing."""
+
+    exit_code = 2
+
+
+class ConfigError(ConsoleError):
+    """A file of ours that cannot be used; the message names file, line and key."""
+
+    exit_code = 2
+
+
+class PlanError(ConsoleError):
+    """A job that cannot be placed on these hosts."""
+
+    exit_code = 2
+
+
+class RunNotFoundError(ConsoleError):
+    """No run, or more than one, answers to this name."""
+
+    exit_code = 2
+
+
+class UnreachableError(ConsoleError):
+    """Hosts that the operation needs cannot be reached."""
+
+    exit_code = 3
+
+
+class UnavailableError(ConsoleError):
+    """Something that this installation, or this version, cannot do."""
+
+
+class NodeError(ConsoleError):
+    """One node cannot be used. ``kind`` is the stable word for it in JSON and in findings."""
+
+    exit_code = 3
+    kind = "node"
+
+
+class ResolveError(NodeError):
+    """The node's name has no address."""
+
+    kind = "resolve"
+
+
+class ConnectError(NodeError):
+    """Nothing answers at the node's address and port, or what answers does not speak SSH."""
+
+    kind = "connect"
+
+
+class UnknownHostKeyError(NodeError):
+    """The node's host key is not in known_hosts; the hint is the line that adds it."""
+
+    kind = "host_key_unknown"
+
+
+class ChangedHostKeyError(NodeError):
+    """The node's host key is not the one in known_hosts; the hint is the line that mends it."""
+
+    kind = "host_key_changed"
+
+
+class AuthError(NodeError):
+    """The node accepts none of our keys; passwords are never asked for."""
+
+    kind = "auth"
+
+
+class LinkLostError(NodeError):
+    """The connection to the node ended; ``recv_exit_status() == -1`` means this too."""
+
+    kind = "link_lost"
+
+
+class ShellNoiseError(NodeError):
+    """The node's shell prints to stdout when nobody asked, which corrupts every protocol on it."""
+
+    kind = "shell_noise"
+
+
+class PythonError(NodeError):
+    """The node has no Python that can run the agent."""
+
+    kind = "python"
+
+
+class StorageError(NodeError):
+    """A folder of ours on the node is full, read-only, noexec, or belongs to somebody else."""
+
+    kind = "storage"
+
+
+class AgentError(NodeError):
+    """The agent could not be started, or what it says is not our protocol."""
+
+    kind = "agent"
+
+
+class RequestError(NodeError):
+    """The agent understood the request and refused it; ``code`` is one of ``protocol.ErrorCode``."""
+
+    kind = "request"
+
+    def __init__(self, message: str, hint: str = "", *, code: str = "") -> None:
+        super().__init__(message, hint)
+        self.code = code

@@ -1,0 +1,18 @@
+"""One grammar for the shell and for the prompt: text in, a frozen ``Request`` out, no effects.
+
+``parse_args`` takes a shell's words, ``parse_line`` a line of the prompt, ``complete_line`` says how
+an unfinished line may go on. click lives here and nowhere else.
+"""
+
+from distconsole.grammar.complete import Completion, Vocabulary, complete_line
+from distconsole.grammar.root import VERBS, parse_args, parse_line, shell_complete
+
+__all__ = [
+    "VERBS",
+    "Completion",
+    "Vocabulary",
+    "complete_line",
+    "parse_args",
+    "parse_line",
+    "shell_complete",
+]

@@ -1,0 +1,47 @@
+"""Help and version as requests: click would print them, which would tear a running screen."""
+
+from __future__ import annotations
+
+import click
+
+from distconsole import __version__
+
+PROGRAM = "distconsole"
+
+
+class HelpRequested(Exception):  # noqa: N818 - control flow out of click's option callback
+    """Carries the help text out of click, which would print it."""
+
+    def __init__(self, text: str, topic: str) -> None:
+        super().__init__(topic)
+        self.text = text
+        self.topic = topic
+
+
+def ask_for_help(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        raise HelpRequested(context.get_help(), context.info_name or "")
+
+
+def ask_for_version(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        raise HelpRequested(f"{PROGRAM} {__version__}", "version")
+
+
+def help_option() -> click.Option:
+    return click.Option(
+        ["--help", "-h"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=ask_for_help,
+        help="Show this and stop.",
+    )
+
+
+class Verb(click.Command):
+    """A command whose help is handed to the caller instead of being printed."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return the option that raises ``HelpRequested``."""
+        return help_option()

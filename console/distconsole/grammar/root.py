@@ -1,0 +1,146 @@
+"""The click group over all verbs and the two ways in: a shell's words and a line of the prompt.
+
+Nothing here prints, exits or touches a host: help and version are requests like any other.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from distconsole.errors import UsageError
+from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, help_option
+from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import VERB_COMMANDS, host_options, where
+from distconsole.model import requests as ask
+
+
+class _Root(click.Group):
+    """The group; a wrong verb is answered with the nearest right one."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        return help_option()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        known = self.get_command(ctx, name) is not None or name.startswith("-")
+        if not known and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    PROGRAM,
+    cls=_Root,
+    invoke_without_command=True,
+    no_args_is_help=False,
+    epilog="Without a verb the console opens. RUN is an id, a unique prefix, a name, or 'last'.",
+)
+@host_options
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=ask_for_version,
+    help="Show the version and stop.",
+)
+@click.pass_context
+def root(context: click.Context, /, **given: Any) -> ask.Request | None:
+    """Check, launch and watch distributed training on machines that you reach over SSH."""
+    if context.invoked_subcommand is None:
+        return ask.OpenConsole(where=where(context, given))
+    return None
+
+
+for _command in VERB_COMMANDS:
+    root.add_command(_command)
+
+VERBS: dict[str, str] = {
+    str(command.name): command.get_short_help_str(80) for command in VERB_COMMANDS
+}
+"""Every verb with one line of what it does, in the order of the help."""
+
+
+def parse_args(
+    words: Sequence[str],
+    vocabulary: Vocabulary | None = None,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ask.Request:
+    """Return what ``words`` (without the program's name) ask for.
+
+    Args:
+        words: The words.
+        vocabulary: What exists right now.
+        defaults: By verb and flag, what the configuration says where the words say nothing.
+
+    Raises:
+        UsageError: if they mean nothing; the hint says where help is.
+    """
+    try:
+        request = root.main(
+            list(words),
+            prog_name=PROGRAM,
+            standalone_mode=False,
+            obj=vocabulary or Vocabulary(),
+            default_map={verb: dict(flags) for verb, flags in (defaults or {}).items()},
+        )
+    except HelpRequested as asked:
+        return ask.ShowHelp(text=asked.text, topic=asked.topic)
+    except click.exceptions.NoArgsIsHelpError as error:
+        return ask.ShowHelp(text=error.format_message())
+    except click.UsageError as error:
+        raise _usage_error(error) from None
+    except click.ClickException as error:
+        raise UsageError(error.format_message()) from None
+    assert request is not None
+    return request  # type: ignore[no-any-return]
+
+
+def parse_line(
+    line: str,
+    vocabulary: Vocabulary | None = None,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ask.Request:
+    """Return what a line of the prompt asks for; ``help [VERB]`` works there too.
+
+    Args:
+        line: What was typed.
+        vocabulary: What exists right now.
+        defaults: As for ``parse_args``.
+
+    Raises:
+        UsageError: if the line is empty, its quotes do not match, or it means nothing.
+    """
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise UsageError(
+            f"cannot split the line: {error}", "close the quote, or escape it"
+        ) from None
+    if words[:1] == [PROGRAM]:
+        words = words[1:]
+    if not words:
+        raise UsageError("nothing was asked", "type a verb, or 'help'")
+    if words[0] in ("help", "?"):
+        words = [*words[1:2], "--help"]
+    return parse_args(words, vocabulary, defaults)
+
+
+def shell_complete() -> None:
+    """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit."""
+    root.main(prog_name=PROGRAM)
+
+
+def _usage_error(error: click.UsageError) -> UsageError:
+    context = error.ctx
+    path = context.command_path if context is not None else PROGRAM
+    return UsageError(error.format_message(), f"see '{path} --help'")

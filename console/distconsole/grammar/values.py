@@ -1,0 +1,190 @@
+"""Words of the command line that are more than text, with how they complete; no meaning is judged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What exists right now, for completion: hosts, runs (newest first), ranks, checks."""
+
+    hosts: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    ranks: tuple[str, ...] = ()
+    checks: tuple[str, ...] = field(
+        default=(
+            "ssh",
+            "os",
+            "python",
+            "torch",
+            "gpu",
+            "mpi",
+            "horovod",
+            "slurm",
+            "net",
+            "coll",
+            "clock",
+            "fs",
+        )
+    )
+
+
+def vocabulary(context: click.Context) -> Vocabulary:
+    """Return what the caller of the parser knows to exist."""
+    known = context.find_object(Vocabulary)
+    return known if known is not None else Vocabulary()
+
+
+def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+class HostsValue(click.ParamType):  # type: ignore[type-arg]
+    """A comma-separated list of hosts; completes its last element."""
+
+    name = "hosts"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the element after the last comma with hosts not yet in the list."""
+        done, comma, last = incomplete.rpartition(",")
+        taken = set(done.split(","))
+        hosts = [host for host in vocabulary(ctx).hosts if host not in taken]
+        return [CompletionItem(f"{done}{comma}{host}") for host in hosts if host.startswith(last)]
+
+
+class RunValue(click.ParamType):  # type: ignore[type-arg]
+    """A run: its id, a unique prefix, its name, or ``last``."""
+
+    name = "run"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete with ``last`` and the runs that exist."""
+        return _starting(("last", *vocabulary(ctx).runs), incomplete)
+
+
+class RankValue(click.ParamType):  # type: ignore[type-arg]
+    """A rank of a run, from 0."""
+
+    name = "rank"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the rank as a number.
+
+        Raises:
+            click.BadParameter: if it is not a whole number from 0.
+        """
+        text = str(value)
+        if not re.fullmatch(r"[0-9]{1,7}", text):
+            self.fail(f"{text!r} is not a rank (a whole number from 0)", param, ctx)
+        return int(text)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete with the ranks of the run on the screen."""
+        return _starting(vocabulary(ctx).ranks, incomplete)
+
+
+class GroupsValue(click.ParamType):  # type: ignore[type-arg]
+    """Comma-separated groups and check ids, by prefix."""
+
+    name = "groups"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the elements without blanks."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(part.strip() for part in str(value).split(",") if part.strip())
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the element after the last comma."""
+        done, comma, last = incomplete.rpartition(",")
+        return [
+            CompletionItem(f"{done}{comma}{check}")
+            for check in vocabulary(ctx).checks
+            if check.startswith(last)
+        ]
+
+
+class AssignmentValue(click.ParamType):  # type: ignore[type-arg]
+    """``NAME=VALUE`` for the environment of the ranks."""
+
+    name = "K=V"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and value.
+
+        Raises:
+            click.BadParameter: if there is no ``=`` or the name is not one a shell could set.
+        """
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            # The value may be a secret: only the name is repeated.
+            self.fail(f"{name!r} must be given as NAME=VALUE", param, ctx)
+        return name, text
+
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class SecondsValue(click.ParamType):  # type: ignore[type-arg]
+    """A duration in seconds; ``10``, ``1.5``, ``90s``, ``2m`` and ``1h`` are all understood."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the duration in seconds.
+
+        Raises:
+            click.BadParameter: if it is not a duration.
+        """
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a duration such as 10, 1.5 or 2m", param, ctx)
+        return float(match[1]) * _SECONDS[match[2]]
+
+
+class RanksPerHostValue(click.ParamType):  # type: ignore[type-arg]
+    """``--nproc``: a positive number, or ``gpu`` for one rank a GPU."""
+
+    name = "N|gpu"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return ``gpu`` or the number as text.
+
+        Raises:
+            click.BadParameter: if it is neither.
+        """
+        text = str(value)
+        if text != "gpu" and not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+            self.fail(f"{text!r} is neither a positive number nor 'gpu'", param, ctx)
+        return text
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete with the usual answers."""
+        return _starting(("gpu", "1", "2", "4", "8"), incomplete)

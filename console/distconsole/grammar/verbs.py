@@ -1,0 +1,408 @@
+"""The verbs: one short function each, which returns a ``Request`` and does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from distconsole.grammar.asking import Verb
+from distconsole.grammar.values import (
+    AssignmentValue,
+    GroupsValue,
+    HostsValue,
+    RanksPerHostValue,
+    RankValue,
+    RunValue,
+    SecondsValue,
+)
+from distconsole.model import requests as ask
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+HOST_OPTIONS = ("hosts", "hostfile", "cluster", "ssh_config", "python", "setup")
+
+_FILE = click.Path(dir_okay=False)
+
+
+def host_options(command: F) -> F:
+    """Add the options that say which hosts and how to reach them."""
+    for option in reversed(
+        (
+            click.option(
+                "--hosts",
+                metavar="LIST",
+                type=HostsValue(),
+                help="Hosts: [user@]host[:slots],… with ranges such as gpu[01-08,12].",
+            ),
+            click.option(
+                "--hostfile",
+                metavar="FILE",
+                type=_FILE,
+                help="Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
+            ),
+            click.option(
+                "--cluster", metavar="NAME", help="Hosts of a cluster in distconsole.toml."
+            ),
+            click.option(
+                "--ssh-config",
+                metavar="FILE",
+                type=_FILE,
+                help="Read this instead of ~/.ssh/config.",
+            ),
+            click.option(
+                "--python",
+                metavar="PATH",
+                help="The nodes' interpreter, for agent, checks and ranks.",
+            ),
+            click.option(
+                "--setup", metavar="CMD", help="Run by the node's shell before the interpreter."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def where(context: click.Context, given: dict[str, Any]) -> ask.Where:
+    """Take the host options out of ``given``; what the verb does not say, the group's may.
+
+    Options of a kind that excludes another (``--hosts``, ``--hostfile``, ``--cluster``) given with
+    the verb replace those given before it.
+    """
+    own = {name: given.pop(name, None) for name in HOST_OPTIONS}
+    before: dict[str, Any] = context.find_root().params
+    names = ("hosts", "hostfile", "cluster")
+    chosen = own if any(own[name] for name in names) else before
+    if sum(1 for name in names if chosen.get(name)) > 1:
+        given_names = " and ".join(f"--{name}" for name in names if chosen.get(name))
+        raise click.UsageError(f"{given_names} exclude each other: give one of them.", context)
+    picked = {name: chosen.get(name) for name in names}
+    others = {name: own[name] or before.get(name) for name in HOST_OPTIONS if name not in names}
+    return ask.Where(**picked, **others)
+
+
+def _json(command: F) -> F:
+    return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
+
+
+def _run_argument(command: F) -> F:
+    return click.argument("run", type=RunValue())(command)
+
+
+@click.command(cls=Verb, short_help="Judge the hosts: what is wrong, where, and what to type.")
+@click.option(
+    "--level",
+    type=click.Choice([level.value for level in ask.Level]),
+    default="standard",
+    show_default=True,
+    help="How deep.",
+)
+@click.option(
+    "--only",
+    metavar="GROUP,…",
+    type=GroupsValue(),
+    default=(),
+    help="Only these groups or check ids, by prefix.",
+)
+@click.option("--skip", metavar="GROUP,…", type=GroupsValue(), default=(), help="All but these.")
+@click.option(
+    "--nproc",
+    metavar="N",
+    type=click.IntRange(min=1, max=1024),
+    help="Ranks a host in collective checks.",
+)
+@click.option(
+    "--budget", "budget_seconds", type=SecondsValue(), help="At most this long, for all of it."
+)
+@click.option("--strict", is_flag=True, help="Warnings fail.")
+@click.option("--explain", metavar="ID", help="Say what one check does, and stop.")
+@click.option("--junit", metavar="FILE", type=_FILE, help="Also write a JUnit report.")
+@click.option(
+    "--emit-hostfile", metavar="FILE", type=_FILE, help="Also write the hosts that passed."
+)
+@_json
+@host_options
+@click.pass_context
+def check(context: click.Context, /, level: str, explain: str | None, **given: Any) -> ask.Request:
+    """Check that these hosts can train together.
+
+    Groups: ssh os python torch gpu mpi horovod slurm net coll clock fs.
+    """
+    if explain:
+        return ask.Explain(check=explain)
+    return ask.Check(where=where(context, given), level=ask.Level(level), **given)
+
+
+@click.command(
+    cls=Verb,
+    short_help="Launch a script on every host and follow it.",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+)
+@click.option(
+    "--launcher",
+    type=click.Choice([name.value for name in ask.LauncherName]),
+    default="auto",
+    show_default=True,
+    help="torch: env:// ranks; single: one process a node.",
+)
+@click.option(
+    "--nproc",
+    metavar="N|gpu",
+    type=RanksPerHostValue(),
+    help="Ranks on each host (slots in the host list win).",
+)
+@click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m.")
+@click.option(
+    "--env",
+    metavar="K=V",
+    multiple=True,
+    type=AssignmentValue(),
+    help="Set in every rank; may be repeated.",
+)
+@click.option(
+    "--env-file",
+    metavar="FILE",
+    type=_FILE,
+    help="K=V lines, set in every rank; values never appear in argv.",
+)
+@click.option("--workdir", metavar="DIR", help="Where the ranks start on the nodes.")
+@click.option("--sync/--no-sync", "sync", default=None, help="Bring the code to the nodes first.")
+@click.option(
+    "--pass-args",
+    type=click.Choice([kind.value for kind in ask.PassArgs]),
+    help="Add --local_rank, or --init_method --rank --world_size, to the arguments.",
+)
+@click.option(
+    "--max-restarts",
+    metavar="N",
+    type=click.IntRange(min=0, max=1000),
+    default=0,
+    help="Restart the job this often.",
+)
+@click.option("--nic", metavar="NAME|auto", help="The training interface on every host.")
+@click.option(
+    "--verify-sync",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Every N steps, check that ranks agree.",
+)
+@click.option("--name", metavar="NAME", help="A name to find the run by.")
+@click.option(
+    "--grace",
+    "grace_seconds",
+    type=SecondsValue(),
+    default=10.0,
+    help="Seconds between SIGTERM and SIGKILL.  [default: 10]",
+)
+@click.option(
+    "--watch/--no-watch",
+    "watch",
+    default=True,
+    help="Load the hook that counts steps.  [default: watch]",
+)
+@click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
+@click.option("--dry-run", "-n", is_flag=True, help="Print what would run on each host, and stop.")
+@_json
+@host_options
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def run(
+    context: click.Context, /, launcher: str, pass_args: str | None, **given: Any
+) -> ask.Request:
+    """Launch SCRIPT with ARGS on every host and follow it to its end.
+
+    The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
+    second one kills it.
+    """
+    return ask.Run(
+        where=where(context, given),
+        launcher=ask.LauncherName(launcher),
+        pass_args=ask.PassArgs(pass_args) if pass_args else None,
+        **given,
+    )
+
+
+@click.command(cls=Verb, short_help="GPUs, processes and load of the hosts, live.")
+@click.option("--once", is_flag=True, help="One sample, then stop.")
+@click.option(
+    "--interval",
+    "interval_seconds",
+    type=SecondsValue(),
+    default=1.0,
+    help="Seconds between samples.  [default: 1]",
+)
+@_json
+@host_options
+@click.pass_context
+def top(context: click.Context, /, **given: Any) -> ask.Request:
+    """Show the GPUs, processes and load of the hosts, with no run."""
+    return ask.Top(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="Past and present runs.")
+@_json
+@host_options
+@click.pass_context
+def runs(context: click.Context, /, **given: Any) -> ask.Request:
+    """List the runs that this machine knows."""
+    return ask.Runs(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="One run's summary.")
+@_json
+@_run_argument
+def show(**given: Any) -> ask.Request:
+    """Show how RUN went."""
+    return ask.Show(**given)
+
+
+@click.command(cls=Verb, short_help="Follow a run that is going on.")
+@_json
+@host_options
+@_run_argument
+@click.pass_context
+def attach(context: click.Context, /, **given: Any) -> ask.Request:
+    """Follow RUN from its beginning; ends with the run's exit code. Leaving it never stops it."""
+    return ask.Attach(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="Lines that the ranks printed.")
+@click.option("--rank", type=RankValue(), help="Only this rank.")
+@click.option("--host", metavar="H", help="Only this host.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as lines come.")
+@click.option(
+    "--tail", "-n", metavar="N", type=click.IntRange(min=0), help="Only the last N lines."
+)
+@host_options
+@_run_argument
+@click.pass_context
+def logs(context: click.Context, /, **given: Any) -> ask.Request:
+    """Print what the ranks of RUN printed."""
+    return ask.Logs(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="Stop a run on every host.")
+@click.option(
+    "--grace", "grace_seconds", type=SecondsValue(), help="Seconds between SIGTERM and SIGKILL."
+)
+@host_options
+@_run_argument
+@click.pass_context
+def stop(context: click.Context, /, **given: Any) -> ask.Request:
+    """Stop RUN: SIGTERM to every process of it, SIGKILL after the grace period."""
+    return ask.Stop(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="The same again.")
+@click.option(
+    "--exclude", metavar="HOST", multiple=True, help="Without this host; may be repeated."
+)
+@click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
+@_json
+@host_options
+@_run_argument
+@click.pass_context
+def rerun(context: click.Context, /, exclude: tuple[str, ...], **given: Any) -> ask.Request:
+    """Launch what RUN launched once more."""
+    leave_out = tuple(name for words in exclude for name in words.split(",") if name)
+    return ask.Rerun(where=where(context, given), exclude=leave_out, **given)
+
+
+@click.command(cls=Verb, short_help="Where every rank is right now.")
+@host_options
+@_run_argument
+@click.pass_context
+def why(context: click.Context, /, **given: Any) -> ask.Request:
+    """Say where every rank of RUN is, and which one the others wait for."""
+    return ask.Why(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="A past run, in the console.")
+@_run_argument
+def replay(**given: Any) -> ask.Request:
+    """Show RUN again, on the console's screens."""
+    return ask.Replay(**given)
+
+
+@click.command(cls=Verb, short_help="A run's events as a file.")
+@click.option(
+    "--format",
+    type=click.Choice([kind.value for kind in ask.ExportFormat]),
+    default="jsonl",
+    show_default=True,
+    help="What to write.",
+)
+@click.option(
+    "--output", "-o", metavar="PATH", type=click.Path(), help="Where to; stdout if not given."
+)
+@_run_argument
+def export(format: str, **given: Any) -> ask.Request:  # noqa: A002 - the option's name
+    """Write the events of RUN."""
+    return ask.Export(format=ask.ExportFormat(format), **given)
+
+
+@click.command(cls=Verb, short_help="A run as one self-contained page.")
+@click.option(
+    "--output", "-o", metavar="FILE", type=_FILE, required=True, help="The page to write."
+)
+@_run_argument
+def report(**given: Any) -> ask.Request:
+    """Write RUN as one HTML page that needs no network."""
+    return ask.ReportPage(**given)
+
+
+@click.command(cls=Verb, short_help="Measure collectives or strategies.")
+@click.argument("what", type=click.Choice(["collectives", "strategies"]))
+@_json
+@host_options
+@click.pass_context
+def bench(context: click.Context, /, **given: Any) -> ask.Request:
+    """Measure the hosts' collectives, or one model under every strategy."""
+    return ask.Bench(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="Bring what the hosts lack.")
+@host_options
+@click.pass_context
+def setup(context: click.Context, /, **given: Any) -> ask.Request:
+    """Build or bring what the hosts lack (Horovod against the torch that is there)."""
+    return ask.Prepare(where=where(context, given))
+
+
+@click.command(cls=Verb, short_help="An embedded cluster on this machine: check, then train.")
+@click.option(
+    "--nodes",
+    metavar="N",
+    type=click.IntRange(min=1, max=16),
+    default=2,
+    show_default=True,
+    help="Nodes to embed.",
+)
+@click.option("--headless", is_flag=True, help="Lines instead of the console.")
+@_json
+def demo(**given: Any) -> ask.Request:
+    """Start an embedded cluster on this machine, check it, and train on it."""
+    return ask.Demo(**given)
+
+
+VERB_COMMANDS: tuple[click.Command, ...] = (
+    check,
+    run,
+    top,
+    runs,
+    show,
+    attach,
+    logs,
+    stop,
+    rerun,
+    why,
+    replay,
+    export,
+    report,
+    bench,
+    setup,
+    demo,
+)

@@ -1,0 +1,161 @@
+"""Which address of each host the ranks talk through. A pure choice from facts; it probes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from distconsole.errors import PlanError
+from distconsole.model.addresses import LOOPBACK, Interface, best_subnet, without_subnet
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the planner needs to know about a host.
+
+    Attributes:
+        python: The interpreter that runs the agent.
+        cpus: Logical processors that the agent may use.
+        gpus: GPUs, MIG instances counted apart.
+        interfaces: All addresses of the host.
+        boot_id: Identifies the running kernel; equal for containers of one machine.
+        reached_at: The address that our connection went to; empty where unknown.
+    """
+
+    python: str
+    cpus: int = 1
+    gpus: int = 0
+    interfaces: tuple[Interface, ...] = ()
+    boot_id: str = ""
+    reached_at: str = ""
+
+    @property
+    def machine(self) -> tuple[str, frozenset[str]]:
+        """Equal for hosts that are one machine with one network, as several sshd on it are."""
+        return self.boot_id, frozenset(item.address for item in self.interfaces)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a host's ranks listen: its address, and the interface that has it if known."""
+
+    address: str
+    nic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressChoice:
+    """An endpoint for every host, and what a person should know about the choice."""
+
+    endpoints: dict[HostName, Endpoint]
+    notes: tuple[str, ...] = field(default=())
+
+
+def choose_addresses(
+    hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts], nic: str | None = None
+) -> AddressChoice:
+    """Choose the addresses that all hosts can reach each other at.
+
+    Args:
+        hosts: In the order of ranks.
+        facts: By host name, for every host.
+        nic: ``--nic``: an interface that every host has; None or ``auto`` chooses.
+
+    Raises:
+        PlanError: if an interface that was asked for is not there, or a host has no address at all.
+    """
+    asked = None if nic in (None, "auto") else nic
+    given = {host.name: _given(host, facts[host.name], asked) for host in hosts}
+    endpoints = {name: endpoint for name, endpoint in given.items() if endpoint is not None}
+    rest = [host for host in hosts if host.name not in endpoints]
+    if not rest:
+        return AddressChoice(endpoints)
+    if _one_machine(hosts, facts):
+        lo = Endpoint(LOOPBACK, _interface_of(facts[rest[0].name], LOOPBACK))
+        notes = () if len(hosts) == 1 else ("all hosts are this one machine: 127.0.0.1 is used",)
+        return AddressChoice({**endpoints, **{host.name: lo for host in rest}}, notes)
+    return _by_subnet(hosts, facts, endpoints)
+
+
+def _given(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint | None:
+    """Return what the configuration or ``--nic`` fixes for this host, or None."""
+    if host.address is not None:
+        return Endpoint(host.address, host.nic or _interface_of(facts, host.address))
+    wanted = nic or host.nic
+    if wanted is None:
+        return None
+    found = [item for item in facts.interfaces if item.name == wanted and item.ip is not None]
+    found.sort(key=lambda item: (item.ip is not None and item.ip.version, not item.up))
+    if not found:
+        names = ", ".join(sorted({item.name for item in facts.interfaces})) or "none"
+        raise PlanError(
+            f"{host.name} has no interface {wanted} with an address",
+            f"it has: {names}; give --nic NAME, or nic per host in the configuration",
+        )
+    return Endpoint(found[0].address, wanted)
+
+
+def _one_machine(hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts]) -> bool:
+    """Whether all hosts are one and the same network: this machine, or several sshd on it."""
+    if len(hosts) == 1:
+        return hosts[0].local or not any(i.usable for i in facts[hosts[0].name].interfaces)
+    return len({facts[host.name].machine for host in hosts}) == 1
+
+
+def _by_subnet(
+    hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts], fixed: dict[HostName, Endpoint]
+) -> AddressChoice:
+    candidates: dict[str, list[Interface]] = {
+        host.name: [i for i in facts[host.name].interfaces if i.usable] for host in hosts
+    }
+    best = best_subnet(
+        candidates,
+        {host.name: facts[host.name].reached_at for host in hosts},
+        lambda chosen: _clash(facts, chosen),
+    )
+    if best:
+        endpoints = {
+            host.name: Endpoint(best[host.name].address, best[host.name].name) for host in hosts
+        }
+        return AddressChoice({**endpoints, **fixed})
+    return _without_subnet(hosts, facts, candidates, fixed)
+
+
+def _clash(facts: Mapping[HostName, NodeFacts], chosen: Mapping[str, Interface]) -> bool:
+    """Whether different machines have the same address there, as container bridges do."""
+    owner: dict[str, tuple[str, frozenset[str]]] = {}
+    machines = {str(name): node.machine for name, node in facts.items()}
+    return any(
+        owner.setdefault(item.address, machines[name]) != machines[name]
+        for name, item in chosen.items()
+    )
+
+
+def _without_subnet(
+    hosts: Sequence[Host],
+    facts: Mapping[HostName, NodeFacts],
+    candidates: Mapping[str, list[Interface]],
+    fixed: dict[HostName, Endpoint],
+) -> AddressChoice:
+    endpoints = dict(fixed)
+    for host in hosts:
+        if host.name in endpoints:
+            continue
+        found = without_subnet(candidates[host.name], facts[host.name].reached_at)
+        if found is None:
+            raise PlanError(
+                f"{host.name} has no address that another host could reach",
+                "give address or nic for it in the configuration",
+            )
+        endpoints[host.name] = Endpoint(found.address, found.name)
+    if len(hosts) == 1:
+        return AddressChoice(endpoints)
+    listed = ", ".join(f"{host.name} {endpoints[host.name].address}" for host in hosts)
+    note = f"the hosts share no subnet; assuming that these reach each other: {listed}"
+    return AddressChoice(endpoints, (note,))
+
+
+def _interface_of(facts: NodeFacts, address: str) -> str | None:
+    return next((item.name for item in facts.interfaces if item.address == address), None)

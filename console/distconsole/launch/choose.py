@@ -1,0 +1,115 @@
+"""Which launcher a script wants, and why. A pure rule: it starts nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distconsole.errors import UnavailableError
+from distconsole.launch.script import ScriptTraits
+from distconsole.model.requests import LauncherName, PassArgs
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The launcher, the reason in one line, and the arguments that the script wants added."""
+
+    launcher: LauncherName
+    why: str
+    pass_args: PassArgs | None = None
+
+
+def choose_launcher(
+    asked: LauncherName, traits: ScriptTraits, pass_args: PassArgs | None = None
+) -> Choice:
+    """Return how to start a script.
+
+    Raises:
+        UnavailableError: if it needs a launcher that this version does not bring.
+    """
+    if asked is not LauncherName.AUTO:
+        _refuse_missing(asked)
+        return Choice(asked, "asked for", pass_args)
+    if pass_args is not None:
+        return Choice(LauncherName.TORCH, f"--pass-args {pass_args} was given", pass_args)
+    return _by_traits(traits)
+
+
+def _by_traits(traits: ScriptTraits) -> Choice:
+    for applies, launcher, why, pass_args in _rules(traits):
+        if applies:
+            _refuse_missing(launcher)
+            return Choice(launcher, why, pass_args)
+    return Choice(LauncherName.TORCH, "the script names no launcher: env:// ranks")
+
+
+def _rules(
+    traits: ScriptTraits,
+) -> list[tuple[bool, LauncherName, str, PassArgs | None]]:
+    """Return the rules, strongest first: whether it applies, the launcher, why, arguments to add."""
+    torch, single = LauncherName.TORCH, LauncherName.SINGLE
+    init_method = bool(traits.init_method and traits.rank and traits.world_size)
+    return [
+        (
+            not traits.readable,
+            torch,
+            "the script cannot be read here, so env:// ranks are assumed",
+            None,
+        ),
+        (traits.horovod, LauncherName.HOROVOD, "the script imports Horovod", None),
+        (
+            traits.spawns,
+            single,
+            "the script starts its own ranks (mp.spawn): one process a node",
+            None,
+        ),
+        (
+            bool(traits.local_rank),
+            torch,
+            f"the script declares {traits.local_rank}: env:// ranks, and the argument added",
+            PassArgs.TORCH_LAUNCH,
+        ),
+        (
+            init_method,
+            torch,
+            f"the script declares {traits.init_method}: ranks, and the argument added",
+            PassArgs.INIT_METHOD,
+        ),
+        (
+            traits.distributed,
+            torch,
+            "the script uses torch.distributed: env:// ranks",
+            None,
+        ),
+        (
+            traits.data_parallel,
+            single,
+            "the script wraps its model in DataParallel: one process a node",
+            None,
+        ),
+        (traits.mpi, LauncherName.MPI, "the script imports mpi4py", None),
+        (
+            traits.slurm,
+            torch,
+            "the script reads SLURM_PROCID; this version has no Slurm launcher: env:// ranks",
+            None,
+        ),
+        (
+            traits.torch,
+            torch,
+            "the script imports torch and names no launcher: env:// ranks",
+            None,
+        ),
+    ]
+
+
+def _refuse_missing(launcher: LauncherName) -> None:
+    match launcher:
+        case LauncherName.HOROVOD:
+            hint = "until then: distconsole run --launcher torch with a torch.distributed script"
+        case LauncherName.MPI:
+            hint = "until then: --launcher torch for scripts that use torch.distributed"
+        case LauncherName.SLURM:
+            hint = "until then: --launcher torch --hosts with the nodes of the allocation"
+        case _:
+            return
+    raise UnavailableError(f"the launcher {launcher} comes with a later version", hint)

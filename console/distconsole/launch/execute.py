@@ -1,0 +1,127 @@
+"""A plan made real: prepared on every node, then started on every node. It does not follow it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from distconsole.errors import ConsoleError
+from distconsole.launch.everywhere import on_every, required
+from distconsole.model.job import LaunchPlan
+from distconsole.model.names import HostName
+from distconsole.remote.link import NodeLink
+from distconsole.session import Session
+
+PREPARE_SECONDS = 60.0
+START_SECONDS = 60.0
+FORGET_SECONDS = 10.0
+FORGET_TRIES, FORGET_PAUSE_SECONDS = 20, 0.25
+
+
+def start(plan: LaunchPlan, session: Session, secret: str) -> None:
+    """Prepare the run on every node, then start it on every node, each in parallel.
+
+    A failure anywhere leaves nothing anywhere: what was prepared is forgotten, what was started is
+    killed.
+
+    Raises:
+        UnreachableError: naming the nodes that could not, and why.
+    """
+    hosts = [node.host for node in plan.nodes]
+    try:
+        prepared = _prepare(plan, session, hosts, secret)
+        _start(plan, session, hosts, (prepared, secret))
+    except ConsoleError:
+        undo(plan, session)
+        raise
+
+
+def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict[str, Any]:
+    """Return one node's part of the plan, as the agent takes it (``protocol.SPEC_FIELDS``)."""
+    node = plan.nodes[index]
+    return {
+        "run": plan.run,
+        "name": plan.name,
+        "secret": secret,
+        "node_index": index,
+        "nodes": [
+            {"host": each.host, "address": each.address, "ranks": list(each.world_ranks)}
+            for each in plan.nodes
+        ],
+        "world_size": plan.world_size,
+        "launcher": plan.launcher,
+        "script": plan.script,
+        "workdir": node.workdir,
+        "setup": node.setup,
+        "env": node.env,
+        "unset": list(node.unset),
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "local_rank": rank.local_rank,
+                "argv": list(rank.argv),
+                "env": rank.env,
+            }
+            for rank in node.ranks
+        ],
+        "engine_ranks": plan.engine_ranks,
+        "watch": plan.watch,
+        "grace": plan.grace_seconds,
+        "created": created,
+    }
+
+
+def undo(plan: LaunchPlan, session: Session) -> None:
+    """Kill and forget the run wherever it is; nodes that do not answer end it by themselves."""
+
+    def forget(link: NodeLink) -> None:
+        link.request("kill", FORGET_SECONDS, run=plan.run)
+        for _ in range(FORGET_TRIES):
+            if link.request("forget", FORGET_SECONDS, run=plan.run).get("forgotten"):
+                return
+            time.sleep(FORGET_PAUSE_SECONDS)
+
+    on_every(session, [node.host for node in plan.nodes], forget, FORGET_SECONDS)
+
+
+def _prepare(
+    plan: LaunchPlan, session: Session, hosts: Sequence[HostName], secret: str
+) -> dict[str, Any]:
+    """Prepare everywhere; return what the first node answers."""
+    created = time.time()
+    index_of = {host: index for index, host in enumerate(hosts)}
+    outcomes = on_every(
+        session,
+        hosts,
+        lambda link: link.request(
+            "prepare",
+            PREPARE_SECONDS,
+            run=plan.run,
+            spec=node_spec(plan, index_of[link.host.name], secret, created),
+        ),
+    )
+    answers: list[dict[str, Any]] = required(outcomes, "the run cannot be prepared")
+    return answers[0]
+
+
+def _start(
+    plan: LaunchPlan,
+    session: Session,
+    hosts: Sequence[HostName],
+    agreed: tuple[dict[str, Any], str],
+) -> None:
+    first, secret = agreed
+    outcomes = on_every(
+        session,
+        hosts,
+        lambda link: link.request(
+            "start",
+            START_SECONDS,
+            run=plan.run,
+            coordinator=first.get("coordinator"),
+            coordinator_secret=secret,
+            master_port=first.get("master_port"),
+        ),
+    )
+    required(outcomes, "the run cannot be started")

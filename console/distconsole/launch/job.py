@@ -1,0 +1,125 @@
+"""A job placed on hosts, as every launcher gets it to plan from. It decides nothing."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+
+from distconsole.launch.addresses import Endpoint, NodeFacts
+from distconsole.model.cluster import Host
+from distconsole.model.names import Rank
+from distconsole.model.requests import PassArgs
+
+PORT = "{port}"
+"""Stands for the rendezvous port, which the first node finds when the job starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """One host with its place in the job.
+
+    Attributes:
+        slots: Its ranks; ``first_rank`` is the first of them.
+        neighbours: Ranks of the job on this machine, those of other hosts on it included.
+    """
+
+    host: Host
+    facts: NodeFacts
+    endpoint: Endpoint
+    index: int
+    first_rank: int
+    slots: int
+    neighbours: int
+
+    @property
+    def python(self) -> str:
+        """The interpreter of its ranks: what was asked for, else the one that runs the agent."""
+        return self.host.python or self.facts.python
+
+    @property
+    def world_ranks(self) -> tuple[Rank, ...]:
+        """Its global ranks."""
+        return tuple(Rank(self.first_rank + local) for local in range(self.slots))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to run and where.
+
+    Attributes:
+        nodes: In the order of ranks.
+        script: The script's path on the nodes, or the module's name.
+        env: What the user adds; wins over everything that a launcher sets.
+        pass_args: Arguments to add to the script's own.
+        spelling: How the script declares those arguments: local_rank, init_method, rank, world_size.
+    """
+
+    nodes: tuple[PlacedNode, ...]
+    script: str
+    arguments: tuple[str, ...]
+    module: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    pass_args: PassArgs | None = None
+    spelling: dict[str, str] = field(default_factory=dict)
+    max_restarts: int = 0
+    spawns: bool = False
+    run: str = ""
+
+    @property
+    def world_size(self) -> int:
+        """Ranks on all nodes."""
+        return sum(node.slots for node in self.nodes)
+
+    @property
+    def master(self) -> PlacedNode:
+        """The node of rank 0."""
+        return self.nodes[0]
+
+    def command(self, python: str, added: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the words that run the script with ``added`` before the user's arguments."""
+        if self.module:
+            return (python, "-m", self.script, *added, *self.arguments)
+        if posixpath.splitext(self.script)[1] in (".sh", ".bash"):
+            return ("bash", self.script, *added, *self.arguments)
+        return (python, self.script, *added, *self.arguments)
+
+
+def network_env(node: PlacedNode) -> dict[str, str]:
+    """Return the variables that bind Gloo and NCCL to the node's own interface, where it is known.
+
+    Set per host, because interfaces may be called differently on each.
+    """
+    nic = node.endpoint.nic
+    if nic is None:
+        return {}
+    if node.endpoint.address.startswith("127."):
+        return {"GLOO_SOCKET_IFNAME": nic}  # NCCL finds shared memory by itself
+    return {"GLOO_SOCKET_IFNAME": nic, "NCCL_SOCKET_IFNAME": f"={nic}"}
+
+
+def threads_env(node: PlacedNode) -> dict[str, str]:
+    """Return how many threads each rank may use: the machine's processors over its ranks."""
+    return {"OMP_NUM_THREADS": str(max(1, node.facts.cpus // max(1, node.neighbours)))}
+
+
+RUN_DIR = "{run_dir}"
+"""Stands for the run's folder on a node, which goes with the run."""
+
+OUTPUT_ENV = {"PYTHONUNBUFFERED": "1"}
+"""Ranks write to files, which Python would buffer by 8 KiB: a live log and a crash's last lines need this."""
+
+FOREIGN_LAUNCHERS = (
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_ERROR_FILE",
+    "ROLE_NAME",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+)
+"""Removed from every rank's environment: a console started below torchrun would hand them on, and
+``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
+
+RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")

@@ -1,0 +1,199 @@
+"""From a request, hosts and facts to a plan. Pure: the same input gives the same plan."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Mapping
+from typing import assert_never
+
+from distconsole.errors import PlanError, UnavailableError
+from distconsole.launch import single, torch, torchrun
+from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
+from distconsole.launch.choose import Choice, choose_launcher
+from distconsole.launch.job import Job, PlacedNode
+from distconsole.launch.script import ScriptTraits
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.job import LaunchPlan, NodePlan
+from distconsole.model.names import HostName, RunId
+from distconsole.model.requests import LauncherName, PassArgs, Run
+
+MAX_WORLD_SIZE = 65_536
+
+
+def make_plan(
+    request: Run,
+    cluster: Cluster,
+    facts: Mapping[HostName, NodeFacts],
+    run: RunId,
+    *,
+    traits: ScriptTraits,
+    env: Mapping[str, str],
+    folder: str,
+) -> LaunchPlan:
+    """Place a job.
+
+    Args:
+        request: What to run.
+        cluster: The hosts, in the order of ranks.
+        facts: By host name, for every host.
+        run: The run's id.
+        traits: What the script says about itself.
+        env: The user's variables (``environment.user_env``).
+        folder: Where relative paths start: the console's own folder.
+
+    Raises:
+        PlanError: if the job cannot be placed.
+        UnavailableError: if it needs something that this version does not bring.
+    """
+    _refuse_later_options(request)
+    choice = choose_launcher(request.launcher, traits, request.pass_args)
+    hosts = cluster.hosts
+    if not hosts:
+        raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
+    addresses = choose_addresses(hosts, facts, request.nic)
+    slots, notes = _slots(request, hosts, facts, choice.launcher)
+    nodes = _placed(hosts, facts, addresses, slots)
+    workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
+    job = Job(
+        nodes=nodes,
+        script=request.script if request.module else posixpath.join(workdir, request.script),
+        arguments=request.arguments,
+        module=request.module,
+        env=dict(env),
+        workdir=workdir,
+        pass_args=choice.pass_args,
+        spelling=_spelling(traits),
+        max_restarts=request.max_restarts,
+        spawns=traits.spawns,
+        run=run,
+    )
+    return _assemble(request, job, choice, (*addresses.notes, *notes))
+
+
+def _refuse_later_options(request: Run) -> None:
+    if request.sync:
+        raise UnavailableError(
+            "--sync comes with a later version",
+            "put the code on the nodes yourself, e.g. on a shared folder, and give --workdir",
+        )
+    if request.verify_sync is not None:
+        raise UnavailableError("--verify-sync comes with a later version", "leave it out")
+    if request.max_restarts and request.launcher is not LauncherName.TORCHRUN:
+        raise UnavailableError(
+            f"--max-restarts with --launcher {request.launcher} comes with a later version",
+            "give --launcher torchrun, which restarts its ranks",
+        )
+
+
+def _slots(
+    request: Run,
+    hosts: tuple[Host, ...],
+    facts: Mapping[HostName, NodeFacts],
+    launcher: LauncherName,
+) -> tuple[list[int], list[str]]:
+    """Return the ranks of each host, and notes for a person."""
+    if launcher is LauncherName.SINGLE:
+        return [1] * len(hosts), []
+    slots, without_gpu = [], []
+    for host in hosts:
+        if host.slots is not None:
+            count = host.slots
+        elif request.nproc in (None, "gpu"):
+            count = facts[host.name].gpus or 1
+            if request.nproc == "gpu" and not facts[host.name].gpus:
+                without_gpu.append(host.name)
+        else:
+            count = _count(str(request.nproc))
+        if count < 1:
+            raise PlanError(f"{host.name} gets {count} ranks", "slots must be 1 or more")
+        slots.append(count)
+    notes = [f"no GPU on {', '.join(without_gpu)}: one rank each"] if without_gpu else []
+    return slots, notes
+
+
+def _placed(
+    hosts: tuple[Host, ...],
+    facts: Mapping[HostName, NodeFacts],
+    addresses: AddressChoice,
+    slots: list[int],
+) -> tuple[PlacedNode, ...]:
+    if sum(slots) > MAX_WORLD_SIZE:
+        raise PlanError(f"{sum(slots)} ranks are more than {MAX_WORLD_SIZE}", "lower --nproc")
+    on_machine: Counter[object] = Counter()
+    for host, count in zip(hosts, slots, strict=True):
+        on_machine[facts[host.name].machine] += count
+    nodes, first = [], 0
+    for index, host in enumerate(hosts):
+        node = facts[host.name]
+        nodes.append(
+            PlacedNode(
+                host=host,
+                facts=node,
+                endpoint=addresses.endpoints[host.name],
+                index=index,
+                first_rank=first,
+                slots=slots[index],
+                neighbours=on_machine[node.machine],
+            )
+        )
+        first += slots[index]
+    return tuple(nodes)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise PlanError(f"--nproc {text} is not a number of ranks", "give a number from 1, or gpu")
+    return int(text)
+
+
+def _spelling(traits: ScriptTraits) -> dict[str, str]:
+    return {
+        "local_rank": traits.local_rank,
+        "init_method": traits.init_method,
+        "rank": traits.rank,
+        "world_size": traits.world_size,
+    }
+
+
+def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) -> LaunchPlan:
+    nodes, engine_ranks = _nodes(job, choice.launcher)
+    if choice.pass_args is not None and choice.launcher is not LauncherName.TORCH:
+        raise PlanError(
+            f"--pass-args works with --launcher torch, not with {choice.launcher}",
+            "leave one of the two out",
+        )
+    return LaunchPlan(
+        run=RunId(job.run),
+        name=request.name or "",
+        launcher=choice.launcher.value,
+        why=_why(choice),
+        world_size=sum(len(node.world_ranks) for node in nodes),
+        nodes=nodes,
+        script=job.script,
+        engine_ranks=engine_ranks,
+        grace_seconds=request.grace_seconds,
+        watch=request.watch,
+        notes=notes,
+    )
+
+
+def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool]:
+    """Return the nodes' plans, and whether the processes are the ranks themselves."""
+    match launcher:
+        case LauncherName.TORCH:
+            return torch.plan_nodes(job), True
+        case LauncherName.TORCHRUN:
+            return torchrun.plan_nodes(job), False
+        case LauncherName.SINGLE:
+            return single.plan_nodes(job), not job.spawns
+        case LauncherName.HOROVOD | LauncherName.MPI | LauncherName.SLURM | LauncherName.AUTO:
+            raise PlanError(f"{launcher} was not resolved to a launcher of this version")
+        case _:
+            assert_never(launcher)
+
+
+def _why(choice: Choice) -> str:
+    if choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH:
+        return f"{choice.why} (tcp:// rendezvous)"
+    return choice.why

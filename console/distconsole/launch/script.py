@@ -1,0 +1,165 @@
+"""What a training script says about how it wants to be started, read from its source. Nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_SOURCE_BYTES = 4 * 1024 * 1024
+SPAWNERS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "xmp.spawn")
+SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTraits:
+    """What was found in a script.
+
+    Attributes:
+        readable: Whether the source could be read and parsed here; nothing else holds if not.
+        horovod: It imports Horovod.
+        mpi: It imports mpi4py.
+        torch: It imports torch, or something that is built on it.
+        distributed: It initialises torch.distributed, or uses a library that does.
+        data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node).
+        spawns: It starts its own ranks (``mp.spawn``).
+        slurm: It reads ``SLURM_PROCID`` or the like.
+        local_rank: ``--local_rank`` or ``--local-rank`` as it declares it, else empty.
+        init_method: ``--init_method`` or the like as it declares it, else empty.
+        rank: ``--rank`` as it declares it, else empty.
+        world_size: ``--world_size`` or the like as it declares it, else empty.
+    """
+
+    readable: bool = False
+    horovod: bool = False
+    mpi: bool = False
+    torch: bool = False
+    distributed: bool = False
+    data_parallel: bool = False
+    spawns: bool = False
+    slurm: bool = False
+    local_rank: str = ""
+    init_method: str = ""
+    rank: str = ""
+    world_size: str = ""
+
+
+def read_traits(path: Path) -> ScriptTraits:
+    """Return what the script at ``path`` says; an unreadable one says nothing."""
+    try:
+        if path.stat().st_size > MAX_SOURCE_BYTES:
+            return ScriptTraits()
+        return traits_of(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ScriptTraits()
+
+
+def traits_of(source: str) -> ScriptTraits:
+    """Return what Python ``source`` says; source that does not parse says nothing."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ScriptTraits()
+    seen = _Seen()
+    seen.visit(tree)
+    modules = seen.modules
+    return ScriptTraits(
+        readable=True,
+        horovod=_imports(modules, "horovod"),
+        mpi=_imports(modules, "mpi4py"),
+        torch=_imports(modules, "torch", "lightning", "pytorch_lightning", "transformers"),
+        distributed=seen.distributed or _imports(modules, "torch.distributed", "deepspeed"),
+        data_parallel=any(name.rpartition(".")[2] == "DataParallel" for name in seen.calls),
+        spawns=seen.spawns,
+        slurm=any(name in seen.strings for name in SLURM_NAMES),
+        local_rank=_option(seen.options, "local_rank"),
+        init_method=_option(seen.options, "init_method", "dist_url"),
+        rank=_option(seen.options, "rank"),
+        world_size=_option(seen.options, "world_size"),
+    )
+
+
+class _Seen(ast.NodeVisitor):
+    """Collects the names that matter from a syntax tree."""
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self.calls: set[str] = set()
+        self.strings: set[str] = set()
+        self.options: list[str] = []
+        self.aliases: dict[str, str] = {}
+
+    @property
+    def distributed(self) -> bool:
+        return any(
+            name.rpartition(".")[2] in ("init_process_group", "init_device_mesh", "Accelerator")
+            for name in self.calls
+        )
+
+    @property
+    def spawns(self) -> bool:
+        for name in self.calls:
+            head, _, rest = name.partition(".")
+            full = (
+                f"{self.aliases.get(head, head)}.{rest}" if rest else self.aliases.get(name, name)
+            )
+            if name in SPAWNERS or full in SPAWNERS or full.endswith("multiprocessing.spawn"):
+                return True
+        return False
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.modules.add(alias.name)
+            if alias.asname:
+                self.aliases[alias.asname] = alias.name
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.level or not node.module:
+            return
+        self.modules.add(node.module)
+        for alias in node.names:
+            full = f"{node.module}.{alias.name}"
+            self.modules.add(full)
+            self.aliases[alias.asname or alias.name] = full
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = _dotted(node.func)
+        self.calls.add(name)
+        if name.rpartition(".")[2] in ("add_argument", "option", "add_option"):
+            self.options += [
+                argument.value
+                for argument in node.args
+                if isinstance(argument, ast.Constant)
+                and isinstance(argument.value, str)
+                and argument.value.startswith("--")
+            ]
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and len(node.value) < 64:
+            self.strings.add(node.value)
+
+
+def _dotted(node: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def _imports(modules: set[str], *names: str) -> bool:
+    return any(
+        module == name or module.startswith(f"{name}.") for module in modules for name in names
+    )
+
+
+def _option(options: list[str], *names: str) -> str:
+    """Return the spelling under which one of ``names`` is declared, else empty."""
+    for name in names:
+        for option in options:
+            if option[2:].replace("-", "_") == name:
+                return option
+    return ""

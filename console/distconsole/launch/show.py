@@ -1,0 +1,80 @@
+"""A plan as people and programs read it: the ``plan`` event and the text of ``--dry-run``."""
+
+from __future__ import annotations
+
+import shlex
+
+from distconsole.launch.environment import shown_env
+from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.model.events import PlanMade, PlannedHost
+from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+
+SHOWN_PORT = "29500"
+"""Stands in the text of ``--dry-run``, where no port has been found yet; torch's own default."""
+
+SHOWN_RUN_DIR = "distconsole-run"
+"""Stands there for the run's folder, which only a run of ours has."""
+
+
+def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
+    """Return the event for a plan, with values that may be secret hidden."""
+    return PlanMade(
+        t=t,
+        run=plan.run,
+        launcher=plan.launcher,
+        why=plan.why,
+        world_size=plan.world_size,
+        hosts=tuple(_planned_host(node) for node in plan.nodes),
+        name=plan.name,
+        script=plan.script,
+    )
+
+
+def dry_run_text(plan: LaunchPlan) -> str:
+    """Return what can be pasted into a shell on each host to run the job by hand."""
+    lines = [
+        f"# {plan.world_size} ranks by {plan.launcher}: {plan.why}",
+        *(f"# note: {note}" for note in plan.notes),
+        f"# port {SHOWN_PORT} stands for one that the first host finds free when the job starts",
+    ]
+    for index, node in enumerate(plan.nodes):
+        lines += ["", *_host_lines(index, node)]
+    return "\n".join(lines) + "\n"
+
+
+def _planned_host(node: NodePlan) -> PlannedHost:
+    commands = dict.fromkeys(shlex.join(rank.argv) for rank in node.ranks)
+    own = node.ranks[0].env if len(node.ranks) == 1 else {}
+    return PlannedHost(
+        host=node.host,
+        ranks=tuple(node.world_ranks),
+        command="\n".join(commands),
+        env=shown_env({**node.env, **own}),
+    )
+
+
+def _host_lines(index: int, node: NodePlan) -> list[str]:
+    first, last = node.world_ranks[0], node.world_ranks[-1]
+    ranks = f"rank {first}" if first == last else f"ranks {first}-{last}"
+    nic = f" on {node.nic}" if node.nic else ""
+    lines = [f"# host {index}: {node.host} ({node.address}{nic}), {ranks}"]
+    if node.workdir:
+        lines.append(f"cd {shlex.quote(node.workdir)}")
+    if node.setup:
+        lines.append(node.setup)
+    if node.unset:
+        lines.append(f"unset {' '.join(node.unset)}")
+    env = shown_env(node.env)
+    lines += [f"export {name}={_word(value)}" for name, value in env.items()]
+    many = len(node.ranks) > 1
+    lines += [_rank_line(rank) + (" &" if many else "") for rank in node.ranks]
+    return [*lines, "wait"] if many else lines
+
+
+def _rank_line(rank: RankPlacement) -> str:
+    env = [f"{name}={_word(value)}" for name, value in rank.env.items()]
+    return " ".join([*env, *(_word(word) for word in rank.argv)])
+
+
+def _word(text: str) -> str:
+    return shlex.quote(text.replace(PORT, SHOWN_PORT).replace(RUN_DIR, SHOWN_RUN_DIR))

@@ -1,0 +1,78 @@
+"""env:// ranks that the agents start directly, without torchrun between. A pure plan."""
+
+from __future__ import annotations
+
+from distconsole.launch.job import (
+    FOREIGN_LAUNCHERS,
+    OUTPUT_ENV,
+    PORT,
+    Job,
+    PlacedNode,
+    network_env,
+    threads_env,
+)
+from distconsole.model.job import NodePlan, RankPlacement
+from distconsole.model.names import Rank
+from distconsole.model.requests import PassArgs
+
+
+def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
+    """Return what each node starts: one process a rank, ranks in the order of hosts.
+
+    The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts
+    written for either find what they read.
+    """
+    return tuple(_node(job, node) for node in job.nodes)
+
+
+def _node(job: Job, node: PlacedNode) -> NodePlan:
+    env = {
+        "MASTER_ADDR": job.master.endpoint.address,
+        "MASTER_PORT": PORT,
+        "WORLD_SIZE": str(job.world_size),
+        "LOCAL_WORLD_SIZE": str(node.slots),
+        "GROUP_RANK": str(node.index),
+        "GROUP_WORLD_SIZE": str(len(job.nodes)),
+        **OUTPUT_ENV,
+        **threads_env(node),
+        **network_env(node),
+        **job.env,
+    }
+    return NodePlan(
+        host=node.host.name,
+        address=node.endpoint.address,
+        nic=node.endpoint.nic,
+        ranks=tuple(_rank(job, node, local) for local in range(node.slots)),
+        world_ranks=node.world_ranks,
+        env=env,
+        unset=tuple(name for name in FOREIGN_LAUNCHERS if name not in env),
+        workdir=job.workdir,
+        setup=node.host.setup,
+    )
+
+
+def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
+    rank = node.first_rank + local_rank
+    return RankPlacement(
+        rank=Rank(rank),
+        local_rank=local_rank,
+        argv=job.command(node.python, _added_arguments(job, rank, local_rank)),
+        env={"RANK": str(rank), "LOCAL_RANK": str(local_rank)},
+    )
+
+
+def _added_arguments(job: Job, rank: int, local_rank: int) -> tuple[str, ...]:
+    spelled = job.spelling.get
+    match job.pass_args:
+        case None:
+            return ()
+        case PassArgs.TORCH_LAUNCH:
+            return (f"{spelled('local_rank') or '--local_rank'}={local_rank}",)
+        case PassArgs.INIT_METHOD:
+            address = job.master.endpoint.address
+            host = f"[{address}]" if ":" in address else address
+            return (
+                *(spelled("init_method") or "--init_method", f"tcp://{host}:{PORT}"),
+                *(spelled("rank") or "--rank", str(rank)),
+                *(spelled("world_size") or "--world_size", str(job.world_size)),
+            )

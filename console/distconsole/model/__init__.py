@@ -1,0 +1,1 @@
+"""The frozen vocabulary of the console: values only, no input or output."""

@@ -1,0 +1,49 @@
+"""The hosts that an operation is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distconsole.model.names import HostName
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host as the user named it.
+
+    Attributes:
+        name: The alias, name or address given; what is shown and what the JSON calls it.
+        user: The user to log in as; None leaves it to ssh_config.
+        port: The SSH port; None leaves it to ssh_config.
+        slots: Ranks to place here; None leaves it to ``--nproc``.
+        python: The node's interpreter; None takes ``python3`` of the node's shell.
+        setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
+        address: The address for training traffic; None lets the planner choose.
+        nic: The network interface for training traffic; None lets the planner choose.
+        node_dir: The local folder on the node; None takes ``/tmp/distconsole-<uid>``.
+        local: True for this machine, reached without SSH.
+    """
+
+    name: HostName
+    user: str | None = None
+    port: int | None = None
+    slots: int | None = None
+    python: str | None = None
+    setup: str | None = None
+    address: str | None = None
+    nic: str | None = None
+    node_dir: str | None = None
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The hosts in the order given, which is the order of ranks, and how to reach them."""
+
+    hosts: tuple[Host, ...]
+    ssh_config: str | None = None
+    name: str | None = None
+
+    def host(self, name: str) -> Host | None:
+        """Return the host called ``name``, or None."""
+        return next((host for host in self.hosts if host.name == name), None)

@@ -1,0 +1,377 @@
+"""Everything that can happen in answer to a request.
+
+The classes with a tag are the lines of ``run --json`` and keep the names and fields of the command
+line's contract: add fields, never rename them. ``UNSET`` leaves a field out of the JSON, ``None``
+writes null (unknown).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from distconsole.model.findings import Finding, Severity
+
+
+class RankState(StrEnum):
+    """Where a rank is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    FAILED = "failed"
+    KILLED = "killed"
+    STALLED = "stalled"
+
+
+class EndState(StrEnum):
+    """How a run ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """A line of ``run --json``: ``t`` in UNIX seconds on the console's clock."""
+
+    t: float
+    run: str
+
+
+class PlannedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """One host of a plan: its global ranks, the command (or commands) and the environment."""
+
+    host: str
+    ranks: tuple[int, ...]
+    command: str
+    env: dict[str, str]
+
+
+class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
+    """What will run where, and why by this launcher."""
+
+    launcher: str
+    why: str
+    world_size: int
+    hosts: tuple[PlannedHost, ...]
+    name: str = ""
+    script: str = ""
+
+
+class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
+    """A rank's life."""
+
+    rank: int
+    host: str
+    local_rank: int
+    pid: int | None
+    state: RankState
+    exit_code: int | UnsetType = UNSET
+    signal: int | UnsetType = UNSET
+
+
+class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
+    """A rank reached a start-up phase: interpreter, import_torch, init_process_group, first_step."""
+
+    rank: int
+    host: str
+    phase: str
+    seconds: float
+    """Since the rank was started."""
+
+
+class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
+    """A rank's last window (about one second); null where unknown."""
+
+    rank: int
+    step: int
+    steps: int
+    step_ms_mean: float | None
+    step_ms_p95: float | None
+    data_ms: float | None
+    forward_ms: float | None
+    backward_ms: float | None
+    optimizer_ms: float | None
+    samples_s: float | None
+    metrics: dict[str, float]
+    dropped: int
+    host: str = ""
+    skipped: int = 0
+    """Steps whose optimizer did not run (a GradScaler found infinities)."""
+
+
+class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
+    """One metric reduced over the ranks at one step.
+
+    ``value`` is the sample-weighted mean when every rank gave its samples, else the plain mean.
+    """
+
+    name: str
+    step: int
+    value: float
+    min: float
+    max: float
+    ranks: int
+    samples: float | None
+
+
+class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
+    """One GPU at one moment; null where the driver does not say."""
+
+    host: str
+    gpu: int
+    util: float | None
+    mem_used: int | None
+    mem_total: int | None
+    temp_c: float | None
+    power_w: float | None
+    rank: int | UnsetType = UNSET
+    name: str = ""
+    uuid: str = ""
+    mig: str | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    ecc_uncorrected: int | None = None
+    pcie_rx_s: float | None = None
+    pcie_tx_s: float | None = None
+    nvlink_rx_s: float | None = None
+    nvlink_tx_s: float | None = None
+    strangers: tuple[str, ...] = ()
+    """Processes on it that are not of this run, as ``pid user command``."""
+
+
+class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
+    """One host at one moment; bytes and bytes a second; null where psutil is missing."""
+
+    host: str
+    cpu: float | None
+    mem_used: int | None
+    mem_total: int | None
+    net_rx_s: float | None
+    net_tx_s: float | None
+    disk_read_s: float | None = None
+    disk_write_s: float | None = None
+    load1: float | None = None
+    cpus: int | None = None
+
+
+class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
+    """One line that a rank printed, without its end; ``transient`` if it ended in a bare return."""
+
+    host: str
+    stream: str
+    line: str
+    rank: int | UnsetType = UNSET
+    transient: bool = False
+
+
+class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
+    """A finding about a run: first failure, straggler, stall, lost node, NaN."""
+
+    check: str
+    severity: Severity
+    summary: str
+    hosts: tuple[str, ...] = ()
+    seen: str = ""
+    expected: str = ""
+    hint: str = ""
+    rank: int | UnsetType = UNSET
+
+
+class LinkChanged(RunEvent, frozen=True, kw_only=True, tag="link"):
+    """The console lost or regained a host; the run goes on without it."""
+
+    host: str
+    connected: bool
+    reason: str = ""
+
+
+class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that failed first, by nanosecond times corrected for clock offsets."""
+
+    rank: int
+    host: str
+    exit_code: int
+    error: str
+    signal: int | UnsetType = UNSET
+    traceback: str = ""
+
+
+class RunEnded(RunEvent, frozen=True, kw_only=True, tag="end"):
+    """The last event of a run."""
+
+    state: EndState
+    exit_code: int
+    seconds: float
+    first_failure: FirstFailure | UnsetType = UNSET
+
+
+# Events below are not lines of ``run --json``: they answer other requests.
+
+
+class Narration(msgspec.Struct, frozen=True, kw_only=True):
+    """A line for the person at the terminal (stderr)."""
+
+    text: str
+    severity: Severity = Severity.INFO
+
+
+class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A check began or ended on hosts; for progress and for the host x check grid."""
+
+    check: str
+    host: str
+    outcome: str
+    """running, pass, warn, fail, skipped, could_not_run, timed_out."""
+    why: str = ""
+
+
+class FindingMade(msgspec.Struct, frozen=True, kw_only=True):
+    """A check's conclusion, as soon as it is there."""
+
+    finding: Finding
+
+
+class CheckEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole report, in the shape of ``check --json``."""
+
+    report: CheckReport
+
+
+class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One host of a report; facts by group as the node gave them."""
+
+    reachable: bool
+    facts: dict[str, dict[str, object]]
+
+
+class PairReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One directed pair of hosts."""
+
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    rtt_us: float | None
+    gbit_s: float | None
+    reachable: bool = True
+    error: str = ""
+
+
+class NetworkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All pairs that were tried."""
+
+    pairs: tuple[PairReport, ...] = ()
+
+
+class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective at one size; bandwidths in 1e9 bytes a second, by nccl-tests' formulae."""
+
+    launcher: str
+    backend: str
+    op: str
+    bytes: int
+    time_us: float
+    algbw_gbs: float
+    busbw_gbs: float
+    correct: bool
+    size: int
+    ranks: tuple[int, ...]
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The object that ``check --json`` prints."""
+
+    ok: bool
+    hosts: dict[str, HostReport]
+    findings: tuple[Finding, ...]
+    network: NetworkReport
+    collectives: tuple[CollectiveReport, ...]
+    seconds: float
+    cells: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """host -> check -> outcome, so that nothing is dropped silently."""
+    why: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """host -> check -> why it was skipped, could not run, timed out, or failed."""
+    uncovered: tuple[str, ...] = ()
+    """What a green result does not say."""
+
+
+class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A host was reached, or was not."""
+
+    host: str
+    reachable: bool
+    detail: str = ""
+    rtt_ms: float | None = None
+    error_kind: str = ""
+    hint: str = ""
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in a list, or one run's summary (``show``)."""
+
+    run: str
+    name: str
+    state: str
+    """running, unknown, succeeded, failed or stopped."""
+    started: float
+    seconds: float | None
+    script: str
+    launcher: str
+    world_size: int
+    hosts: tuple[str, ...]
+    exit_code: int | None = None
+    steps: int | None = None
+    samples_s: float | None = None
+    step_ms_spread: float | None = None
+    """Slowest rank's mean step time over the fastest's."""
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    first_failure: FirstFailure | None = None
+
+
+class RunListed(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of ``runs``."""
+
+    summary: RunSummary
+
+
+class RunShown(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of ``show``."""
+
+    summary: RunSummary
+
+
+class TextMade(msgspec.Struct, frozen=True, kw_only=True):
+    """Data for stdout (an export, a log line, help)."""
+
+    text: str
+
+
+RunEvents: TypeAlias = (
+    PlanMade
+    | RankChanged
+    | PhaseReached
+    | Window
+    | Metric
+    | GpuSample
+    | NodeSample
+    | LogLine
+    | RunFinding
+    | LinkChanged
+    | RunEnded
+)
+
+Event: TypeAlias = (
+    RunEvents
+    | Narration
+    | CheckProgress
+    | FindingMade
+    | CheckEnded
+    | HostStatus
+    | RunListed
+    | RunShown
+    | TextMade
+)

@@ -1,0 +1,69 @@
+"""A job as asked for and as placed: values that the planner makes and the executor reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from distconsole.model.names import HostName, Rank, RunId
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlacement:
+    """One process to start.
+
+    Attributes:
+        rank: Its global rank; with ``single`` and ``torchrun`` the index of the node.
+        local_rank: Its rank on the node.
+        argv: The command; ``{port}`` in a word stands for the rendezvous port, known at start, and
+            ``{run_dir}`` for the run's folder on the node.
+        env: What is added for this rank alone; placeholders as above.
+    """
+
+    rank: Rank
+    local_rank: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What one node starts.
+
+    Attributes:
+        ranks: The processes, in the order of their ranks.
+        world_ranks: The global ranks that will live here (more than ``ranks`` under ``torchrun``).
+        env: Added to the environment of every process; placeholders as in ``RankPlacement``.
+        unset: Variables removed from it first.
+    """
+
+    host: HostName
+    address: str
+    nic: str | None
+    ranks: tuple[RankPlacement, ...]
+    world_ranks: tuple[Rank, ...]
+    env: dict[str, str]
+    unset: tuple[str, ...] = ()
+    workdir: str | None = None
+    setup: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """Everything that starting needs; made by a pure function, printed by ``--dry-run``.
+
+    Attributes:
+        engine_ranks: True when the processes are the ranks themselves; False when an engine
+            (torchrun, mp.spawn) starts them below and they are found by their recorder.
+    """
+
+    run: RunId
+    name: str
+    launcher: str
+    why: str
+    world_size: int
+    nodes: tuple[NodePlan, ...]
+    script: str
+    engine_ranks: bool = True
+    grace_seconds: float = 10.0
+    watch: bool = True
+    notes: tuple[str, ...] = field(default=())

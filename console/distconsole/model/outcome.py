@@ -1,0 +1,41 @@
+"""Partial failure as data: what happened on each node of a fan-out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from distconsole.errors import NodeError
+from distconsole.model.names import HostName
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T]):
+    """The node did it."""
+
+    host: HostName
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The node did not, and why."""
+
+    host: HostName
+    error: NodeError
+
+
+Outcome: TypeAlias = Ok[T] | Failed
+
+
+def succeeded(outcomes: Sequence[Outcome[T]]) -> list[Ok[T]]:
+    """Return the successes, in order."""
+    return [outcome for outcome in outcomes if isinstance(outcome, Ok)]
+
+
+def failed(outcomes: Sequence[Outcome[T]]) -> list[Failed]:
+    """Return the failures, in order."""
+    return [outcome for outcome in outcomes if isinstance(outcome, Failed)]

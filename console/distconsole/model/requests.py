@@ -1,0 +1,266 @@
+"""Everything an operator can ask, as frozen values; the grammar makes them, ``operations`` does them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class Level(StrEnum):
+    """How deep a check goes."""
+
+    QUICK = "quick"
+    STANDARD = "standard"
+    FULL = "full"
+
+
+class LauncherName(StrEnum):
+    """Ways to start a job."""
+
+    AUTO = "auto"
+    TORCH = "torch"
+    TORCHRUN = "torchrun"
+    HOROVOD = "horovod"
+    MPI = "mpi"
+    SLURM = "slurm"
+    SINGLE = "single"
+
+
+class PassArgs(StrEnum):
+    """Arguments that the launcher adds to the script's own."""
+
+    TORCH_LAUNCH = "torch-launch"
+    INIT_METHOD = "init-method"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which hosts, as given on the command line; ``config.hosts`` turns it into a ``Cluster``."""
+
+    hosts: str | None = None
+    hostfile: str | None = None
+    cluster: str | None = None
+    ssh_config: str | None = None
+    python: str | None = None
+    setup: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Judge the hosts."""
+
+    where: Where = Where()
+    level: Level = Level.STANDARD
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    nproc: int | None = None
+    budget_seconds: float | None = None
+    strict: bool = False
+    json: bool = False
+    junit: str | None = None
+    emit_hostfile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Say what one check does (``check --explain ID``)."""
+
+    check: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Launch a script and follow it."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    where: Where = Where()
+    launcher: LauncherName = LauncherName.AUTO
+    nproc: str | None = None
+    module: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+    env_file: str | None = None
+    workdir: str | None = None
+    pass_args: PassArgs | None = None
+    max_restarts: int = 0
+    nic: str | None = None
+    name: str | None = None
+    grace_seconds: float = 10.0
+    detach: bool = False
+    dry_run: bool = False
+    json: bool = False
+    watch: bool = True
+    sync: bool | None = None
+    verify_sync: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """Show load and GPUs of the hosts, live."""
+
+    where: Where = Where()
+    once: bool = False
+    json: bool = False
+    interval_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """List past and present runs."""
+
+    where: Where = Where()
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """One run's summary."""
+
+    run: str
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Follow a run that is going on, from its beginning."""
+
+    run: str
+    where: Where = Where()
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Lines that a run printed."""
+
+    run: str
+    where: Where = Where()
+    rank: int | None = None
+    host: str | None = None
+    follow: bool = False
+    tail: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop a run on every host."""
+
+    run: str
+    where: Where = Where()
+    grace_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Launch a past run again."""
+
+    run: str
+    where: Where = Where()
+    exclude: tuple[str, ...] = ()
+    json: bool = False
+    detach: bool = False
+
+
+class ExportFormat(StrEnum):
+    """What ``export`` writes."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+    TENSORBOARD = "tensorboard"
+    PROMETHEUS = "prometheus"
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Write a run's events to a file or to stdout."""
+
+    run: str
+    format: ExportFormat = ExportFormat.JSONL
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Show a past run in the console."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Say where every rank is right now."""
+
+    run: str
+    where: Where = Where()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPage:
+    """Write one run as a self-contained page."""
+
+    run: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Measure collectives or strategies over the hosts."""
+
+    what: str
+    where: Where = Where()
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Bring what the hosts lack (``setup``)."""
+
+    where: Where = Where()
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """An embedded cluster on this machine: check, then train."""
+
+    nodes: int = 2
+    headless: bool = False
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConsole:
+    """Open the full-screen console on the hosts given."""
+
+    where: Where = Where()
+
+
+@dataclass(frozen=True, slots=True)
+class ShowHelp:
+    """Print text that the grammar made (``--help``, ``--version``)."""
+
+    text: str
+    topic: str = field(default="")
+
+
+Request: TypeAlias = (
+    Check
+    | Explain
+    | Run
+    | Top
+    | Runs
+    | Show
+    | Attach
+    | Logs
+    | Stop
+    | Rerun
+    | Export
+    | Replay
+    | Why
+    | ReportPage
+    | Bench
+    | Prepare
+    | Demo
+    | OpenConsole
+    | ShowHelp
+)

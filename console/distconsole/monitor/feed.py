@@ -1,0 +1,290 @@
+"""Journals of all hosts as one bounded stream, each read by a thread of its own that reconnects.
+
+It interprets no entry; ``follow`` turns what it delivers into events.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from distconsole.errors import NodeError, RequestError
+from distconsole.model.names import HostName
+from distconsole.remote.frames import EndEntry, Entries, JournalEntry
+from distconsole.remote.wire import typed
+
+QUEUED_BATCHES = 3
+"""Items of one host that may wait for the consumer; then its socket, and so its journal, waits."""
+
+CATCH_UP_SECONDS = 3.0
+"""Entries older than this are history: held until the other hosts' history is there too."""
+
+HOLD_SECONDS = 2.0
+"""But no longer than this for a host that sends nothing."""
+
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.3, 8.0
+
+NO_SUCH_RUN = "no_such_run"
+
+
+class JournalStream(Protocol):
+    """One host's journal from some entry on."""
+
+    @property
+    def clock_offset(self) -> float:
+        """Seconds to add to the node's clock to get the console's."""
+        ...
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield items ``{"entries": [...]}``; ends after the journal's last entry.
+
+        Raises:
+            NodeError: if the connection ends, or the node refuses.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it from any thread; may be called several times."""
+        ...
+
+
+OpenStream = Callable[[HostName, int], JournalStream]
+"""Opens a host's journal after an entry's number; reconnects if need be. Raises NodeError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Entries of one host: as they came (for the store), as values, with their corrected times."""
+
+    host: HostName
+    bodies: tuple[dict[str, Any], ...]
+    entries: tuple[JournalEntry, ...]
+    times: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkNews:
+    """A host was lost or found again; ``gone`` when it will never answer for this run."""
+
+    host: HostName
+    t: float
+    connected: bool
+    reason: str = ""
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JournalGap:
+    """Entries ``first`` to ``last`` of a host are missing."""
+
+    host: HostName
+    t: float
+    first: int
+    last: int
+
+
+class HostReader:
+    """Where one host's reading stands; shared between its thread and the consumer."""
+
+    __slots__ = ("connected", "cursor", "done", "host", "lost_since", "quiet_since", "waiting")
+
+    def __init__(self, host: HostName, cursor: int, now: float) -> None:
+        self.host = host
+        self.cursor = cursor
+        self.waiting: deque[Delivered] = deque()
+        self.connected = True
+        self.done = False
+        """Its last entry has come, or never will."""
+        self.lost_since: float | None = None
+        self.quiet_since = now
+        """Monotonic seconds since which nothing of it waits."""
+
+
+class JournalFeed:
+    """Reads every host's journal and gives the entries out roughly in order of time.
+
+    History is merged by time, so that ranks of different hosts meet at equal steps; what is
+    happening now is given out at once.
+
+    Args:
+        open_stream: How to reach a journal.
+        cursors: Host to the number of the last entry that is known already.
+        keep: Called with every new delivery on the reading threads, before it is given out.
+    """
+
+    def __init__(
+        self,
+        open_stream: OpenStream,
+        cursors: Mapping[HostName, int],
+        keep: Callable[[Delivered], None] | None = None,
+    ) -> None:
+        self._open_stream = open_stream
+        self._keep = keep
+        self._changed = threading.Condition()
+        self._news: deque[LinkNews | JournalGap] = deque()
+        self._closed = threading.Event()
+        self._streams: dict[HostName, JournalStream] = {}
+        now = time.monotonic()
+        self._readers = {host: HostReader(host, cursor, now) for host, cursor in cursors.items()}
+        self._threads = [
+            threading.Thread(
+                target=self._read, args=(reader,), name=f"journal-{host}", daemon=True
+            )
+            for host, reader in self._readers.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def next(self, timeout: float) -> Delivered | LinkNews | JournalGap | None:
+        """Return what came next; None if nothing did in ``timeout`` seconds, or all is read."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                if self._news:
+                    return self._news.popleft()
+                now = time.monotonic()
+                chosen, hold_until = self._choose(now)
+                if chosen is not None:
+                    delivered = chosen.waiting.popleft()
+                    if not chosen.waiting:
+                        chosen.quiet_since = now
+                    self._changed.notify_all()
+                    return delivered
+                if self.exhausted or now >= deadline:
+                    return None
+                self._changed.wait(min(deadline, hold_until) - now)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every host's last entry was given out."""
+        return all(reader.done and not reader.waiting for reader in self._readers.values())
+
+    def lost_seconds(self, hosts: Sequence[HostName]) -> float:
+        """Return how long ago the last of ``hosts`` was lost; 0 while one of them is connected."""
+        now = time.monotonic()
+        lost: list[float] = []
+        for host in hosts:
+            reader = self._readers[host]
+            if reader.done:
+                continue
+            if reader.lost_since is None:
+                return 0.0
+            lost.append(now - reader.lost_since)
+        return min(lost, default=float("inf"))
+
+    def close(self) -> None:
+        """End all reading; may be called several times."""
+        self._closed.set()
+        with self._changed:
+            streams = list(self._streams.values())
+            self._changed.notify_all()
+        for stream in streams:
+            stream.close()
+        for thread in self._threads:
+            thread.join(timeout=5.0)
+
+    def _choose(self, now: float) -> tuple[HostReader | None, float]:
+        """Return the host whose delivery is next, or until when to hold them all back."""
+        ready = [reader for reader in self._readers.values() if reader.waiting]
+        if not ready:
+            return None, float("inf")
+        first = min(ready, key=lambda reader: reader.waiting[0].times[0])
+        if first.waiting[0].times[0] > time.time() - CATCH_UP_SECONDS:
+            return first, 0.0
+        quiet = [
+            reader.quiet_since + HOLD_SECONDS
+            for reader in self._readers.values()
+            if reader.connected and not reader.done and not reader.waiting
+        ]
+        hold_until = max(quiet, default=0.0)
+        return (first, 0.0) if now >= hold_until else (None, hold_until)
+
+    def _read(self, reader: HostReader) -> None:
+        retry_seconds = FIRST_RETRY_SECONDS
+        while not self._closed.is_set() and not reader.done:
+            before = reader.cursor
+            try:
+                self._read_once(reader)
+            except NodeError as error:
+                self._lost(reader, error)
+            if reader.cursor > before:
+                retry_seconds = FIRST_RETRY_SECONDS
+            if reader.done or self._closed.wait(retry_seconds * random.uniform(0.8, 1.2)):  # noqa: S311
+                break
+            retry_seconds = min(2 * retry_seconds, MAX_RETRY_SECONDS)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _read_once(self, reader: HostReader) -> None:
+        stream = self._open_stream(reader.host, reader.cursor)
+        with self._changed:
+            self._streams[reader.host] = stream
+        try:
+            if self._closed.is_set():
+                return
+            self._found(reader)
+            for item in stream:
+                self._take(reader, item, stream.clock_offset)
+                if self._closed.is_set() or reader.done:
+                    return
+        finally:
+            with self._changed:
+                del self._streams[reader.host]
+            stream.close()
+
+    def _take(self, reader: HostReader, item: dict[str, Any], offset: float) -> None:
+        entries = typed(item, Entries).entries
+        new = [
+            (entry, body)
+            for entry, body in zip(entries, item["entries"], strict=True)
+            if entry.seq > reader.cursor
+        ]
+        if not new:
+            return
+        first, last = new[0][0].seq, new[-1][0].seq
+        delivered = Delivered(
+            host=reader.host,
+            bodies=tuple(body for _, body in new),
+            entries=tuple(entry for entry, _ in new),
+            times=tuple(entry.t + offset for entry, _ in new),
+        )
+        if self._keep is not None:
+            self._keep(delivered)
+        with self._changed:
+            if first > reader.cursor + 1:
+                self._news.append(
+                    JournalGap(reader.host, time.time(), reader.cursor + 1, first - 1)
+                )
+            while len(reader.waiting) >= QUEUED_BATCHES and not self._closed.is_set():
+                self._changed.wait()
+            reader.cursor = last
+            reader.waiting.append(delivered)
+            reader.done = isinstance(new[-1][0], EndEntry)
+            self._changed.notify_all()
+
+    def _lost(self, reader: HostReader, error: NodeError) -> None:
+        gone = isinstance(error, RequestError) and error.code == NO_SUCH_RUN
+        with self._changed:
+            if reader.connected or gone:
+                self._news.append(
+                    LinkNews(reader.host, time.time(), False, error.message, gone=gone)
+                )
+            if reader.lost_since is None:
+                reader.lost_since = time.monotonic()
+            reader.connected = False
+            reader.done = gone
+            self._changed.notify_all()
+
+    def _found(self, reader: HostReader) -> None:
+        with self._changed:
+            if not reader.connected:
+                self._news.append(LinkNews(reader.host, time.time(), True))
+            reader.connected = True
+            reader.lost_since = None
+            reader.quiet_since = time.monotonic()
+            self._changed.notify_all()

@@ -1,0 +1,175 @@
+"""A run's events as they happen: stored history first, then the nodes' journals to their end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from distconsole.model.events import LinkChanged, RunEvents, RunFinding
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName, RunId
+from distconsole.monitor.feed import Delivered, JournalFeed, JournalGap, LinkNews, OpenStream
+from distconsole.monitor.reduce import RunReducer
+from distconsole.monitor.store import EntryWriter, RunFile, RunRecord, RunStore, StoredEntry
+from distconsole.remote.frames import JournalEntry
+
+POLL_SECONDS = 0.5
+GIVE_UP_SECONDS = 15.0
+"""How long a host without connection is awaited once the others have said how the run ended."""
+
+
+def replay(run_file: RunFile, reducer: RunReducer) -> Iterator[RunEvents]:
+    """Yield the events of the entries that are stored."""
+    for stored in run_file.entries():
+        yield from reducer.feed(stored.host, decode_entry(stored.body), stored.t)
+
+
+def follow(
+    store: RunStore,
+    record: RunRecord,
+    open_stream: OpenStream,
+    left: Callable[[], bool] = lambda: False,
+    until: Mapping[HostName, int] | None = None,
+) -> Iterator[RunEvents]:
+    """Yield a run's events from its beginning, and keep its entries.
+
+    Ends after ``RunEnded``, when ``left`` says so, or at the entries of ``until``. What is stored is not fetched again, and
+    entries that come twice are counted once.
+
+    Args:
+        store: Where entries are kept.
+        record: The run; its hosts' ends make its end.
+        open_stream: How to reach a host's journal.
+        left: Asked at least twice a second: whether nobody wants to see more.
+        until: Host to the number of the entry up to which to read; None reads to the end.
+    """
+    reducer = RunReducer(record.run, record.hosts)
+    with store.create(record) as run_file:
+        yield from replay(run_file, reducer)
+        stored = run_file.cursors()
+        if reducer.ended is not None:
+            _keep_end(run_file, reducer)
+            return
+        cursors = {HostName(host): stored.get(host, 0) for host in record.hosts}
+        if until is not None and _reached(cursors, until):
+            return
+        writer = EntryWriter(run_file.path)
+        feed = JournalFeed(open_stream, cursors, keep=lambda new: writer.put(to_store(new)))
+        try:
+            seen = dict(cursors)
+            for event in _live(record.run, feed, reducer, writer, seen):
+                if event is not None:
+                    yield event
+                elif left() or (until is not None and _reached(seen, until)):
+                    break
+        finally:
+            feed.close()
+            writer.close()
+            _keep_end(run_file, reducer)
+
+
+def decode_entry(body: bytes) -> JournalEntry:
+    """Return a stored entry as a value."""
+    try:
+        return _DECODER.decode(body)
+    except msgspec.DecodeError:
+        # NaN and Infinity are what a diverged loss looks like; only the standard library reads them.
+        entry: JournalEntry = msgspec.convert(json.loads(body), JournalEntry)
+        return entry
+
+
+def encode_entry(body: dict[str, Any]) -> bytes:
+    """Return an entry as it is stored: the JSON that the node sent, NaN included."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def to_store(delivered: Delivered) -> list[StoredEntry]:
+    """Return a delivery as rows."""
+    return [
+        StoredEntry(delivered.host, entry.seq, t, encode_entry(body))
+        for entry, body, t in zip(
+            delivered.entries, delivered.bodies, delivered.times, strict=True
+        )
+    ]
+
+
+_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(JournalEntry)
+
+
+def _keep_end(run_file: RunFile, reducer: RunReducer) -> None:
+    if reducer.ended is not None:
+        run_file.write_end(msgspec.json.encode(reducer.ended))
+
+
+def _reached(seen: Mapping[HostName, int], until: Mapping[HostName, int]) -> bool:
+    return all(seen.get(host, 0) >= last for host, last in until.items())
+
+
+def _live(
+    run: RunId,
+    feed: JournalFeed,
+    reducer: RunReducer,
+    writer: EntryWriter,
+    seen: dict[HostName, int],
+) -> Iterator[RunEvents | None]:
+    """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
+    told_store_failure = False
+    while reducer.ended is None:
+        match news := feed.next(POLL_SECONDS):
+            case Delivered():
+                for entry, t in zip(news.entries, news.times, strict=True):
+                    yield from reducer.feed(news.host, entry, t)
+                seen[news.host] = news.entries[-1].seq
+            case LinkNews():
+                yield LinkChanged(
+                    t=news.t, run=run, host=news.host, connected=news.connected, reason=news.reason
+                )
+            case JournalGap():
+                yield _gap_finding(run, news)
+            case None:
+                if _nobody_will_answer(feed, reducer):
+                    yield from reducer.lost_for_good(time.time())
+        yield None
+        if writer.failure and not told_store_failure:
+            told_store_failure = True
+            yield _store_finding(run, writer.failure)
+
+
+def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer) -> bool:
+    """Whether the hosts that are missing will not tell more than is known.
+
+    While no host has said how the run ended it may be going on unseen, and is awaited.
+    """
+    if feed.exhausted:
+        return True
+    waiting = [HostName(host) for host in reducer.waiting]
+    return reducer.judged and feed.lost_seconds(waiting) > GIVE_UP_SECONDS
+
+
+def _gap_finding(run: RunId, gap: JournalGap) -> RunFinding:
+    return RunFinding(
+        t=gap.t,
+        run=run,
+        check="run.journal_gap",
+        severity=Severity.WARN,
+        hosts=(gap.host,),
+        summary=f"{gap.last - gap.first + 1} journal entries of {gap.host} are missing",
+        seen=f"entries {gap.first} to {gap.last}",
+        expected="every number from 1 on",
+    )
+
+
+def _store_finding(run: RunId, failure: str) -> RunFinding:
+    return RunFinding(
+        t=time.time(),
+        run=run,
+        check="run.store",
+        severity=Severity.WARN,
+        summary="this run is no longer kept here; watching goes on",
+        seen=failure,
+        hint="make room; the nodes keep their journals, distconsole attach fetches them again",
+    )

@@ -1,0 +1,198 @@
+"""Metrics reduced over the ranks at equal steps. Pure: entries in, ``Metric`` values out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MAX_PENDING_STEPS = 1024
+"""Steps of one metric that wait for ranks; beyond that the oldest is reduced as it is."""
+
+MAX_WAIT_SECONDS = 10.0
+"""A step waits so long for a rank that is behind."""
+
+SILENT_WINDOWS = 2
+"""A rank that trained for so many windows without giving a metric does not give it."""
+
+MAX_NAMES = 256
+
+
+class Point(NamedTuple):
+    """A value that one rank gave at one step; ``samples`` is its weight, None where unknown."""
+
+    step: int
+    value: float
+    samples: float | None
+
+
+class Reduced(NamedTuple):
+    """A metric over the ranks at one step."""
+
+    name: str
+    step: int
+    value: float
+    low: float
+    high: float
+    ranks: int
+    samples: float | None
+
+
+def reduce_points(name: str, step: int, points: list[Point]) -> Reduced:
+    """Return the sample-weighted mean if every rank gave its samples, else the plain mean.
+
+    ``low`` and ``high`` leave out values that are not finite; the mean does not, because a mean
+    that hides a NaN would say that all is well.
+    """
+    samples: float | None = None
+    if all(point.samples for point in points):
+        samples = sum(point.samples or 0.0 for point in points)
+        total = sum(point.value * (point.samples or 0.0) for point in points)
+        value = total / samples
+    else:
+        value = sum(point.value for point in points) / len(points)
+    finite = [point.value for point in points if math.isfinite(point.value)] or [value]
+    return Reduced(name, step, value, min(finite), max(finite), len(points), samples)
+
+
+class _RankProgress:
+    __slots__ = ("alive", "laps", "last", "windows")
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.windows = 0
+        self.last: dict[str, int] = {}
+        """Metric -> last step for which this rank gave it, laps included."""
+        self.laps: dict[str, int] = {}
+        """Metric -> what is added to its steps because they began again."""
+
+    def place(self, name: str, step: int) -> int:
+        """Return where ``step`` lies on a line that never goes back.
+
+        Scripts that count the steps of each epoch from 0 begin again; a loss that came late from a
+        device is only a little behind.
+        """
+        step += self.laps.get(name, 0)
+        last = self.last.get(name, -1)
+        begun = self.laps.get(name, 0)
+        if last > begun and step - begun <= (last - begun) // 2:
+            self.laps[name] = last + 1
+            step += last + 1 - begun
+        self.last[name] = max(step, last)
+        return step
+
+
+class _Pending:
+    __slots__ = ("again", "points", "since")
+
+    def __init__(self, since: float, *, again: bool) -> None:
+        self.points: dict[int, Point] = {}
+        self.since = since
+        self.again = again
+        """The step was reduced before: scripts that report without making steps stay at one."""
+
+
+class PointReducer:
+    """Collects points by name and step until every rank that gives the metric has given it.
+
+    Ranks may thin their points differently when steps are fast. A step that only some gave is
+    left out while complete ones keep coming, because the mean of a changing subset is noise.
+    """
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, _RankProgress] = {}
+        self._pending: dict[str, dict[int, _Pending]] = {}
+        self._most: dict[str, int] = {}
+        self._complete_at: dict[str, float] = {}
+        self._done: dict[str, int] = {}
+        self._silent: dict[str, set[int]] = {}
+        """Metric -> ranks that were awaited in vain and never gave it."""
+
+    def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Reduced]:
+        """Note that a rank lives or ended, and yield what nobody else is awaited for now.
+
+        A rank that ended is waited for no longer; its last window comes before its end.
+        """
+        progress = self._ranks.setdefault(rank, _RankProgress())
+        if progress.alive == alive:
+            return
+        progress.alive = alive
+        if not alive:
+            self._most.clear()
+            for name in list(self._pending):
+                yield from self._ready(name, t)
+
+    def add(
+        self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
+    ) -> Iterator[Reduced]:
+        """Take one rank's window and yield what is complete now, by name in rising steps.
+
+        Args:
+            rank: Whose window it is.
+            points: By metric name, in rising steps.
+            t: The window's time, in seconds.
+            trained: Whether it did steps in this window.
+        """
+        progress = self._ranks.setdefault(rank, _RankProgress())
+        progress.windows += trained
+        for name, given in points.items():
+            if name not in self._pending and len(self._pending) >= MAX_NAMES:
+                continue
+            steps = self._pending.setdefault(name, {})
+            for point in given:
+                step = progress.place(name, point.step)
+                done = self._done.get(name, -1)
+                if step >= done:
+                    steps.setdefault(step, _Pending(t, again=step == done)).points[rank] = point
+        for name in list(self._pending):
+            yield from self._ready(name, t)
+
+    def flush(self) -> Iterator[Reduced]:
+        """Yield what is left, as far as it is known."""
+        for name, steps in self._pending.items():
+            for step in sorted(steps):
+                entry = steps.pop(step)
+                if self._worth(name, len(entry.points), entry.since):
+                    yield self._emit(name, step, entry)
+
+    def _ready(self, name: str, t: float) -> Iterator[Reduced]:
+        steps = self._pending[name]
+        for step in sorted(steps):
+            entry = steps[step]
+            awaited = self._awaited(name, step, entry)
+            if awaited:
+                if t - entry.since <= MAX_WAIT_SECONDS and len(steps) <= MAX_PENDING_STEPS:
+                    return
+                never = [rank for rank in awaited if name not in self._ranks[rank].last]
+                self._silent.setdefault(name, set()).update(never)
+            del steps[step]
+            self._done[name] = step
+            if self._worth(name, len(entry.points), t):
+                if len(entry.points) >= self._most.get(name, 0):
+                    self._most[name] = len(entry.points)
+                    self._complete_at[name] = t
+                yield self._emit(name, step, entry)
+
+    def _awaited(self, name: str, step: int, entry: _Pending) -> list[int]:
+        """Return the ranks that may still give ``name`` at ``step``."""
+        silent = self._silent.get(name, ())
+        awaited: list[int] = []
+        for rank, progress in self._ranks.items():
+            if rank in entry.points or not progress.alive:
+                continue
+            last = progress.last.get(name)
+            if last is None:
+                if progress.windows < SILENT_WINDOWS and rank not in silent:
+                    awaited.append(rank)
+            elif last < step or (entry.again and last == step):
+                awaited.append(rank)
+        return awaited
+
+    def _worth(self, name: str, count: int, t: float) -> bool:
+        """Whether a step that ``count`` ranks gave is more than thinning's leftovers."""
+        if count >= self._most.get(name, 0):
+            return True
+        return t - self._complete_at.get(name, -math.inf) > MAX_WAIT_SECONDS / 2
+
+    def _emit(self, name: str, step: int, entry: _Pending) -> Reduced:
+        return reduce_points(name, step, list(entry.points.values()))

@@ -1,0 +1,320 @@
+"""From the nodes' journal entries to the events of a run. Pure: no clock, no disk, no connection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import assert_never
+
+from msgspec import UNSET
+
+from distconsole.model.events import (
+    EndState,
+    FirstFailure,
+    LogLine,
+    Metric,
+    PhaseReached,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+    Window,
+)
+from distconsole.monitor.conclusions import (
+    first_failure_finding,
+    not_finite_finding,
+    note_finding,
+    stall_finding,
+    straggler_finding,
+)
+from distconsole.monitor.lines import LineAssembler
+from distconsole.monitor.points import Point, PointReducer, Reduced
+from distconsole.monitor.samples import load_events
+from distconsole.monitor.stragglers import Parts, StragglerWatch
+from distconsole.remote import frames
+
+LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
+
+
+class RunReducer:
+    """The state that turns entries into events; feeding it the same entries gives the same events.
+
+    Args:
+        run: The run's id.
+        hosts: The hosts whose ``end`` makes the run's end.
+    """
+
+    def __init__(self, run: str, hosts: tuple[str, ...]) -> None:
+        self.run = run
+        self.ended: RunEnded | None = None
+        self._waiting = set(hosts)
+        self._points = PointReducer()
+        self._stragglers = StragglerWatch()
+        self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
+        self._rank_hosts: dict[int, str] = {}
+        self._nan_told: set[str] = set()
+        self._failures: list[tuple[int, str, frames.FailureEntry]] = []
+        self._verdict: frames.VerdictEntry | None = None
+        self._ends: dict[str, frames.EndEntry] = {}
+        self._started: float | None = None
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """Hosts whose last entry has not come."""
+        return frozenset(self._waiting)
+
+    @property
+    def judged(self) -> bool:
+        """Whether a node has said how the run ended."""
+        return self._verdict is not None or bool(self._ends)
+
+    def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:  # noqa: C901
+        """Yield what ``entry`` of ``host`` means.
+
+        Args:
+            host: Where it comes from.
+            entry: The next entry of its journal.
+            t: Its time in UNIX seconds on the console's clock.
+        """
+        if self.ended is not None:
+            return
+        self._started = t if self._started is None else min(self._started, t)
+        match entry:
+            case frames.StateEntry():
+                yield from self._state(host, entry, t)
+            case frames.PhaseEntry():
+                yield PhaseReached(
+                    t=t,
+                    run=self.run,
+                    rank=entry.rank,
+                    host=host,
+                    phase=entry.phase,
+                    seconds=entry.seconds,
+                )
+            case frames.WindowEntry():
+                yield from self._window(host, entry, t)
+            case frames.SampleEntry():
+                yield from load_events(self.run, host, entry.node, entry.gpus, t)
+            case frames.LogEntry():
+                yield from self._log(host, entry, t)
+            case frames.FailureEntry():
+                yield from self._failure(host, entry, t)
+            case frames.NoteEntry():
+                yield note_finding(self.run, host, entry, t)
+            case frames.VerdictEntry():
+                yield from self._take_verdict(entry, t)
+            case frames.EndEntry():
+                yield from self._node_ended(host, entry, t)
+            case _:
+                assert_never(entry)
+
+    def lost_for_good(self, t: float) -> Iterator[RunEvents]:
+        """Yield the end as far as it is known, when the hosts still waited for will not answer.
+
+        Args:
+            t: Now, in UNIX seconds.
+        """
+        if self.ended is None:
+            self._waiting.clear()
+            yield from self._finish(t)
+
+    def _state(self, host: str, entry: frames.StateEntry, t: float) -> Iterator[RunEvents]:
+        try:
+            state = RankState(entry.state)
+        except ValueError:
+            return  # of a newer agent
+        rank = entry.rank
+        self._rank_hosts[rank] = host
+        alive = state in LIVING
+        if not alive:
+            self._stragglers.rank_ended(rank)
+        yield RankChanged(
+            t=t,
+            run=self.run,
+            rank=rank,
+            host=host,
+            local_rank=entry.local_rank,
+            pid=entry.pid,
+            state=state,
+            exit_code=UNSET if entry.exit_code is None else entry.exit_code,
+            signal=UNSET if entry.signal is None else entry.signal,
+        )
+        if state is RankState.STALLED:
+            yield stall_finding(self.run, host, rank, t)
+        yield from self._metrics(self._points.rank_is(rank, t, alive=alive), t)
+
+    def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
+        mean, p95 = entry.step_ms if entry.step_ms is not None else (None, None)
+        yield Window(
+            t=t,
+            run=self.run,
+            rank=entry.rank,
+            step=entry.step,
+            steps=entry.steps,
+            step_ms_mean=_finite(mean),
+            step_ms_p95=_finite(p95),
+            data_ms=_finite(entry.data_ms),
+            forward_ms=_finite(entry.forward_ms),
+            backward_ms=_finite(entry.backward_ms),
+            optimizer_ms=_finite(entry.optimizer_ms),
+            samples_s=_finite(entry.samples_s),
+            metrics={name: v for name, v in entry.metrics.items() if v is not None},
+            dropped=entry.dropped,
+            host=host,
+            skipped=entry.skipped,
+        )
+        points = {
+            name: [
+                Point(step, value, samples) for step, value, samples in given if value is not None
+            ]
+            for name, given in entry.points.items()
+        }
+        yield from self._not_finite(host, entry.rank, points, t)
+        yield from self._metrics(
+            self._points.add(entry.rank, points, t, trained=entry.steps > 0), t
+        )
+        yield from self._slow_ranks(host, entry, mean, t)
+
+    def _slow_ranks(
+        self, host: str, entry: frames.WindowEntry, mean_ms: float | None, t: float
+    ) -> Iterator[RunEvents]:
+        self._rank_hosts.setdefault(entry.rank, host)
+        if mean_ms is None or entry.steps == 0:
+            return
+        parts = Parts(mean_ms, entry.data_ms, entry.forward_ms, entry.optimizer_ms, t)
+        for straggler in self._stragglers.add(entry.rank, parts):
+            host_of = self._rank_hosts.get(straggler.rank, "")
+            yield straggler_finding(self.run, host_of, straggler, t)
+
+    def _not_finite(
+        self, host: str, rank: int, points: dict[str, list[Point]], t: float
+    ) -> Iterator[RunFinding]:
+        for name, given in points.items():
+            bad = next((point for point in given if not math.isfinite(point.value)), None)
+            if bad is None or name in self._nan_told:
+                continue
+            self._nan_told.add(name)
+            yield not_finite_finding(self.run, host, rank, (name, bad), t)
+
+    def _metrics(self, reduced: Iterator[Reduced], t: float) -> Iterator[Metric]:
+        for metric in reduced:
+            yield Metric(
+                t=t,
+                run=self.run,
+                name=metric.name,
+                step=metric.step,
+                value=metric.value,
+                min=metric.low,
+                max=metric.high,
+                ranks=metric.ranks,
+                samples=metric.samples,
+            )
+
+    def _log(self, host: str, entry: frames.LogEntry, t: float) -> Iterator[LogLine]:
+        key = (host, entry.rank, entry.stream)
+        assembler = self._lines.setdefault(key, LineAssembler())
+        for line, transient in assembler.feed(entry.text):
+            yield self._log_line(key, line, transient, t)
+
+    def _log_line(
+        self, source: tuple[str, int | None, str], line: str, transient: bool, t: float
+    ) -> LogLine:
+        host, rank, stream = source
+        return LogLine(
+            t=t,
+            run=self.run,
+            host=host,
+            stream=stream,
+            line=line,
+            rank=UNSET if rank is None else rank,
+            transient=transient,
+        )
+
+    def _failure(self, host: str, entry: frames.FailureEntry, t: float) -> Iterator[RunEvents]:
+        """Keep a failure: which one came first is the coordinator's to say."""
+        corrected_ns = entry.t_ns + int((t - entry.t) * 1e9)
+        self._failures.append((corrected_ns, host, entry))
+        yield from ()
+
+    def _take_verdict(self, entry: frames.VerdictEntry, t: float) -> Iterator[RunEvents]:
+        if self._verdict is not None:
+            return
+        self._verdict = entry
+        first = self._first_failure()
+        if first is not None:
+            yield first_failure_finding(self.run, first, t)
+
+    def _first_failure(self) -> FirstFailure | None:
+        """Return whom the coordinator blames; without one, the earliest failure that we know."""
+        if self._verdict is not None:
+            said = self._verdict.first_failure
+            if said is None:
+                return None
+            return FirstFailure(
+                rank=said.rank,
+                host=said.host,
+                exit_code=said.exit_code,
+                error=said.error or "",
+                signal=UNSET if said.signal is None else said.signal,
+                traceback=said.traceback or "",
+            )
+        if not self._failures:
+            return None
+        _, host, entry = min(self._failures, key=lambda failure: failure[0])
+        return FirstFailure(
+            rank=entry.rank,
+            host=host,
+            exit_code=1 if entry.exit_code is None else entry.exit_code,
+            error=entry.error or "",
+            signal=UNSET if entry.signal is None else entry.signal,
+            traceback=entry.traceback or "",
+        )
+
+    def _node_ended(self, host: str, entry: frames.EndEntry, t: float) -> Iterator[RunEvents]:
+        self._ends[host] = entry
+        self._waiting.discard(host)
+        yield from self._flush_lines(host, t)
+        if not self._waiting:
+            yield from self._finish(t)
+
+    def _flush_lines(self, host: str, t: float) -> Iterator[LogLine]:
+        for key in [key for key in self._lines if key[0] == host]:
+            for line, transient in self._lines.pop(key).flush():
+                yield self._log_line(key, line, transient, t)
+
+    def _finish(self, t: float) -> Iterator[RunEvents]:
+        for host in sorted({key[0] for key in self._lines}):
+            yield from self._flush_lines(host, t)
+        yield from self._metrics(self._points.flush(), t)
+        first = self._first_failure()
+        if first is not None and self._verdict is None:
+            yield first_failure_finding(self.run, first, t)
+        state, exit_code = self._outcome(first)
+        self.ended = RunEnded(
+            t=t,
+            run=self.run,
+            state=state,
+            exit_code=exit_code,
+            seconds=max(
+                [entry.seconds for entry in self._ends.values()]
+                or [t - self._started if self._started is not None else 0.0]
+            ),
+            first_failure=UNSET if first is None else first,
+        )
+        yield self.ended
+
+    def _outcome(self, first: FirstFailure | None) -> tuple[EndState, int]:
+        """Return state and exit code; a run without a verdict did not succeed."""
+        judged = [self._verdict] if self._verdict is not None else list(self._ends.values())
+        for said in judged:
+            if said.state in (EndState.STOPPED, EndState.FAILED, "lost"):
+                state = EndState.STOPPED if said.state == EndState.STOPPED else EndState.FAILED
+                return state, said.exit_code or 1
+        if judged and all(said.state == EndState.SUCCEEDED for said in judged):
+            return EndState.SUCCEEDED, 0
+        return EndState.FAILED, first.exit_code if first is not None else 1
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

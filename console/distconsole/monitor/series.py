@@ -1,0 +1,90 @@
+"""A curve of bounded length that keeps its shape. It draws nothing."""
+
+from __future__ import annotations
+
+import math
+
+MAX_POINTS = 2048
+"""Points a series keeps; beyond that neighbours are merged in pairs."""
+
+
+class Series:
+    """Points ``(x, value, low, high)`` with rising ``x``, at most ``limit`` of them.
+
+    When it is full, neighbours are merged: their values averaged, the envelope kept, so that a
+    single spike among a million points is still in ``lows`` or ``highs``. The newest point is
+    always there as it was given (``last``).
+    """
+
+    __slots__ = ("_pending", "_stride", "highs", "last", "limit", "lows", "values", "xs")
+
+    def __init__(self, limit: int = MAX_POINTS) -> None:
+        if limit < 4 or limit % 2:
+            raise ValueError(f"a series needs an even limit of at least 4, not {limit}")
+        self.limit = limit
+        self.xs: list[float] = []
+        self.values: list[float] = []
+        self.lows: list[float] = []
+        self.highs: list[float] = []
+        self.last: float | None = None
+        self._stride = 1
+        self._pending = 0
+
+    def __len__(self) -> int:
+        return len(self.xs)
+
+    @property
+    def last_x(self) -> float | None:
+        """Where the newest point lies, or None."""
+        return self.xs[-1] if self.xs else None
+
+    def put(
+        self, x: float, value: float, low: float | None = None, high: float | None = None
+    ) -> None:
+        """Add a point; one at the newest ``x`` replaces it, an older one is ignored.
+
+        Values that are not finite are left out: a curve with NaN has no scale.
+        """
+        low = value if low is None else low
+        high = value if high is None else high
+        if not (math.isfinite(value) and math.isfinite(low) and math.isfinite(high)):
+            return
+        if self.xs and x < self.xs[-1]:
+            return
+        self.last = value
+        if self.xs and x == self.xs[-1] and self._pending <= 1:
+            self.values[-1], self.lows[-1], self.highs[-1] = value, low, high
+        elif self.xs and 0 < self._pending < self._stride:
+            self._merge_into_last(x, value, low, high)
+        else:
+            self._append(x, value, low, high)
+
+    def points(self) -> list[tuple[float, float, float, float]]:
+        """Return all points, oldest first."""
+        return list(zip(self.xs, self.values, self.lows, self.highs, strict=True))
+
+    def _append(self, x: float, value: float, low: float, high: float) -> None:
+        if len(self.xs) >= self.limit:
+            self._halve()
+        self.xs.append(x)
+        self.values.append(value)
+        self.lows.append(low)
+        self.highs.append(high)
+        self._pending = 1
+
+    def _merge_into_last(self, x: float, value: float, low: float, high: float) -> None:
+        count = self._pending
+        self.xs[-1] = x
+        self.values[-1] += (value - self.values[-1]) / (count + 1)
+        self.lows[-1] = min(self.lows[-1], low)
+        self.highs[-1] = max(self.highs[-1], high)
+        self._pending = count + 1
+
+    def _halve(self) -> None:
+        self.values = [
+            (a + b) / 2 for a, b in zip(self.values[::2], self.values[1::2], strict=True)
+        ]
+        self.lows = [min(a, b) for a, b in zip(self.lows[::2], self.lows[1::2], strict=True)]
+        self.highs = [max(a, b) for a, b in zip(self.highs[::2], self.highs[1::2], strict=True)]
+        self.xs = self.xs[1::2]
+        self._stride *= 2

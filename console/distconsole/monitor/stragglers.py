@@ -1,0 +1,117 @@
+"""Which rank the others wait for, from the parts of its own steps. Pure; it cannot see inside backward.
+
+In data-parallel training every rank's step takes equally long, because the fast ones wait in
+backward for the gradients of the slow one. What tells them apart is the time that a rank spends
+before it meets the others: waiting for data, forward, optimizer.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import NamedTuple
+
+FRESH_SECONDS = 3.0
+WARM_UP_WINDOWS = 3
+PERSISTENT_SECONDS = 6
+"""A rank must be the slow one in so many seconds running; a validation or a checkpoint is not that."""
+MIN_EXCESS_MS = 1.0
+MIN_EXCESS_OF_STEP = 0.1
+
+
+class Parts(NamedTuple):
+    """Mean milliseconds a step of one rank's window; None where unknown."""
+
+    step_ms: float
+    data_ms: float | None
+    forward_ms: float | None
+    optimizer_ms: float | None
+    t: float
+
+
+class Straggler(NamedTuple):
+    """A rank that costs every step ``excess_ms``, and in which part of it."""
+
+    rank: int
+    part: str
+    own_ms: float
+    median_ms: float
+    step_ms: float
+
+    @property
+    def excess_ms(self) -> float:
+        """Milliseconds a step over the median of the other ranks."""
+        return self.own_ms - self.median_ms
+
+
+class StragglerWatch:
+    """Compares the ranks once a second; reports each slow rank once until it recovers."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, Parts] = {}
+        self._windows: dict[int, int] = {}
+        self._streak: dict[int, int] = {}
+        self._told: set[int] = set()
+        self._second = 0
+
+    def rank_ended(self, rank: int) -> None:
+        """Forget a rank."""
+        self._latest.pop(rank, None)
+        self._streak.pop(rank, None)
+
+    def add(self, rank: int, parts: Parts) -> list[Straggler]:
+        """Take one rank's window; return who is newly known to be slow."""
+        self._windows[rank] = self._windows.get(rank, 0) + 1
+        if self._windows[rank] > WARM_UP_WINDOWS:
+            self._latest[rank] = parts
+        if int(parts.t) <= self._second:
+            return []
+        self._second = int(parts.t)
+        fresh = {r: p for r, p in self._latest.items() if parts.t - p.t <= FRESH_SECONDS}
+        return self._judge(fresh) if len(fresh) >= 2 else []
+
+    def _judge(self, fresh: dict[int, Parts]) -> list[Straggler]:
+        found: list[Straggler] = []
+        slow = {s.rank: s for s in (_slowest(fresh, part) for part in PARTS) if s is not None}
+        for rank in fresh:
+            straggler = slow.get(rank)
+            if straggler is None:
+                self._streak[rank] = 0
+                self._told.discard(rank)
+                continue
+            self._streak[rank] = self._streak.get(rank, 0) + 1
+            if self._streak[rank] >= PERSISTENT_SECONDS and rank not in self._told:
+                self._told.add(rank)
+                found.append(straggler)
+        return found
+
+
+PARTS = ("step", "data", "forward", "optimizer")
+
+
+def _slowest(fresh: dict[int, Parts], part: str) -> Straggler | None:
+    """Return the one rank that stands out in ``part``; None if none or many do."""
+    values = {rank: value for rank, p in fresh.items() if (value := _part(p, part)) is not None}
+    if len(values) < 2:
+        return None
+    rank = max(values, key=lambda r: values[r])
+    others = [value for other, value in values.items() if other != rank]
+    typical = median(others)
+    step_ms = median(parts.step_ms for parts in fresh.values())
+    excess = values[rank] - typical
+    if excess < max(MIN_EXCESS_MS, MIN_EXCESS_OF_STEP * step_ms):
+        return None
+    if excess < 2 * (max(others) - typical):
+        return None  # the others differ as much among themselves
+    return Straggler(rank, part, values[rank], typical, step_ms)
+
+
+def _part(parts: Parts, part: str) -> float | None:
+    match part:
+        case "step":
+            return parts.step_ms
+        case "data":
+            return parts.data_ms
+        case "forward":
+            return parts.forward_ms
+        case _:
+            return parts.optimizer_ms

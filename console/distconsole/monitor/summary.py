@@ -1,0 +1,88 @@
+"""One run in a few numbers, from its picture or from what is stored. It follows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import UNSET
+
+from distconsole.model.events import PlanMade, RunEnded, RunEvents, RunSummary
+from distconsole.monitor.follow import replay
+from distconsole.monitor.reduce import RunReducer
+from distconsole.monitor.store import RunFile, RunRecord
+from distconsole.monitor.timeline import RunTimeline
+
+
+def listed(record: RunRecord) -> RunSummary:
+    """Return what is known of a run without reading its entries."""
+    plan, end = stored_plan(record), stored_end(record)
+    return RunSummary(
+        run=record.run,
+        name=record.name,
+        state=end.state.value if end else "unknown",
+        started=record.started,
+        seconds=end.seconds if end else None,
+        script=plan.script if plan else "",
+        launcher=plan.launcher if plan else "",
+        world_size=plan.world_size if plan else 0,
+        hosts=record.hosts,
+        exit_code=end.exit_code if end else None,
+        first_failure=None if not end or end.first_failure is UNSET else end.first_failure,
+    )
+
+
+def summarise(record: RunRecord, timeline: RunTimeline) -> RunSummary:
+    """Return the summary of a run whose picture is there."""
+    summary = listed(record)
+    end = timeline.end
+    steps = timeline.steps
+    return msgspec.structs.replace(
+        summary,
+        state=end.state.value if end else summary.state,
+        seconds=end.seconds if end else None,
+        exit_code=end.exit_code if end else None,
+        steps=None if steps is None else steps + 1,
+        samples_s=mean_samples_s(timeline),
+        step_ms_spread=timeline.spread,
+        metrics={name: metric.value for name, metric in sorted(timeline.metric_last.items())},
+        first_failure=None if not end or end.first_failure is UNSET else end.first_failure,
+    )
+
+
+def summary_of(run_file: RunFile) -> RunSummary:
+    """Return the summary of a stored run, by folding its entries."""
+    record = run_file.record()
+    timeline = RunTimeline()
+    for event in stored_events(run_file):
+        timeline.apply(event)
+    return summarise(record, timeline)
+
+
+def stored_events(run_file: RunFile) -> Iterator[RunEvents]:
+    """Yield a stored run's events, its plan first and its end last if they are known."""
+    record = run_file.record()
+    plan = stored_plan(record)
+    if plan is not None:
+        yield plan
+    reducer = RunReducer(record.run, record.hosts)
+    yield from replay(run_file, reducer)
+    end = stored_end(record)
+    if reducer.ended is None and end is not None:
+        yield end  # of a run whose last host never came back
+
+
+def mean_samples_s(timeline: RunTimeline) -> float | None:
+    """Return samples a second over all ranks, averaged over the run; None where unknown."""
+    values = timeline.throughput.values
+    return sum(values) / len(values) if values else None
+
+
+def stored_plan(record: RunRecord) -> PlanMade | None:
+    """Return the run's plan as stored, or None."""
+    return msgspec.json.decode(record.plan, type=PlanMade) if record.plan else None
+
+
+def stored_end(record: RunRecord) -> RunEnded | None:
+    """Return the run's end as stored, or None."""
+    return msgspec.json.decode(record.end, type=RunEnded) if record.end else None

@@ -1,0 +1,388 @@
+"""The picture of one run: the fold of its events. It asks nobody and knows no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import assert_never
+
+from msgspec import UNSET
+
+from distconsole.model.events import (
+    GpuSample,
+    LinkChanged,
+    LogLine,
+    Metric,
+    NodeSample,
+    PhaseReached,
+    PlanMade,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+    Window,
+)
+from distconsole.monitor.series import Series
+
+MAX_LOG_LINES = 5000
+MAX_FINDINGS = 500
+MAX_METRIC_NAMES = 256
+FRESH_SECONDS = 5.0
+"""A rank's throughput counts as present this long after its window."""
+PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
+LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
+
+
+class RankView:
+    """One rank as last seen; None where unknown. Times in UNIX seconds, rates a second."""
+
+    __slots__ = (
+        "backward_ms",
+        "data_ms",
+        "dropped",
+        "exit_code",
+        "forward_ms",
+        "gpu",
+        "gpu_mem_total",
+        "gpu_mem_used",
+        "gpu_util",
+        "host",
+        "last_seen",
+        "local_rank",
+        "metrics",
+        "optimizer_ms",
+        "phase",
+        "phases",
+        "pid",
+        "power_w",
+        "rank",
+        "samples_s",
+        "signal",
+        "skipped",
+        "state",
+        "step",
+        "step_ms_mean",
+        "step_ms_p95",
+        "step_ms_run",
+        "steps",
+        "temp_c",
+    )
+
+    def __init__(self, rank: int, host: str) -> None:
+        self.rank = rank
+        self.host = host
+        self.local_rank: int | None = None
+        self.pid: int | None = None
+        self.state = RankState.STARTING
+        self.exit_code: int | None = None
+        self.signal: int | None = None
+        self.gpu: int | None = None
+        self.gpu_util: float | None = None
+        self.gpu_mem_used: int | None = None
+        self.gpu_mem_total: int | None = None
+        self.temp_c: float | None = None
+        self.power_w: float | None = None
+        self.step: int | None = None
+        self.steps = 0
+        """Steps in all windows so far."""
+        self.skipped = 0
+        self.dropped = 0
+        self.step_ms_mean: float | None = None
+        self.step_ms_p95: float | None = None
+        self.step_ms_run: float | None = None
+        """Mean over the whole run, weighted by steps."""
+        self.data_ms: float | None = None
+        self.forward_ms: float | None = None
+        self.backward_ms: float | None = None
+        self.optimizer_ms: float | None = None
+        self.samples_s: float | None = None
+        self.metrics: dict[str, float] = {}
+        self.phase: str | None = None
+        self.phases: dict[str, float] = {}
+        """Phase -> seconds since the rank was started."""
+        self.last_seen: float | None = None
+        """When its last window came."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is there."""
+        return self.state in LIVING
+
+
+class RunTimeline:
+    """What a run looks like after the events applied so far.
+
+    Its size is bounded by ranks, hosts, metric names and the limits above, not by the length of
+    the run. Not thread-safe: the thread that draws applies.
+    """
+
+    def __init__(self) -> None:
+        self.run = ""
+        self.plan: PlanMade | None = None
+        self.ranks: dict[int, RankView] = {}
+        self.metrics: dict[str, Series] = {}
+        """Name -> curve over steps: mean over the ranks, lowest and highest rank."""
+        self.metric_last: dict[str, Metric] = {}
+        self.throughput = Series()
+        """Samples a second, summed over the ranks, over UNIX seconds."""
+        self.gpus: dict[tuple[str, int], GpuSample] = {}
+        self.nodes: dict[str, NodeSample] = {}
+        self.links: dict[str, LinkChanged] = {}
+        self.logs: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self.log_count = 0
+        """Lines so far, transient ones left out; ``logs`` holds the last of them."""
+        self.progress: dict[tuple[str, int | None, str], LogLine] = {}
+        """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
+        self.findings: list[RunFinding] = []
+        self.end: RunEnded | None = None
+        self.started: float | None = None
+        self.last_t: float | None = None
+        self._rate_sum = 0.0
+
+    def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
+        """Fold one event in."""
+        self.run = self.run or event.run
+        if self.last_t is None or event.t > self.last_t:
+            self.last_t = event.t
+        if self.started is None:
+            self.started = event.t
+        match event:
+            case LogLine():
+                self._log(event)
+            case PlanMade():
+                self._plan(event)
+            case RankChanged():
+                self._rank(event)
+            case PhaseReached():
+                self._phase(event)
+            case Window():
+                self._window(event)
+            case Metric():
+                self._metric(event)
+            case GpuSample():
+                self._gpu(event)
+            case NodeSample():
+                self.nodes[event.host] = event
+            case LinkChanged():
+                self.links[event.host] = event
+            case RunFinding():
+                if len(self.findings) < MAX_FINDINGS:
+                    self.findings.append(event)
+            case RunEnded():
+                self.end = event
+            case _:
+                assert_never(event)
+
+    @property
+    def name(self) -> str:
+        """The run's name, else its id."""
+        return (self.plan.name if self.plan else "") or self.run
+
+    @property
+    def steps(self) -> int | None:
+        """The last step that some rank has done, or None."""
+        steps = [view.step for view in self.ranks.values() if view.step is not None]
+        return max(steps, default=None)
+
+    @property
+    def samples_s(self) -> float | None:
+        """Samples a second over all ranks, as last known."""
+        return self.throughput.last
+
+    @property
+    def measured(self) -> list[RankView]:
+        """Ranks whose step time is known, fastest over the run first."""
+        known = [view for view in self.ranks.values() if view.step_ms_run is not None]
+        return sorted(known, key=lambda view: (view.step_ms_run or 0.0, view.rank))
+
+    @property
+    def fastest(self) -> RankView | None:
+        """The rank with the smallest mean step time of the run."""
+        return next(iter(self.measured), None)
+
+    @property
+    def slowest(self) -> RankView | None:
+        """The rank with the largest mean step time of the run."""
+        measured = self.measured
+        return measured[-1] if measured else None
+
+    @property
+    def spread(self) -> float | None:
+        """Slowest rank's mean step time over the fastest's; 1.0 is even; None where unknown."""
+        measured = self.measured
+        if not measured or not measured[0].step_ms_run:
+            return None
+        return (measured[-1].step_ms_run or 0.0) / measured[0].step_ms_run
+
+    @property
+    def lost_hosts(self) -> list[str]:
+        """Hosts without a connection right now."""
+        return sorted(host for host, link in self.links.items() if not link.connected)
+
+    def health_line(self, now: float) -> str:
+        """Return one line that says how it goes.
+
+        Args:
+            now: UNIX seconds; a rank silent for longer than its steps take is said to be.
+        """
+        if self.end is not None:
+            return self._ended_line(self.end)
+        parts = [f"{len(self.ranks)} ranks" if len(self.ranks) != 1 else "1 rank"]
+        if self.samples_s is not None:
+            parts.append(f"{self.samples_s:,.0f} samples/s")
+        slowest = self.slowest
+        if slowest is not None and slowest.step_ms_mean is not None:
+            parts.append(f"step {slowest.step_ms_mean:.3g} ms")
+        loss = self.metrics.get("loss")
+        if loss is not None and loss.last is not None:
+            parts.append(f"loss {loss.last:.3g} {_trend(loss)}".rstrip())
+        return f"{self._condition(now)}: {', '.join(parts)}"
+
+    def _condition(self, now: float) -> str:
+        failed = sorted(v.rank for v in self.ranks.values() if v.state is RankState.FAILED)
+        stalled = sorted(v.rank for v in self.ranks.values() if v.state is RankState.STALLED)
+        if failed:
+            return f"rank {failed[0]} failed"
+        if self.lost_hosts:
+            return f"no connection to {', '.join(self.lost_hosts)}"
+        if stalled:
+            return f"rank {stalled[0]} stalled"
+        if all(view.step is None for view in self.ranks.values()):
+            return f"starting{self._slowest_start()}"
+        newest = max((v.last_seen or 0.0 for v in self.ranks.values() if v.alive), default=now)
+        if newest and now - newest > max(10.0, self._ten_steps_seconds()):
+            return f"no step for {now - newest:.0f} s"
+        return "healthy"
+
+    def _slowest_start(self) -> str:
+        """Say what the rank that is least far along waits for."""
+        reached = [
+            (len(v.phases), v.rank, v.phase) for v in self.ranks.values() if v.alive and v.phase
+        ]
+        if not reached:
+            return ""
+        _, rank, phase = min(reached)
+        return f" (rank {rank}: {phase} done)"
+
+    def _ten_steps_seconds(self) -> float:
+        slowest = self.slowest
+        return 10 * (slowest.step_ms_mean or 0.0) / 1000 if slowest is not None else 0.0
+
+    def _ended_line(self, end: RunEnded) -> str:
+        line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"
+        first = end.first_failure
+        if first is not UNSET and first:
+            line += f"; rank {first.rank} on {first.host} failed first: {first.error}"
+        return line
+
+    def _view(self, rank: int, host: str) -> RankView:
+        view = self.ranks.get(rank)
+        if view is None:
+            view = self.ranks[rank] = RankView(rank, host)
+        return view
+
+    def _plan(self, event: PlanMade) -> None:
+        self.plan = event
+        self.run = event.run
+        self.started = event.t
+        for host in event.hosts:
+            for local_rank, rank in enumerate(host.ranks):
+                view = self._view(rank, host.host)
+                view.host = host.host
+                view.local_rank = local_rank
+
+    def _rank(self, event: RankChanged) -> None:
+        view = self._view(event.rank, event.host)
+        view.host, view.local_rank = event.host, event.local_rank
+        view.pid = event.pid if event.pid is not None else view.pid
+        view.state = event.state
+        if event.exit_code is not UNSET:
+            view.exit_code = event.exit_code
+        if event.signal is not UNSET:
+            view.signal = event.signal
+        if not view.alive:
+            self._rate_sum -= view.samples_s or 0.0
+            view.samples_s = None
+
+    def _phase(self, event: PhaseReached) -> None:
+        view = self._view(event.rank, event.host)
+        if event.phase in PHASE_ORDER:
+            view.phases[event.phase] = event.seconds
+            view.phase = max(view.phases, key=PHASE_ORDER.index)
+
+    def _window(self, event: Window) -> None:
+        view = self._view(event.rank, event.host)
+        self._average_step(view, event)
+        view.step = event.step if event.step >= 0 else view.step
+        view.steps += event.steps
+        view.skipped += event.skipped
+        view.dropped += event.dropped
+        view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
+        view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
+        view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
+        view.metrics.update(event.metrics)
+        view.last_seen = event.t
+        self._add_rate(view, event)
+
+    def _add_rate(self, view: RankView, event: Window) -> None:
+        """Keep the sum of the ranks' rates; count it anew once a second, without silent ranks."""
+        self._rate_sum += (event.samples_s or 0.0) - (view.samples_s or 0.0)
+        view.samples_s = event.samples_s
+        second = int(event.t)
+        if second > (self.throughput.last_x or 0.0):
+            self._rate_sum = sum(
+                other.samples_s
+                for other in self.ranks.values()
+                if other.samples_s is not None
+                and event.t - (other.last_seen or 0.0) < FRESH_SECONDS
+            )
+        if event.samples_s is not None:
+            self.throughput.put(float(second), self._rate_sum)
+
+    def _average_step(self, view: RankView, event: Window) -> None:
+        if event.step_ms_mean is None or event.steps <= 0:
+            return
+        if view.step_ms_run is None:
+            view.step_ms_run = event.step_ms_mean
+            return
+        weight = event.steps / (view.steps + event.steps)
+        view.step_ms_run += (event.step_ms_mean - view.step_ms_run) * weight
+
+    def _metric(self, event: Metric) -> None:
+        series = self.metrics.get(event.name)
+        if series is None:
+            if len(self.metrics) >= MAX_METRIC_NAMES:
+                return
+            series = self.metrics[event.name] = Series()
+        series.put(event.step, event.value, event.min, event.max)
+        self.metric_last[event.name] = event
+
+    def _gpu(self, event: GpuSample) -> None:
+        self.gpus[event.host, event.gpu] = event
+        if event.rank is UNSET:
+            return
+        view = self._view(event.rank, event.host)
+        view.gpu = event.gpu
+        view.gpu_util, view.temp_c, view.power_w = event.util, event.temp_c, event.power_w
+        view.gpu_mem_used, view.gpu_mem_total = event.mem_used, event.mem_total
+
+    def _log(self, event: LogLine) -> None:
+        source = (event.host, None if event.rank is UNSET else event.rank, event.stream)
+        if event.transient:
+            self.progress[source] = event
+            return
+        self.progress.pop(source, None)
+        self.logs.append(event)
+        self.log_count += 1
+
+
+def _trend(series: Series) -> str:
+    """Return an arrow that compares the last tenth of a curve with the tenth before."""
+    count = max(1, len(series) // 10)
+    if len(series) < 2 * count or len(series) < 2:
+        return ""
+    recent = sum(series.values[-count:]) / count
+    before = sum(series.values[-2 * count : -count]) / count
+    if abs(recent - before) <= 0.005 * max(abs(recent), abs(before), 1e-12):
+        return "→"
+    return "↓" if recent < before else "↑"

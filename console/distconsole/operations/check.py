@@ -1,0 +1,24 @@
+"""``check``: a session is opened for the judges. It judges nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.model.events import Event
+from distconsole.model.requests import Check, Explain
+from distconsole.operations.sessions import SessionSource
+
+
+def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
+    """Judge the hosts."""
+    from distconsole.checks import run_check  # noqa: PLC0415  (other verbs need no judges)
+
+    with sessions(request.where) as session:
+        yield from run_check(request, session)
+
+
+def explain(request: Explain) -> Iterator[Event]:
+    """Say what one check does."""
+    from distconsole.checks import explain_check  # noqa: PLC0415
+
+    yield from explain_check(request)

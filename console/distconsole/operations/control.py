@@ -1,0 +1,96 @@
+"""How a front end stops what it started. It carries wishes to an operation and does nothing itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import SimpleQueue
+
+
+class StopReason(StrEnum):
+    """Why a run is stopped; decides its exit code."""
+
+    INTERRUPT = "interrupt"
+    """Ctrl-C: 130."""
+    TERMINATE = "terminate"
+    """SIGTERM to the console: 143."""
+    STOP = "stop"
+    """The verb ``stop``: 143."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a run that ended for this reason."""
+        return 130 if self is StopReason.INTERRUPT else 143
+
+
+class Wish(StrEnum):
+    """What a front end can ask of a running operation."""
+
+    STOP = "stop"
+    KILL = "kill"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One wish with what it needs."""
+
+    wish: Wish
+    reason: StopReason = StopReason.INTERRUPT
+    grace_seconds: float | None = None
+
+
+class Control:
+    """The handle on one operation, made by the front end and given to ``perform``.
+
+    Every method may be called from any thread and from a signal handler, any number of times, before,
+    while and after the operation goes on; none blocks. ``SimpleQueue.put`` is reentrant, which
+    ``Event.set`` and ``Condition.notify`` are not: that is why there is a queue here.
+
+    Typical use::
+
+        control = Control()
+        signal.signal(signal.SIGINT, lambda *_: control.kill() if control.asked else control.stop())
+        for event in perform(request, sessions, control):
+            show(event)
+    """
+
+    def __init__(self) -> None:
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._asked: Command | None = None
+
+    @property
+    def asked(self) -> Command | None:
+        """The last wish, or None."""
+        return self._asked
+
+    def stop(
+        self, reason: StopReason = StopReason.INTERRUPT, grace_seconds: float | None = None
+    ) -> None:
+        """Stop the run on every host and go on following it to its end.
+
+        Args:
+            reason: Why; decides the exit code.
+            grace_seconds: Between SIGTERM and SIGKILL; None takes the run's own.
+        """
+        self._put(Command(Wish.STOP, reason, grace_seconds))
+
+    def kill(self, reason: StopReason = StopReason.INTERRUPT) -> None:
+        """Kill the run on every host at once and go on following it to its end."""
+        self._put(Command(Wish.KILL, reason))
+
+    def leave(self) -> None:
+        """End the operation and leave the run going."""
+        self._put(Command(Wish.LEAVE))
+
+    def next(self) -> Command | None:
+        """Wait for the next wish (for operations); None once ``close`` was called."""
+        return self._commands.get()
+
+    def close(self) -> None:
+        """Release whoever waits in ``next`` (for operations, when they end)."""
+        self._commands.put(None)
+
+    def _put(self, command: Command) -> None:
+        self._asked = command
+        self._commands.put(command)

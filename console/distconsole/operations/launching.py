@@ -1,0 +1,193 @@
+"""``run`` and ``rerun``: place a job, start it, follow it to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
+from distconsole.launch.choose import choose_launcher
+from distconsole.launch.environment import user_env
+from distconsole.launch.execute import start
+from distconsole.launch.facts import facts_of
+from distconsole.launch.identity import new_run_id, new_secret
+from distconsole.launch.plan import make_plan
+from distconsole.launch.script import ScriptTraits, read_traits
+from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.model.cluster import Cluster
+from distconsole.model.events import (
+    EndState,
+    Event,
+    Narration,
+    PlanMade,
+    RunEnded,
+    TextMade,
+)
+from distconsole.model.job import LaunchPlan
+from distconsole.model.names import HostName
+from distconsole.model.requests import Rerun, Run, Where
+from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.operations.control import Command, Control, Wish
+from distconsole.operations.sessions import SessionSource, absolute, connect_all, narrate
+from distconsole.operations.watching import watch_run
+from distconsole.session import Session
+
+
+def run(
+    request: Run,
+    sessions: SessionSource,
+    control: Control,
+    store: RunStore,
+    exclude: Sequence[str] = (),
+) -> Iterator[Event]:
+    """Launch a script and follow it, on all hosts but those to ``exclude``.
+
+    Raises:
+        ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
+    """
+    env = user_env(request)
+    traits = script_traits(request)
+    choose_launcher(request.launcher, traits, request.pass_args)  # refuse before connecting
+    with sessions(request.where) as session:
+        cluster = without(session.cluster, exclude)
+        refuse_missing(request, cluster)
+        connect_all(session, cluster)
+        links = [session.link(host.name) for host in cluster.hosts]
+        plan = make_plan(
+            request,
+            cluster,
+            {link.host.name: facts_of(link.hello, link.address) for link in links},
+            new_run_id(request.script, request.name, datetime.now().astimezone()),
+            traits=traits,
+            env=env,
+            folder=str(Path.cwd()),
+        )
+        planned = plan_event(plan, time.time())
+        yield planned
+        yield from narrate(plan.notes)
+        if request.dry_run:
+            if not request.json:
+                yield TextMade(text=dry_run_text(plan))
+            return
+        yield from _launch(request, (plan, planned), session, control, store)
+
+
+def rerun(
+    request: Rerun, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    """Launch a past run again: the same script, arguments, environment and hosts.
+
+    Raises:
+        RunNotFoundError: if there is no such run, or it was not started from here.
+        ConsoleError: as ``run``.
+    """
+    with store.open(store.resolve(request.run)) as run_file:
+        record = run_file.record()
+    if not record.request:
+        raise RunNotFoundError(
+            f"{record.run} was not started from here, so how to start it is not known",
+            "distconsole show says its script and hosts",
+        )
+    again = msgspec.json.decode(record.request, type=Run)
+    where = again.where if request.where == Where() else request.where
+    again = replace(again, where=where, json=request.json, detach=request.detach, dry_run=False)
+    yield from run(again, sessions, control, store, request.exclude)
+
+
+def refuse_missing(request: Run, cluster: Cluster) -> None:
+    """Refuse a script that is not there, where this machine is the only host.
+
+    What lies on other hosts their interpreters know best.
+
+    Raises:
+        PlanError: naming the path.
+    """
+    path = (Path(request.workdir or ".").expanduser() / request.script).absolute()
+    runnable = path.is_file() or (path / "__main__.py").is_file()
+    if request.module or runnable or not all(host.local for host in cluster.hosts):
+        return
+    what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
+    raise PlanError(f"the script {path} {what}", "give its path, or --module with a module's name")
+
+
+def script_traits(request: Run) -> ScriptTraits:
+    """Return what the script says about itself, as far as it lies on this machine too."""
+    folder = Path(request.workdir or ".").expanduser()
+    if not request.module:
+        return read_traits(folder / request.script)
+    path = folder.joinpath(*request.script.split("."))
+    found = [path.with_suffix(".py"), path / "__main__.py"]
+    return next((read_traits(each) for each in found if each.is_file()), ScriptTraits())
+
+
+def _launch(
+    request: Run,
+    made: tuple[LaunchPlan, PlanMade],
+    session: Session,
+    control: Control,
+    store: RunStore,
+) -> Iterator[Event]:
+    plan, planned = made
+    if control.asked is not None:
+        yield _never_started(plan, control.asked)
+        return
+    record = RunRecord(
+        run=plan.run,
+        name=plan.name,
+        started=planned.t,
+        hosts=tuple(node.host for node in plan.nodes),
+        request=msgspec.json.encode(_storable(request)),
+        plan=msgspec.json.encode(planned),
+        where=absolute(request.where),
+    )
+    store.create(record).close()
+    try:
+        start(plan, session, new_secret())
+    except ConsoleError:
+        store.remove(plan.run)
+        raise
+    if request.detach:
+        yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
+        if not request.json:  # there the plan says it
+            yield TextMade(text=plan.run)
+        return
+    yield from watch_run(record, session, control, store)
+
+
+def _never_started(plan: LaunchPlan, asked: Command) -> RunEnded:
+    return RunEnded(
+        t=time.time(),
+        run=plan.run,
+        state=EndState.STOPPED,
+        exit_code=asked.reason.exit_code if asked.wish is not Wish.LEAVE else 0,
+        seconds=0.0,
+    )
+
+
+def _storable(request: Run) -> Run:
+    """Return the request so that it means the same in another folder."""
+    env_file = str(Path(request.env_file).expanduser().absolute()) if request.env_file else None
+    return replace(
+        request,
+        where=absolute(request.where),
+        workdir=str(Path.cwd() / (request.workdir or "")),
+        env_file=env_file,
+    )
+
+
+def without(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
+    """Return ``cluster`` with hosts left out.
+
+    Raises:
+        UsageError: if one of them is not there.
+    """
+    unknown = [name for name in exclude if cluster.host(HostName(name)) is None]
+    if unknown:
+        names = ", ".join(host.name for host in cluster.hosts)
+        raise UsageError(f"--exclude {unknown[0]}: no such host", f"the hosts are: {names}")
+    return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in exclude))

@@ -1,0 +1,95 @@
+"""``logs``: the lines that a run's ranks printed, stored or still coming. It parses none."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+
+from distconsole.model.events import Event, LogLine, RunEvents
+from distconsole.model.names import HostName
+from distconsole.model.requests import Logs
+from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.summary import stored_events
+from distconsole.operations.attach import remote_record, stored_record, where_of
+from distconsole.operations.control import Control
+from distconsole.operations.remote_runs import find_known, known_runs
+from distconsole.operations.sessions import SessionSource, hosts_of_run
+from distconsole.operations.watching import watch_run
+from distconsole.session import Session
+
+
+def logs(
+    request: Logs, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    """Yield the lines that fit; with ``follow`` until the run ends.
+
+    Raises:
+        RunNotFoundError: if neither this machine nor a host knows the run.
+    """
+    record = stored_record(request.run, request.where, store)
+    if record is not None and record.end:
+        with store.open(record.run) as run_file:
+            yield from _tail(_fitting(stored_events(run_file), request), request.tail)
+        return
+    with sessions(where_of(record, request.where)) as session:
+        record = record or remote_record(session, request.run, request.where)
+        hosts = hosts_of_run(session, record.hosts)
+        until = {
+            host: last for host, last in _known_so_far(session, record).items() if host in hosts
+        }
+        skipped = Skipped()
+        past = watch_run(record, session, Control(), store, until)
+        yield from _tail(skipped.count(_fitting(past, request)), request.tail)
+        if request.follow:
+            coming = watch_run(record, session, control, store)
+            yield from skipped.rest(_fitting(coming, request))
+
+
+class Skipped:
+    """Leaves out, of a run read for the second time, the lines that the first reading gave."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[object, ...]] = Counter()
+
+    def count(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
+        """Yield ``lines`` and remember how many there were of each source."""
+        for line in lines:
+            self._counts[_source(line)] += 1
+            yield line
+
+    def rest(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
+        """Yield what ``lines`` has beyond those."""
+        for line in lines:
+            source = _source(line)
+            if self._counts[source] > 0:
+                self._counts[source] -= 1
+            else:
+                yield line
+
+
+def _source(line: LogLine) -> tuple[object, ...]:
+    return line.host, line.rank, line.stream
+
+
+def _known_so_far(session: Session, record: RunRecord) -> dict[HostName, int]:
+    """Return the last entry of each host that answers."""
+    runs, _ = known_runs(session)
+    return find_known(runs, record.run).last_seq
+
+
+def _fitting(events: Iterator[RunEvents], request: Logs) -> Iterator[LogLine]:
+    for event in events:
+        if not isinstance(event, LogLine) or event.transient:
+            continue
+        if request.rank is not None and event.rank != request.rank:
+            continue
+        if request.host is not None and event.host != request.host:
+            continue
+        yield event
+
+
+def _tail(lines: Iterator[LogLine], count: int | None) -> Iterator[LogLine]:
+    if count is None:
+        yield from lines
+    else:
+        yield from deque(lines, maxlen=max(0, count))

@@ -1,0 +1,101 @@
+"""From a request to the operation that does it; every verb's work is in a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import UnavailableError
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, TextMade
+from distconsole.monitor.store import RunStore
+from distconsole.operations import (
+    attach,
+    check,
+    demo,
+    export,
+    launching,
+    logs,
+    past,
+    stopping,
+    top,
+)
+from distconsole.operations.control import Control
+from distconsole.operations.sessions import SessionSource
+
+
+def perform(
+    request: ask.Request, sessions: SessionSource, control: Control | None = None
+) -> Iterator[Event]:
+    """Do what was asked and yield what happens, lazily, on the caller's thread.
+
+    Args:
+        request: What to do.
+        sessions: Called at most once, and only by verbs that need hosts.
+        control: Stops a run from another thread or a signal handler; None for nobody will.
+
+    Yields:
+        Events in the order in which they are known. A run's last one is ``RunEnded``, whose
+        ``exit_code`` is the process's; closing the iterator earlier leaves the run going.
+
+    Raises:
+        ConsoleError: if it cannot be done at all.
+    """
+    control = control or Control()
+    try:
+        yield from _operation(request, sessions, control, RunStore(runs_dir()))
+    finally:
+        control.close()
+
+
+def _operation(  # noqa: C901  (one case a verb, nothing nested)
+    request: ask.Request, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    match request:
+        case ask.Check():
+            return check.check(request, sessions)
+        case ask.Explain():
+            return check.explain(request)
+        case ask.Run():
+            return launching.run(request, sessions, control, store)
+        case ask.Rerun():
+            return launching.rerun(request, sessions, control, store)
+        case ask.Attach():
+            return attach.attach(request, sessions, control, store)
+        case ask.Logs():
+            return logs.logs(request, sessions, control, store)
+        case ask.Stop():
+            return stopping.stop(request, sessions, control, store)
+        case ask.Top():
+            return top.top(request, sessions, control)
+        case ask.Runs():
+            return past.runs(request, sessions, store)
+        case ask.Show():
+            return past.show(request, store)
+        case ask.Replay():
+            return past.replay(request, store)
+        case ask.Export():
+            return export.export(request, store)
+        case ask.Demo():
+            return demo.demo(request, control, store)
+        case ask.ShowHelp():
+            return iter((TextMade(text=request.text),))
+        case ask.Why():
+            return _later("why", f"until then: distconsole logs {request.run}")
+        case ask.ReportPage():
+            return _later("report", f"until then: distconsole export {request.run} --format csv")
+        case ask.Bench():
+            return _later(
+                "bench", "until then: distconsole check --level full measures collectives"
+            )
+        case ask.Prepare():
+            return _later("setup", "until then: distconsole check says what the hosts lack")
+        case ask.OpenConsole():
+            return _later("a console inside an operation", "run distconsole without a verb")
+        case _:
+            assert_never(request)
+
+
+def _later(verb: str, hint: str) -> Iterator[Event]:
+    raise UnavailableError(f"{verb} comes with a later version", hint)

@@ -1,0 +1,108 @@
+"""What hosts know of runs that are not stored here. It follows none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distconsole.errors import RunNotFoundError
+from distconsole.launch.everywhere import on_every
+from distconsole.model.events import RunSummary
+from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
+from distconsole.model.outcome import Failed, failed, succeeded
+from distconsole.model.requests import Where
+from distconsole.monitor.store import RunRecord
+from distconsole.remote.frames import RunKnown, Runs
+from distconsole.remote.wire import typed
+from distconsole.session import Session
+
+RUNS_SECONDS = 15.0
+STATES = {"prepared": "running", "lost": "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """One run as the hosts know it: which of them, in the order of its nodes."""
+
+    run: RunId
+    known: RunKnown
+    hosts: tuple[HostName, ...]
+    last_seq: dict[HostName, int]
+
+    @property
+    def state(self) -> str:
+        """``running``, ``succeeded``, ``failed``, ``stopped``."""
+        return STATES.get(self.known.state, self.known.state)
+
+
+def known_runs(session: Session) -> tuple[list[KnownRun], list[Failed]]:
+    """Return the runs that the session's hosts know, newest first, and the hosts that did not say."""
+    hosts = [host.name for host in session.cluster.hosts]
+    outcomes = on_every(
+        session, hosts, lambda link: typed(link.request("runs", RUNS_SECONDS), Runs).runs
+    )
+    placed: dict[str, dict[HostName, RunKnown]] = {}
+    for outcome in succeeded(outcomes):
+        for known in outcome.value:
+            if RUN_ID_PATTERN.match(known.run):
+                placed.setdefault(known.run, {})[outcome.host] = known
+    runs = [_joined(RunId(run), on_hosts) for run, on_hosts in placed.items()]
+    return sorted(runs, key=lambda each: each.known.created, reverse=True), failed(outcomes)
+
+
+def find_known(runs: Sequence[KnownRun], wanted: str) -> KnownRun:
+    """Return the run that ``wanted`` means: an id, a name, a unique prefix, or ``last``.
+
+    Raises:
+        RunNotFoundError: if none does, or a prefix fits several.
+    """
+    for run in runs:
+        if wanted == "last" or (wanted and wanted in (run.run, run.known.name)):
+            return run
+    fitting = [run for run in runs if run.run.startswith(wanted)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise RunNotFoundError(
+            f"{wanted} may be {len(fitting)} runs",
+            f"one of: {', '.join(run.run for run in fitting[:5])}",
+        )
+    raise RunNotFoundError(
+        f"neither this machine nor the hosts know a run {wanted}",
+        "distconsole runs --hosts … lists them",
+    )
+
+
+def record_of(run: KnownRun, where: Where) -> RunRecord:
+    """Return what can be kept of a run that was started elsewhere."""
+    return RunRecord(
+        run=run.run,
+        name=run.known.name,
+        started=run.known.created,
+        hosts=tuple(run.hosts),
+        where=where,
+    )
+
+
+def summary_of_known(run: KnownRun) -> RunSummary:
+    """Return the summary of a run that is not stored here."""
+    return RunSummary(
+        run=run.run,
+        name=run.known.name,
+        state=run.state,
+        started=run.known.created,
+        seconds=None,
+        script=run.known.script,
+        launcher=run.known.launcher,
+        world_size=run.known.world_size,
+        hosts=tuple(run.hosts),
+    )
+
+
+def _joined(run: RunId, on_hosts: dict[HostName, RunKnown]) -> KnownRun:
+    in_order = sorted(on_hosts, key=lambda host: on_hosts[host].node_index)
+    states = [on_hosts[host] for host in in_order]
+    leading = next(
+        (known for known in states if known.state in ("running", "prepared")), states[0]
+    )
+    return KnownRun(run, leading, tuple(in_order), {h: k.last_seq for h, k in on_hosts.items()})

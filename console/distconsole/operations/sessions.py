@@ -1,0 +1,96 @@
+"""Where operations get their session from, and what they first do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from distconsole.errors import (
+    AuthError,
+    ChangedHostKeyError,
+    ConnectError,
+    LinkLostError,
+    ResolveError,
+    UnknownHostKeyError,
+    UsageError,
+)
+from distconsole.launch.everywhere import on_every, required
+from distconsole.model.cluster import Cluster
+from distconsole.model.events import Narration
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName
+from distconsole.model.outcome import failed
+from distconsole.model.requests import Where
+from distconsole.session import Session
+
+_NOT_REACHED = (
+    ResolveError,
+    ConnectError,
+    AuthError,
+    UnknownHostKeyError,
+    ChangedHostKeyError,
+    LinkLostError,
+)
+
+
+class SessionSource(Protocol):
+    """Opens or lends a session.
+
+    The command line gives one that opens a session for ``where`` and closes it afterwards; the
+    full-screen console gives one that lends its own session where ``where`` names no other hosts.
+    """
+
+    def __call__(self, where: Where, /) -> AbstractContextManager[Session]:
+        """Return a session on the hosts of ``where``, connected or not."""
+        ...
+
+
+def connect_all(session: Session, cluster: Cluster | None = None) -> None:
+    """Connect to every host of ``cluster``, or of the session.
+
+    Raises:
+        UnreachableError: naming each host that cannot be reached or used, and why.
+    """
+    hosts = [host.name for host in (cluster or session.cluster).hosts]
+    outcomes = on_every(session, hosts, lambda _link: None)
+    failures = failed(outcomes)
+    reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
+    what = "used" if reached else "reached"
+    required(outcomes, f"{len(failures)} of {len(hosts)} hosts cannot be {what}")
+
+
+def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:
+    """Return a run's hosts as the session knows them.
+
+    Raises:
+        UsageError: if the session is on other hosts.
+    """
+    missing = [host for host in hosts if session.cluster.host(HostName(host)) is None]
+    if missing:
+        raise UsageError(
+            f"the run is on {', '.join(missing)}, which are not among the hosts given",
+            f"give --hosts {','.join(hosts)}",
+        )
+    return [HostName(host) for host in hosts]
+
+
+def absolute(where: Where) -> Where:
+    """Return ``where`` with its files named absolutely, so that it means the same elsewhere."""
+    return replace(
+        where,
+        hostfile=_absolute(where.hostfile),
+        ssh_config=_absolute(where.ssh_config),
+    )
+
+
+def narrate(texts: Sequence[str], severity: Severity = Severity.INFO) -> Iterator[Narration]:
+    """Yield lines for the person at the terminal."""
+    for text in texts:
+        yield Narration(text=text, severity=severity)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().absolute())

@@ -1,0 +1,61 @@
+"""``stop``: end a run on every host, and see to it that it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.errors import UnreachableError
+from distconsole.launch import stop as stop_on_nodes
+from distconsole.model.events import Event, LinkChanged, Narration, RunEnded, RunFinding
+from distconsole.model.findings import Severity
+from distconsole.model.outcome import failed, succeeded
+from distconsole.model.requests import Stop
+from distconsole.monitor.store import RunStore
+from distconsole.monitor.summary import stored_end
+from distconsole.operations.attach import remote_record, stored_record, where_of
+from distconsole.operations.control import Control, StopReason
+from distconsole.operations.sessions import SessionSource, hosts_of_run
+from distconsole.operations.watching import WIRE_REASONS, watch_run
+
+
+def stop(
+    request: Stop, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    """Stop a run and follow it, quietly, until nothing of it is left.
+
+    The run's own end is told as narration: this verb succeeded, whatever the run's exit code is.
+
+    Raises:
+        RunNotFoundError: if neither this machine nor a host knows the run.
+        UnreachableError: if no host of it could be told.
+    """
+    record = stored_record(request.run, request.where, store)
+    end = stored_end(record) if record is not None else None
+    if record is not None and end is not None:
+        yield Narration(text=f"{record.run} is over: {end.state}, exit code {end.exit_code}")
+        return
+    with sessions(where_of(record, request.where)) as session:
+        record = record or remote_record(session, request.run, request.where)
+        hosts = hosts_of_run(session, record.hosts)
+        reason = WIRE_REASONS[StopReason.STOP]
+        told = stop_on_nodes.stop(session, hosts, record.run, reason, request.grace_seconds)
+        for failure in failed(told):
+            yield Narration(
+                text=f"{failure.host}: {failure.error.message}", severity=Severity.WARN
+            )
+        if not succeeded(told):
+            raise UnreachableError(
+                f"no host of {record.run} could be told to stop",
+                "the run goes on there; try again when one can be reached",
+            )
+        yield Narration(text=f"stopping {record.run} on {', '.join(hosts)}")
+        for event in watch_run(record, session, control, store):
+            match event:
+                case RunEnded():
+                    yield Narration(
+                        text=f"{event.run} is over: {event.state}, exit code {event.exit_code}"
+                    )
+                case RunFinding() | LinkChanged():
+                    yield event
+                case _:
+                    pass

@@ -1,0 +1,149 @@
+"""``top``: the load of the hosts, live, with no run. It keeps nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from queue import Empty, Full, Queue
+
+from distconsole.errors import NodeError, UnreachableError
+from distconsole.launch.everywhere import on_every
+from distconsole.model.events import Event, GpuSample, HostStatus, NodeSample
+from distconsole.model.names import HostName
+from distconsole.model.outcome import Failed
+from distconsole.model.requests import Top
+from distconsole.monitor.samples import load_events
+from distconsole.operations.control import Control
+from distconsole.operations.sessions import SessionSource
+from distconsole.remote.frames import SampleBody
+from distconsole.remote.wire import typed
+from distconsole.session import Session
+
+QUEUED_SAMPLES_A_HOST = 4
+"""When the consumer is slow, samples are dropped: an old load is of no interest."""
+
+RETRY_SECONDS = 3.0
+POLL_SECONDS = 0.25
+FIRST_SAMPLE_SECONDS = 10.0
+"""How soon a wish to leave is noticed."""
+
+
+def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Event]:
+    """Yield samples of every host until left; with ``once`` one of each.
+
+    A host that is lost is an event, and is tried again.
+
+    Raises:
+        UnreachableError: if no host can be reached.
+    """
+    with sessions(request.where) as session:
+        hosts = [host.name for host in session.cluster.hosts]
+        reached: list[HostName] = []
+        failures: list[Failed] = []
+        for outcome in on_every(session, hosts, lambda _link: None):
+            if isinstance(outcome, Failed):
+                failures.append(outcome)
+                yield _lost(outcome.host, outcome.error)
+            else:
+                reached.append(outcome.host)
+        if not reached:
+            first = failures[0].error
+            raise UnreachableError(f"no host can be reached: {first.message}", first.hint)
+        watch = LoadWatch(session, reached if request.once else hosts, request.interval_seconds)
+        try:
+            yield from _once(watch, reached) if request.once else _until_left(watch, control)
+        finally:
+            watch.close()
+
+
+class LoadWatch:
+    """A reading thread for each host, and the queue that they feed."""
+
+    def __init__(self, session: Session, hosts: list[HostName], interval_seconds: float) -> None:
+        self._session = session
+        self._interval_seconds = interval_seconds
+        self._queue: Queue[tuple[HostName, list[NodeSample | GpuSample] | HostStatus]] = Queue(
+            QUEUED_SAMPLES_A_HOST * len(hosts)
+        )
+        self._closed = threading.Event()
+        for host in hosts:
+            threading.Thread(
+                target=self._watch, args=(host,), name=f"load-{host}", daemon=True
+            ).start()
+
+    def next(self) -> tuple[HostName, list[NodeSample | GpuSample] | HostStatus] | None:
+        """Return a host and its load or its state; None if nothing came for a moment."""
+        try:
+            return self._queue.get(timeout=POLL_SECONDS)
+        except Empty:
+            return None
+
+    def close(self) -> None:
+        """End all reading."""
+        self._closed.set()
+
+    def _watch(self, host: HostName) -> None:
+        while not self._closed.is_set():
+            try:
+                self._read(host)
+            except NodeError as error:
+                self._offer(host, _lost(host, error))
+            if self._closed.wait(RETRY_SECONDS):
+                return
+
+    def _read(self, host: HostName) -> None:
+        link = self._session.link(host)
+        link.connect()
+        self._offer(host, HostStatus(host=host, reachable=True))
+        with link.stream("watch", interval=self._interval_seconds) as stream:
+            while not self._closed.is_set():
+                item = stream.take(POLL_SECONDS)
+                if item is None:
+                    continue
+                body = typed(item, SampleBody)
+                self._offer(host, list(load_events("", host, body.node, body.gpus, time.time())))
+
+    def _offer(self, host: HostName, news: list[NodeSample | GpuSample] | HostStatus) -> None:
+        while not self._closed.is_set():
+            try:
+                self._queue.put_nowait((host, news))
+            except Full:
+                with suppress(Empty):
+                    self._queue.get_nowait()
+                continue
+            return
+
+
+def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
+    """Yield one sample of each host, as far as they come in time."""
+    missing = set(hosts)
+    deadline = time.monotonic() + FIRST_SAMPLE_SECONDS
+    while missing and time.monotonic() < deadline:
+        match watch.next():
+            case (host, list(samples)) if host in missing:
+                missing.discard(host)
+                yield from samples
+            case (host, HostStatus() as status) if not status.reachable:
+                missing.discard(host)
+                yield status
+            case _:
+                pass
+
+
+def _until_left(watch: LoadWatch, control: Control) -> Iterator[Event]:
+    while control.asked is None:
+        match watch.next():
+            case (_, list(samples)):
+                yield from samples
+            case (_, HostStatus() as status):
+                yield status
+            case _:
+                pass
+
+
+def _lost(host: HostName, error: NodeError) -> HostStatus:
+    return HostStatus(
+        host=host, reachable=False, detail=error.message, error_kind=error.kind, hint=error.hint
+    )

@@ -1,0 +1,110 @@
+"""A run on its nodes, followed, with the operator's wishes carried out meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from distconsole.launch import stop as stopping
+from distconsole.model.events import RunEvents
+from distconsole.model.names import HostName
+from distconsole.monitor.feed import JournalStream, OpenStream
+from distconsole.monitor.follow import follow
+from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.operations.control import Command, Control, StopReason, Wish
+from distconsole.remote.stream import Stream
+from distconsole.session import Session
+
+WIRE_REASONS = {
+    StopReason.INTERRUPT: "sigint",
+    StopReason.TERMINATE: "sigterm",
+    StopReason.STOP: "user",
+}
+"""What the nodes call the reasons."""
+
+
+class WishCarrier:
+    """Carries out the wishes of a ``Control`` on a thread of its own.
+
+    Its own thread, so that a stop reaches the nodes while the consumer of the events is stuck on a
+    pipe that nobody reads.
+    """
+
+    def __init__(
+        self, control: Control, session: Session, hosts: Sequence[HostName], run: str
+    ) -> None:
+        self._control = control
+        self._session = session
+        self._hosts = list(hosts)
+        self._run = run
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._carry, name=f"wishes-{run}", daemon=True)
+        self._thread.start()
+
+    @property
+    def left(self) -> bool:
+        """Whether the operator wants to see no more."""
+        return self._left.is_set()
+
+    def close(self) -> None:
+        """Carry out what was wished already, and end."""
+        self._control.close()
+        self._thread.join()
+
+    def _carry(self) -> None:
+        while (command := self._control.next()) is not None:
+            self._obey(command)
+
+    def _obey(self, command: Command) -> None:
+        if command.wish is Wish.LEAVE:
+            self._left.set()
+            return
+        # A kill is a stop without grace, so that it keeps its reason and so its exit code.
+        grace_seconds = 0.0 if command.wish is Wish.KILL else command.grace_seconds
+        reason = WIRE_REASONS[command.reason]
+        stopping.stop(self._session, self._hosts, self._run, reason, grace_seconds)
+
+
+def watch_run(
+    record: RunRecord,
+    session: Session,
+    control: Control,
+    store: RunStore,
+    until: Mapping[HostName, int] | None = None,
+) -> Iterator[RunEvents]:
+    """Yield a run's events to its end, or until the operator leaves."""
+    hosts = [HostName(host) for host in record.hosts]
+    carrier = WishCarrier(control, session, hosts, record.run)
+    opener = journal_opener(session, record.run)
+    try:
+        yield from follow(store, record, opener, lambda: carrier.left, until)
+    finally:
+        carrier.close()
+
+
+def journal_opener(session: Session, run: str) -> OpenStream:
+    """Return how to open a host's journal of ``run``, connecting again if need be."""
+
+    def open_journal(host: HostName, after: int) -> JournalStream:
+        link = session.link(host)
+        link.connect()
+        # The link says how far the node is ahead; what is needed is what to add to its times.
+        offset_seconds = -link.clock_offset().seconds
+        return _LinkJournal(link.stream("follow", run=run, after=after), offset_seconds)
+
+    return open_journal
+
+
+class _LinkJournal:
+    """A ``follow`` stream with the clock offset of its node."""
+
+    def __init__(self, stream: Stream, clock_offset: float) -> None:
+        self.clock_offset = clock_offset
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._stream)
+
+    def close(self) -> None:
+        self._stream.close()

@@ -1,0 +1,103 @@
+"""The agent as one file: a zip that Python runs, the same bytes wherever it is built. It sends nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources, util
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import distconsole_agent
+import distconsole_training
+
+MAIN = b'''\
+"""Runs the agent; refuses in words an interpreter that is too old, so it must parse under Python 2."""
+import sys
+
+if sys.version_info < (3, 9):
+    import json
+
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    error = {
+        "code": "python",
+        "message": "%s is Python %s; 3.9 or newer is needed" % (sys.executable, found),
+        "hint": "name a newer one with --python PATH, or activate an environment with --setup CMD",
+    }
+    sys.stdout.write(json.dumps({"error": error}) + "\\n")
+    sys.exit(1)
+
+from distconsole_agent.__main__ import main
+
+sys.exit(main())
+'''
+
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The earliest time a zip can hold; every member has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """The agent's file.
+
+    Attributes:
+        content: Its bytes: a zip whose members are stored, not deflated, so that they do not depend
+            on the version of zlib that built it.
+        sha256: Their digest, in hexadecimal.
+    """
+
+    content: bytes
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The file's name on a node."""
+        return f"agent-{self.sha256[:16]}.pyz"
+
+    def compressed(self) -> bytes:
+        """Return the content as it travels: deflated (zlib)."""
+        return zlib.compress(self.content, 6)
+
+
+@lru_cache(maxsize=1)
+def agent_pack() -> Pack:
+    """Return the agent with the hook and pynvml, built once from what is installed here."""
+    members = {"__main__.py": MAIN}
+    for package in (distconsole_agent, distconsole_training):
+        members.update(_sources(resources.files(package), package.__name__))
+    members["pynvml.py"] = _module_source("pynvml")
+    return pack(members)
+
+
+def pack(members: dict[str, bytes]) -> Pack:
+    """Return ``members`` (name to content) as a ``Pack``; the same bytes for the same members."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name, EPOCH)
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, members[name])
+    content = buffer.getvalue()
+    return Pack(content, hashlib.sha256(content).hexdigest())
+
+
+def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        name = f"{prefix}/{entry.name}"
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from _sources(entry, name)
+        elif entry.name.endswith(".py"):
+            yield name, entry.read_bytes()
+
+
+def _module_source(name: str) -> bytes:
+    spec = util.find_spec(name)
+    assert spec is not None, f"{name} is a requirement of distconsole"
+    assert spec.origin is not None
+    return Path(spec.origin).read_bytes()

@@ -1,0 +1,57 @@
+"""Text from a node made harmless for a terminal. It decides nothing about what the text means."""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, modes
+    r"|(?:\x1b\]|\x9d)[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links, the clipboard
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-~]"  # every other escape sequence
+)
+"""ECMA-48, sections 5.4, 5.6 and 8.3, in 7-bit and 8-bit form. A text in one
+ends at the next control character, so that matching takes linear time; one without an end is shown."""
+
+_UNWANTED = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # C0 without tab, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional marks, overrides, isolates
+    "\u2028\u2029\ufeff\U000e0000-\U000e007f]"  # line separators, BOM, invisible tags
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
+_RESET = "\x1b[0m"
+
+
+def plain_text(text: str) -> str:
+    """Return ``text`` as one line without anything a terminal would obey.
+
+    What stays is tab and what can be seen; newlines go too. Halves of a surrogate pair, which JSON
+    can carry and UTF-8 cannot, become U+FFFD.
+    """
+    if text.isprintable():
+        return text
+    return _SURROGATES.sub("\ufffd", _UNWANTED.sub("", _ESCAPES.sub("", text)))
+
+
+def plain_lines(text: str) -> str:
+    """Return ``text`` with ``plain_text`` done to each of its lines; for tracebacks."""
+    if text.isprintable():
+        return text
+    return "\n".join(plain_text(line) for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def log_text(line: str) -> str:
+    """Return one printed line with its colours (SGR) kept and everything else done as ``plain_text``.
+
+    A line that sets colours ends with a reset. Needs a whole line: a sequence that is cut in two
+    by a slice of a log cannot be recognised in either half.
+    """
+    if line.isprintable():
+        return line
+    parts = _SGR.split(line)
+    if len(parts) == 1:
+        return plain_text(line)
+    # Odd parts are the colour sequences themselves.
+    kept = "".join(part if index % 2 else plain_text(part) for index, part in enumerate(parts))
+    return kept if kept.endswith((_RESET, "\x1b[m")) else kept + _RESET

@@ -1,0 +1,397 @@
+"""ssh_config(5) as OpenSSH reads it, for the keywords that decide how a host is reached.
+
+``Include``, ``Host``, ``Match`` (all, final, host, originalhost, user, localuser, exec), tokens and
+quoting follow OpenSSH's readconf.c; canonicalisation of names is not done. It opens no connection.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import getpass
+import glob
+import hashlib
+import os
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distconsole.errors import ConfigError
+
+DEFAULT_CONNECT_SECONDS = 10.0
+MAX_INCLUDE_DEPTH = 16
+MATCH_EXEC_SECONDS = 10.0
+DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ed25519")
+
+_LISTED = {"identityfile", "certificatefile"}
+_FILE_LISTS = {"userknownhostsfile", "globalknownhostsfile"}
+_KNOWN = _LISTED | _FILE_LISTS
+_KNOWN |= {"hostname", "user", "port", "identitiesonly", "identityagent", "proxyjump"}
+_KNOWN |= {"proxycommand", "hostkeyalias", "connecttimeout", "addressfamily", "bindaddress"}
+_LINE = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class SshOptions:
+    """How to reach one host; files are absolute, tokens expanded.
+
+    Attributes:
+        alias: The name that was looked up.
+        hostname: The name or address to connect to.
+        identity_files: Private keys to try, in order; named ones only where ``identities_given``.
+        identity_agent: The agent's socket, or None for no agent.
+        proxy_jump: Hosts to go through, nearest first, each ``[user@]host[:port]``.
+        host_key_name: What known_hosts calls it, without a port, when HostKeyAlias says so.
+    """
+
+    alias: str
+    hostname: str
+    user: str
+    port: int
+    identity_files: tuple[str, ...]
+    identities_given: bool
+    certificate_files: tuple[str, ...]
+    identities_only: bool
+    identity_agent: str | None
+    proxy_jump: tuple[str, ...]
+    proxy_command: str | None
+    user_known_hosts: tuple[str, ...]
+    global_known_hosts: tuple[str, ...]
+    host_key_name: str | None
+    connect_seconds: float
+    address_family: int
+    bind_address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a line stands: for messages, and for what its includes are relative to."""
+
+    file: Path
+    base: Path
+    line: int = 0
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One reading of all files for one host: what was obtained so far."""
+
+    alias: str
+    final: bool = False
+    wants_final: bool = False
+    values: dict[str, str] = field(default_factory=dict)
+    lists: dict[str, list[str]] = field(default_factory=dict)
+
+
+class SshConfig:
+    """The files, read once; ``lookup`` may be called from several threads.
+
+    Args:
+        file: Read this alone, as ``ssh -F`` does; None reads the user's and then the system's.
+        home: Whose ``.ssh`` is meant; the user's own if not given.
+    """
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str] | None = None,
+        *,
+        home: Path | None = None,
+        environ: dict[str, str] | None = None,
+    ) -> None:
+        self.home = home if home is not None else Path.home()
+        self.environ = dict(os.environ) if environ is None else environ
+        self.local_user = getpass.getuser()
+        self._texts: dict[Path, list[str]] = {}
+        user_base = self.home / ".ssh"
+        if file is not None:
+            path = Path(file).expanduser()
+            if not path.is_file():
+                raise ConfigError(f"{path}: no such file", "--ssh-config names an ssh_config(5)")
+            self._files = [_Place(path, user_base)]
+        else:
+            self._files = [
+                _Place(user_base / "config", user_base),
+                _Place(Path("/etc/ssh/ssh_config"), Path("/etc/ssh")),
+            ]
+
+    def lookup(self, alias: str, user: str | None = None, port: int | None = None) -> SshOptions:
+        """Return how to reach ``alias``; ``user`` and ``port`` win over the files, as in ``ssh -l -p``.
+
+        Raises:
+            ConfigError: if a file cannot be understood; names file and line.
+        """
+        reading = _Pass(alias)
+        if user is not None:
+            reading.values["user"] = user
+        if port is not None:
+            reading.values["port"] = str(port)
+        self._read_all(reading)
+        if reading.wants_final:
+            reading.final = True
+            self._read_all(reading)
+        return self._options(reading)
+
+    def _read_all(self, reading: _Pass) -> None:
+        for place in self._files:
+            self._read(place, reading, active=True, depth=0)
+
+    def _read(self, place: _Place, reading: _Pass, *, active: bool, depth: int) -> None:
+        """Interpret one file; a file included from an inactive block is read and never applies."""
+        if depth > MAX_INCLUDE_DEPTH:
+            raise ConfigError(f"{place.file}: includes nest deeper than {MAX_INCLUDE_DEPTH}")
+        applies = active
+        for number, line in enumerate(self._lines(place.file), 1):
+            here = _Place(place.file, place.base, number)
+            split = _split(line, here)
+            if split is None:
+                continue
+            keyword, rest = split
+            if keyword == "host":
+                applies = active and _matches_list(_words(rest, here), reading.alias)
+            elif keyword == "match":
+                applies = self._match(_words(rest, here), reading, here) and active
+            elif keyword == "include":
+                for included in self._included(_words(rest, here), here):
+                    self._read(included, reading, active=applies, depth=depth + 1)
+            elif applies and keyword in _KNOWN:
+                _obtain(keyword, rest, reading, here)
+
+    def _lines(self, path: Path) -> list[str]:
+        if path not in self._texts:
+            try:
+                text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            except FileNotFoundError:
+                text = ""
+            except OSError as error:
+                raise ConfigError(f"{path}: {error.strerror}") from None
+            self._texts[path] = text.splitlines()
+        return self._texts[path]
+
+    def _included(self, patterns: list[str], here: _Place) -> Iterator[_Place]:
+        for pattern in patterns:
+            expanded = self._path(pattern)
+            full = str(here.base / expanded)  # an absolute one stays as it is
+            for found in sorted(glob.glob(full)):  # noqa: PTH207 - an absolute pattern
+                yield _Place(Path(found), here.base)
+
+    def _match(self, words: list[str], reading: _Pass, here: _Place) -> bool:
+        """Whether every criterion holds; all are looked at, as one may ask for a final pass."""
+        holds = True
+        words = [part for word in words for part in _criterion(word)]
+        while words:
+            word = words.pop(0).lower()
+            wanted = not word.startswith("!")
+            name = word.lstrip("!")
+            if name == "all":
+                continue
+            if name in ("final", "canonical"):
+                reading.wants_final |= name == "final"
+                holds &= (reading.final and name == "final") is wanted
+                continue
+            if not words:
+                raise ConfigError(f"{here.file}:{here.line}: Match {name} needs a value")
+            holds = holds and self._criterion_holds(name, words.pop(0), reading) is wanted
+        return holds
+
+    def _criterion_holds(self, name: str, value: str, reading: _Pass) -> bool:
+        patterns = value.split(",")
+        match name:
+            case "host":
+                return _matches_list(patterns, self._hostname(reading))
+            case "originalhost":
+                return _matches_list(patterns, reading.alias)
+            case "user":
+                return _matches_list(patterns, reading.values.get("user", self.local_user))
+            case "localuser":
+                return _matches_list(patterns, self.local_user)
+            case "exec":
+                return self._exec_succeeds(self._expand(value, self._tokens(reading)))
+            case _:
+                return False
+
+    def _exec_succeeds(self, command: str) -> bool:
+        try:
+            done = subprocess.run(  # noqa: S602 - Match exec is a shell command by definition
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=MATCH_EXEC_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def _hostname(self, reading: _Pass) -> str:
+        name = reading.values.get("hostname", reading.alias)
+        return name.replace("%%", "\0").replace("%h", reading.alias).replace("\0", "%").lower()
+
+    def _tokens(self, reading: _Pass) -> dict[str, str]:
+        values = reading.values
+        hostname, port = self._hostname(reading), values.get("port", "22")
+        user, local = values.get("user", self.local_user), socket.gethostname()
+        jump = values.get("proxyjump", "")
+        digest = hashlib.sha1(f"{local}{hostname}{port}{user}{jump}".encode())  # noqa: S324 - %C
+        return {
+            "%%": "%",
+            "%h": hostname,
+            "%n": reading.alias,
+            "%p": port,
+            "%r": user,
+            "%u": self.local_user,
+            "%d": str(self.home),
+            "%l": local,
+            "%L": local.split(".")[0],
+            "%i": str(os.getuid()),
+            "%j": jump,
+            "%k": values.get("hostkeyalias", reading.alias),
+            "%C": digest.hexdigest(),
+        }
+
+    def _expand(self, text: str, tokens: dict[str, str]) -> str:
+        return re.sub(r"%.", lambda found: tokens.get(found[0], found[0]), text)
+
+    def _path(self, text: str, tokens: dict[str, str] | None = None) -> str:
+        """Return a file name with ``~``, ``${NAME}`` and tokens replaced."""
+        if text == "~" or text.startswith("~/"):
+            text = str(self.home) + text[1:]
+        elif text.startswith("~"):
+            text = os.path.expanduser(text)  # noqa: PTH111 - another user's home
+        text = re.sub(r"\$\{(\w+)\}", lambda found: self.environ.get(found[1], ""), text)
+        return self._expand(text, tokens) if tokens else text
+
+    def _options(self, reading: _Pass) -> SshOptions:
+        values, tokens = reading.values, self._tokens(reading)
+        paths: Callable[[str], str] = lambda text: self._path(text, tokens)  # noqa: E731
+        given = [text for text in reading.lists.get("identityfile", []) if text.lower() != "none"]
+        identities = given or [f"{self.home}/.ssh/{name}" for name in DEFAULT_IDENTITIES]
+        jump = values.get("proxyjump", "none")
+        command = values.get("proxycommand", "none")
+        return SshOptions(
+            alias=reading.alias,
+            hostname=self._hostname(reading),
+            user=values.get("user", self.local_user),
+            port=_port(values.get("port", "22"), reading.alias),
+            identity_files=tuple(dict.fromkeys(paths(text) for text in identities)),
+            identities_given=bool(given),
+            certificate_files=tuple(paths(t) for t in reading.lists.get("certificatefile", [])),
+            identities_only=values.get("identitiesonly", "no").lower() in ("yes", "true"),
+            identity_agent=self._agent(values.get("identityagent"), paths),
+            proxy_jump=()
+            if jump.lower() == "none"
+            else tuple(self._expand(hop.strip(), tokens) for hop in jump.split(",")),
+            proxy_command=None if command.lower() == "none" else self._expand(command, tokens),
+            user_known_hosts=tuple(
+                paths(text)
+                for text in reading.lists.get(
+                    "userknownhostsfile", ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]
+                )
+                if text.lower() != "none"
+            ),
+            global_known_hosts=tuple(
+                paths(text)
+                for text in reading.lists.get(
+                    "globalknownhostsfile",
+                    ["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"],
+                )
+                if text.lower() != "none"
+            ),
+            host_key_name=values.get("hostkeyalias"),
+            connect_seconds=_seconds(values.get("connecttimeout")),
+            address_family={"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(
+                values.get("addressfamily", "any").lower(), socket.AF_UNSPEC
+            ),
+            bind_address=values.get("bindaddress"),
+        )
+
+    def _agent(self, value: str | None, paths: Callable[[str], str]) -> str | None:
+        own = self.environ.get("SSH_AUTH_SOCK") or None
+        if value is None or value == "SSH_AUTH_SOCK":
+            return own
+        if value.lower() == "none":
+            return None
+        return self.environ.get(value[1:]) if value.startswith("$") else paths(value)
+
+
+def _split(line: str, here: _Place) -> tuple[str, str] | None:
+    """Return keyword (lower case) and the rest of a line; None for blanks and comments."""
+    stripped = line.strip()
+    if not stripped or stripped.startswith("#"):
+        return None
+    found = _LINE.fullmatch(stripped)
+    if found is None:
+        raise ConfigError(f"{here.file}:{here.line}: not a line of an ssh_config: {stripped[:80]}")
+    return found[1].lower(), found[2].strip()
+
+
+def _words(text: str, here: _Place) -> list[str]:
+    """Split by blanks; double quotes keep words together, a word that begins with # ends the line."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters, lexer.quotes, lexer.escape = True, "", "\"'", ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        raise ConfigError(f"{here.file}:{here.line}: a quote is not closed") from None
+    comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
+    return words[:comment]
+
+
+def _criterion(word: str) -> list[str]:
+    """``host=a,b`` is ``host a,b``."""
+    name, equals, value = word.partition("=")
+    known = name.lower().lstrip("!") in ("host", "originalhost", "user", "localuser", "exec")
+    return [name, value] if equals and known else [word]
+
+
+def _obtain(keyword: str, rest: str, reading: _Pass, here: _Place) -> None:
+    """Note a value; the first one counts, except that identities add up."""
+    if keyword == "proxycommand":
+        reading.values.setdefault(keyword, rest)
+        return
+    words = _words(rest, here)
+    if not words:
+        raise ConfigError(f"{here.file}:{here.line}: {keyword} needs a value")
+    if keyword in _LISTED:
+        known = reading.lists.setdefault(keyword, [])
+        known.extend(word for word in words[:1] if word not in known)
+    elif keyword in _FILE_LISTS:
+        reading.lists.setdefault(keyword, words)
+    elif keyword == "proxyjump" and "proxycommand" in reading.values:
+        return
+    else:
+        reading.values.setdefault(keyword, words[0])
+    if keyword == "proxyjump":
+        # Whichever of the two is obtained first wins, as ssh_config(5) says.
+        reading.values.setdefault("proxycommand", "none")
+
+
+def _matches_list(patterns: list[str], name: str) -> bool:
+    """Whether a pattern matches and no negated one does; ``*`` and ``?`` only, any case."""
+    matched = False
+    for pattern in patterns:
+        literal = pattern.lstrip("!").lower().replace("[", "[[]")
+        if fnmatch.fnmatchcase(name.lower(), literal):
+            if pattern.startswith("!"):
+                return False
+            matched = True
+    return matched
+
+
+def _port(text: str, alias: str) -> int:
+    if text.isdigit() and 0 < int(text) < 65536:
+        return int(text)
+    raise ConfigError(f"ssh_config: {text!r} is not a port, for {alias}")
+
+
+def _seconds(text: str | None) -> float:
+    if text is None or text.lower() == "none":
+        return DEFAULT_CONNECT_SECONDS
+    found = re.fullmatch(r"(\d+)([smh]?)", text.lower())
+    if found is None or not int(found[1]):
+        return DEFAULT_CONNECT_SECONDS
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]

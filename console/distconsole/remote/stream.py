@@ -1,0 +1,173 @@
+"""The items of one streaming request on their way to one consumer. It neither reads nor writes a channel."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from distconsole.errors import LinkLostError, NodeError
+
+MAX_ITEMS = 256
+MAX_BYTES = 8 * 1024 * 1024
+"""What one stream holds for its consumer before it is paused; the second counts bytes on the wire."""
+
+Items = dict[str, Any]
+
+
+class _Cancel(Protocol):
+    def __call__(self, stream: Stream, *, forget: bool) -> None: ...
+
+
+def _after_last_entry(arguments: Items, item: Items) -> Items:
+    """``follow`` goes on after the last entry taken."""
+    entries = item["entries"]
+    return {**arguments, "after": entries[-1]["seq"]} if entries else arguments
+
+
+RESUME: dict[str, Callable[[Items, Items], Items]] = {"follow": _after_last_entry}
+"""Ops that can be asked for again from where an item ended."""
+
+
+class Stream(Iterator[dict[str, Any]]):
+    """An iterator over checked items, for one consumer; closing it cancels the request.
+
+    Attributes:
+        result: The request's result, once the iteration has ended.
+        dropped: Items of a stream without a cursor that were lost as the consumer was slow.
+        pauses: How often the agent was told to wait for the consumer.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        arguments: Items,
+        begin: Callable[[Stream], None],
+        cancel: _Cancel,
+    ) -> None:
+        self.op = op
+        self.arguments = arguments
+        self.number = 0
+        self.result: Items | None = None
+        self.dropped = 0
+        self.pauses = 0
+        self._begin = begin
+        self._cancel = cancel
+        self._changed = threading.Condition()
+        self._items: deque[tuple[Items, int]] = deque()
+        self._bytes = 0
+        self._paused = False
+        self._stopped = False
+        self._discarded = False
+        self._done = False
+        self._closed = False
+        self._error: NodeError | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Items:
+        item = self.take(None)
+        assert item is not None
+        return item
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def take(self, timeout: float | None) -> Items | None:
+        """Return the next item, or None if there is none within ``timeout`` seconds.
+
+        Raises:
+            StopIteration: at the end; ``result`` is set.
+            NodeError: if the request or the link failed, after what came before it.
+        """
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(self._something, timeout):
+                    return None
+                if self._items:
+                    item, size = self._items.popleft()
+                    self._bytes -= size
+                    return item
+                if self._error is not None:
+                    raise self._error
+                if self._done or self._closed:
+                    raise StopIteration
+                self._paused = self._stopped = self._discarded = False
+            self._begin(self)
+
+    def close(self) -> None:
+        """Cancel the request and wake the consumer; may be called from any thread, repeatedly."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            over = self._done or self._error is not None
+            self._items.clear()
+            self._changed.notify_all()
+        if not over:
+            try:
+                self._cancel(self, forget=True)
+            except LinkLostError:
+                # With the link the request has ended too.
+                return
+
+    @property
+    def wants_items(self) -> bool:
+        """Whether an item would be kept (for the reader)."""
+        return not (self._paused or self._closed)
+
+    def discard(self) -> None:
+        """Note that an item was passed over; the stream will be asked for again (for the reader)."""
+        self._discarded = True
+
+    def offer(self, item: Items, size: int) -> None:
+        """Add an item of ``size`` bytes; never waits (for the reader)."""
+        resume = RESUME.get(self.op)
+        with self._changed:
+            if self._closed:
+                return
+            self._items.append((item, size))
+            self._bytes += size
+            if resume is not None:
+                self.arguments = resume(self.arguments, item)
+            full = len(self._items) > MAX_ITEMS or self._bytes > MAX_BYTES
+            if full and resume is None:
+                self._bytes -= self._items.popleft()[1]
+                self.dropped += 1
+            elif full:
+                self._paused = True
+                self.pauses += 1
+            self._changed.notify_all()
+        if full and resume is not None:
+            self._cancel(self, forget=False)
+
+    def answered(self, result: Items) -> None:
+        """Note the request's result (for the reader)."""
+        with self._changed:
+            if self._paused and (self._discarded or "cancelled" in result):
+                self._stopped = True
+            else:
+                self._done, self.result = True, result
+            self._changed.notify_all()
+
+    def fail(self, error: NodeError) -> None:
+        """Note that no more will come (for the reader)."""
+        with self._changed:
+            if not self._done:
+                self._error = error
+            self._changed.notify_all()
+
+    def _something(self) -> bool:
+        over = self._done or self._closed or self._error is not None
+        return bool(self._items) or over or self._stopped

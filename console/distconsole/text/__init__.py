@@ -1,0 +1,1 @@
+"""Events in words, for the shell and for the prompt's transcript alike; prints nothing itself."""

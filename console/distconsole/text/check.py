@@ -1,0 +1,85 @@
+"""A check as text: findings worst first, then what was looked at and what was not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from distconsole.model.events import CheckProgress, CheckReport
+from distconsole.model.findings import Finding, Severity
+from distconsole.text.output import Output
+from distconsole.text.tables import table
+
+
+def show_progress(output: Output, progress: CheckProgress) -> None:
+    """Show what is being looked at, on the status line of a terminal."""
+    if progress.outcome == "running":
+        output.status(f"checking {progress.check} on {progress.host or 'all hosts'}")
+
+
+def show_report(output: Output, report: CheckReport) -> None:
+    """Print the report to stdout."""
+    worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
+    told = [finding for finding in worst_first if finding.severity is not Severity.OK]
+    for finding in told:
+        _show_finding(output, finding)
+    if report.collectives:
+        _show_collectives(output, report)
+    _show_summary(output, report)
+
+
+def _show_finding(output: Output, finding: Finding) -> None:
+    paint = output.paint_out
+    hosts = f" {paint(','.join(finding.hosts), 'bold')}:" if finding.hosts else ""
+    output.data(
+        f"{paint.severity(finding.severity)}{hosts} {finding.summary} {paint(finding.check, 'dim')}"
+    )
+    for label, text in (("seen", finding.seen), ("expected", finding.expected)):
+        if text and finding.severity in (Severity.WARN, Severity.FAIL):
+            first, *rest = text.splitlines()
+            output.data(f"       {label}: {first}")
+            for line in rest:
+                output.data(f"         {line}")
+    if finding.hint:
+        first, *rest = finding.hint.splitlines()
+        output.data(f"       {paint('hint:', 'cyan')} {first}")
+        for line in rest:
+            output.data(f"         {line}")
+
+
+def _show_collectives(output: Output, report: CheckReport) -> None:
+    rows = [
+        (
+            f"{entry.launcher}/{entry.backend}",
+            entry.op,
+            str(entry.bytes),
+            f"{entry.time_us:.0f}",
+            f"{entry.algbw_gbs:.3f}",
+            f"{entry.busbw_gbs:.3f}",
+            "exact" if entry.correct else "WRONG",
+            str(entry.size),
+        )
+        for entry in report.collectives
+    ]
+    header = ("engine", "collective", "bytes", "us", "algbw GB/s", "busbw GB/s", "result", "ranks")
+    output.data("")
+    for line in table(header, rows, right=(2, 3, 4, 5, 7)):
+        output.data(line)
+
+
+def _show_summary(output: Output, report: CheckReport) -> None:
+    paint = output.paint_out
+    outcomes = Counter(outcome for cells in report.cells.values() for outcome in cells.values())
+    reachable = sum(1 for host in report.hosts.values() if host.reachable)
+    counts = ", ".join(
+        f"{count} {outcome.replace('_', ' ')}" for outcome, count in outcomes.most_common()
+    )
+    verdict = (
+        paint("healthy", "green", "bold") if report.ok else paint("not healthy", "red", "bold")
+    )
+    output.data("")
+    output.data(
+        f"{verdict}: {reachable} of {len(report.hosts)} hosts reachable, "
+        f"{counts or 'nothing checked'}, {report.seconds:.1f} s"
+    )
+    if report.uncovered:
+        output.data(f"not covered: {'; '.join(report.uncovered)}")

@@ -1,0 +1,167 @@
+"""A run as lines: what the ranks print to stdout and stderr, what happens to them to stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import assert_never
+
+from msgspec import UNSET
+
+from distconsole.model.events import (
+    EndState,
+    GpuSample,
+    LinkChanged,
+    LogLine,
+    Metric,
+    NodeSample,
+    PhaseReached,
+    PlanMade,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+    Window,
+)
+from distconsole.monitor.timeline import RunTimeline
+from distconsole.text.output import Output
+from distconsole.text.tables import duration_text, number_text, ranks_text
+
+PROGRESS_SECONDS = 10.0
+"""In a pipe, one line this often says how the run is going."""
+
+
+class RunText:
+    """Prints one run.
+
+    Args:
+        output: Where to.
+        clock: UNIX seconds; how old things are.
+    """
+
+    def __init__(self, output: Output, clock: Callable[[], float] = time.time) -> None:
+        self._output = output
+        self._clock = clock
+        self._timeline = RunTimeline()
+        self._names: dict[tuple[str, object, str], str] = {}
+        """Host, rank and stream of a line -> what stands before it."""
+        self._told_at: float | None = None
+        self._all_running = False
+
+    def show(self, event: RunEvents) -> None:
+        """Print what ``event`` is worth, and keep the status up to date."""
+        if isinstance(event, LogLine):
+            # By far the most frequent, and nothing that is told here depends on past lines.
+            self.log(event)
+            return
+        self._timeline.apply(event)
+        match event:
+            case PlanMade():
+                self._plan(event)
+            case RankChanged():
+                self._rank(event)
+            case RunFinding():
+                self._finding(event)
+            case LinkChanged():
+                self._link(event)
+            case RunEnded():
+                self._end(event)
+            case PhaseReached() | Window() | Metric() | GpuSample() | NodeSample():
+                self._progress()
+            case _:
+                assert_never(event)
+
+    def _plan(self, plan: PlanMade) -> None:
+        say = self._output.say
+        paint = self._output.paint_err
+        say(f"{paint('run', 'bold')} {plan.run}: {plan.launcher} launcher ({plan.why})")
+        for host in plan.hosts:
+            say(f"    {host.host}: ranks {ranks_text(host.ranks)} of {plan.world_size}")
+
+    def _rank(self, event: RankChanged) -> None:
+        bad = event.state in (RankState.FAILED, RankState.KILLED, RankState.STALLED)
+        if bad:
+            detail = f" with exit code {event.exit_code}" if event.exit_code is not UNSET else ""
+            colour = "yellow" if event.state is RankState.STALLED else "red"
+            mark = self._output.paint_err(event.state.value, colour)
+            self._output.say(f"rank {event.rank} on {event.host}: {mark}{detail}")
+            return
+        ranks = self._timeline.ranks
+        plan = self._timeline.plan
+        running = sum(1 for view in ranks.values() if view.state is RankState.RUNNING)
+        if plan is not None and running == plan.world_size and not self._all_running:
+            self._all_running = True
+            word = "rank runs" if running == 1 else "ranks run"
+            self._output.say(f"all {running} {word}")
+
+    def log(self, event: LogLine) -> None:
+        """Print one line of a rank."""
+        source = (event.host, event.rank, event.stream)
+        who = self._names.get(source)
+        if who is None:
+            who = self._names[source] = self._name(event)
+        if event.transient:
+            self._output.status(f"{self._plain_name(event)} {event.line}")
+        elif event.stream == "err":
+            self._output.say(f"{who} {event.line}")
+        else:
+            self._output.data(f"{who} {event.line}")
+
+    def _name(self, event: LogLine) -> str:
+        paint = self._output.paint_err if event.stream == "err" else self._output.paint_out
+        return paint(self._plain_name(event), "dim")
+
+    def _plain_name(self, event: LogLine) -> str:
+        return f"[{event.rank} {event.host}]" if event.rank is not UNSET else f"[{event.host}]"
+
+    def _finding(self, event: RunFinding) -> None:
+        say = self._output.say
+        say(f"{self._output.paint_err.severity(event.severity)} {event.summary}")
+        for line in event.seen.splitlines():
+            say(f"     {line}")
+        if event.hint:
+            say(f"     {self._output.paint_err('hint:', 'cyan')} {event.hint}")
+
+    def _link(self, event: LinkChanged) -> None:
+        if event.connected:
+            self._output.say(f"{event.host}: connected again; nothing was lost")
+        else:
+            self._output.say(
+                f"{event.host}: connection lost ({event.reason}); the run goes on, trying again"
+            )
+
+    def _progress(self) -> None:
+        now = self._clock()
+        if self._output.live:
+            self._output.status(self._timeline.health_line(now))
+            return
+        if self._told_at is None:
+            self._told_at = now
+        elif now - self._told_at >= PROGRESS_SECONDS:
+            self._told_at = now
+            self._output.say(self._timeline.health_line(now))
+
+    def _end(self, end: RunEnded) -> None:
+        paint = self._output.paint_err
+        colour = {
+            EndState.SUCCEEDED: "green",
+            EndState.FAILED: "red",
+            EndState.STOPPED: "yellow",
+        }[end.state]
+        parts = [f"after {duration_text(end.seconds)}"]
+        steps = max((view.steps for view in self._timeline.ranks.values()), default=0)
+        if steps:
+            parts.append(f"{steps} steps")
+        if end.state is not EndState.SUCCEEDED:
+            parts.append(f"exit code {end.exit_code}")
+        self._output.say(f"{paint(end.state.value, colour, 'bold')} {', '.join(parts)}")
+        failure = end.first_failure
+        if failure is not UNSET:
+            self._output.say(
+                f"first failure: rank {failure.rank} on {failure.host}: {failure.error}"
+            )
+        for name, metric in sorted(self._timeline.metric_last.items()):
+            spread = f" (ranks {number_text(metric.min)} to {number_text(metric.max)})"
+            several = spread if metric.ranks > 1 and metric.min != metric.max else ""
+            self._output.say(f"    {name} {metric.value:.6g} at step {metric.step}{several}")

@@ -1,0 +1,199 @@
+"""Events of one request as text or as JSON lines."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from distconsole.model import requests as ask
+from distconsole.model.events import (
+    CheckEnded,
+    CheckProgress,
+    Event,
+    FindingMade,
+    GpuSample,
+    HostStatus,
+    LogLine,
+    Narration,
+    NodeSample,
+    RunEvent,
+    RunListed,
+    RunShown,
+    RunSummary,
+    TextMade,
+)
+from distconsole.model.findings import Severity
+from distconsole.text.check import show_progress, show_report
+from distconsole.text.lists import show_load, show_runs, show_summary
+from distconsole.text.output import Output
+from distconsole.text.run import RunText
+
+
+class Show(Protocol):
+    """Takes the events of one request in order."""
+
+    def event(self, event: Event) -> None:
+        """Show one event."""
+
+    def finish(self) -> None:
+        """The request is answered."""
+
+
+def show_for(request: ask.Request, output: Output) -> Show:
+    """Return what shows the events of ``request``."""
+    if getattr(request, "json", False):
+        return JsonShow(output)
+    if isinstance(request, ask.Top):
+        return LoadShow(output)
+    if isinstance(request, ask.Logs):
+        return LogShow(output)
+    return TextShow(output)
+
+
+class JsonShow:
+    """Every event that is data as one JSON line; narration still goes to stderr."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._encode = msgspec.json.Encoder().encode
+
+    def event(self, event: Event) -> None:
+        """Print ``event`` if it is data."""
+        match event:
+            case LogLine():
+                self._print(event)
+            case CheckEnded():
+                self._print(event.report)
+            case RunListed():
+                self._print(event.summary)
+            case RunShown():
+                self._print(event.summary)
+            case Narration():
+                narrate(self._output, event)
+            case TextMade():
+                self._output.data(event.text)
+            case CheckProgress() | FindingMade() | HostStatus():
+                pass
+            case RunEvent():
+                self._print(event)
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+        self._output.close()
+
+    def _print(self, value: object) -> None:
+        self._output.data(self._encode(value).decode())
+
+
+class TextShow:
+    """What a person at a shell reads."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._run = RunText(output)
+        self._listed: list[RunSummary] = []
+
+    def event(self, event: Event) -> None:
+        """Print ``event``; lists are held until they are whole."""
+        match event:
+            case LogLine():
+                self._run.log(event)
+            case Narration():
+                narrate(self._output, event)
+            case CheckProgress():
+                show_progress(self._output, event)
+            case CheckEnded():
+                show_report(self._output, event.report)
+            case HostStatus():
+                self._host(event)
+            case RunListed():
+                self._listed.append(event.summary)
+            case RunShown():
+                show_summary(self._output, event.summary)
+            case TextMade():
+                self._output.data(event.text)
+            case FindingMade():
+                pass
+            case _:
+                self._run.show(event)
+
+    def finish(self) -> None:
+        """Print what was held back."""
+        if self._listed:
+            show_runs(self._output, self._listed)
+        self._output.close()
+
+    def _host(self, status: HostStatus) -> None:
+        if status.reachable:
+            return
+        paint = self._output.paint_err
+        self._output.say(f"{paint.severity(Severity.FAIL)} {status.host}: {status.detail}")
+        if status.hint:
+            self._output.say(f"     {paint('hint:', 'cyan')} {status.hint}")
+
+
+class LoadShow:
+    """``top`` without a screen: a table whenever every host has told something new."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._text = TextShow(output)
+        self._nodes: dict[str, NodeSample] = {}
+        self._gpus: dict[tuple[str, int, str | None], GpuSample] = {}
+
+    def event(self, event: Event) -> None:
+        """Collect samples; a second one of a host prints the table of all."""
+        match event:
+            case NodeSample():
+                if event.host in self._nodes:
+                    self._print()
+                self._nodes[event.host] = event
+            case GpuSample():
+                self._gpus[event.host, event.gpu, event.mig] = event
+            case _:
+                self._text.event(event)
+
+    def finish(self) -> None:
+        """Print the last table."""
+        if self._nodes or self._gpus:
+            self._print()
+        self._text.finish()
+
+    def _print(self) -> None:
+        show_load(self._output, list(self._nodes.values()), list(self._gpus.values()))
+        self._nodes.clear()
+        self._gpus.clear()
+
+
+class LogShow:
+    """``logs``: every line is data, whichever stream it was printed to."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def event(self, event: Event) -> None:
+        """Print log lines; tell what else there is to tell."""
+        match event:
+            case LogLine():
+                if not event.transient:
+                    who = f"[{event.rank} {event.host}]"
+                    self._output.data(f"{self._output.paint_out(who, 'dim')} {event.line}")
+            case Narration():
+                narrate(self._output, event)
+            case TextMade():
+                self._output.data(event.text)
+            case _:
+                pass
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+        self._output.close()
+
+
+def narrate(output: Output, narration: Narration) -> None:
+    """Tell the person at the terminal."""
+    if narration.severity in (Severity.WARN, Severity.FAIL):
+        output.say(f"{output.paint_err.severity(narration.severity)} {narration.text}")
+    else:
+        output.say(narration.text)

@@ -1,0 +1,207 @@
+"""Requests that go on in threads, each folding its events into a picture that the screen reads.
+
+The screen sets the pace: a feed never waits for it and never posts a message per event. A picture
+is read and folded under the feed's lock; its ``version`` says whether there is anything new.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from distconsole.errors import ConsoleError
+from distconsole.model import requests as ask
+from distconsole.model.events import CheckEnded, Event, RunEnded, RunEvent, RunListed, RunSummary
+from distconsole.monitor.timeline import RunTimeline
+from distconsole.operations import Control, SessionSource, perform
+from distconsole.text.paint import Paint
+from distconsole.text.show import show_for
+from distconsole.tui.pictures import CheckPicture, Clocks, LoadPicture
+
+MAX_TRANSCRIPT_LINES = 2000
+
+Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
+"""What does a request: ``operations.perform``."""
+
+
+class Transcript:
+    """What verbs said, as lines, for the pane above the prompt; an ``Output`` for ``text``."""
+
+    live = True
+
+    def __init__(self) -> None:
+        self.paint_out = Paint(enabled=True)
+        self.paint_err = Paint(enabled=True)
+        self._lock = threading.Lock()
+        self._fresh: deque[str] = deque(maxlen=MAX_TRANSCRIPT_LINES)
+        self._status = ""
+
+    def data(self, line: str) -> None:
+        """Add a line of data."""
+        with self._lock:
+            self._fresh.extend(line.split("\n"))
+
+    def say(self, line: str) -> None:
+        """Add a line of narration."""
+        self.data(line)
+
+    def error(self, error: ConsoleError) -> None:
+        """Add an error and what to do about it."""
+        self.say(f"{self.paint_err('error:', 'red', 'bold')} {error.message}")
+        if error.hint:
+            self.say(f"{self.paint_err('hint:', 'cyan')} {error.hint}")
+
+    def status(self, line: str) -> None:
+        """Set what is going on right now."""
+        self._status = line
+
+    def close(self) -> None:
+        """Nothing goes on any more."""
+        self._status = ""
+
+    def drain(self) -> list[str]:
+        """Return the lines that came since the last call."""
+        with self._lock:
+            lines = list(self._fresh)
+            self._fresh.clear()
+        return lines
+
+    @property
+    def now(self) -> str:
+        """What is going on right now, or nothing."""
+        return self._status
+
+
+class Feed:
+    """One request in a thread.
+
+    Args:
+        request: What to do.
+        line: How the operator asked for it, in the grammar.
+        sessions: Where its session comes from.
+        transcript: Where its words go.
+        quiet: True if the screen asked, not the operator: then only errors are worth words.
+        clocks: Where ages are counted from.
+        perform: What does it.
+    """
+
+    def __init__(
+        self,
+        request: ask.Request,
+        line: str,
+        sessions: SessionSource,
+        transcript: Transcript,
+        *,
+        quiet: bool = False,
+        clocks: Clocks | None = None,
+        perform: Perform = perform,
+    ) -> None:
+        self.request = request
+        self._perform = perform
+        self.line = line
+        self.control = Control()
+        self.lock = threading.Lock()
+        self.version = 0
+        self.run = RunTimeline()
+        self.load = LoadPicture()
+        self.check = CheckPicture()
+        self.listed: list[RunSummary] = []
+        self.error: ConsoleError | None = None
+        self.exit_code = 0
+        self.done = False
+        self._clocks = clocks or Clocks()
+        self._sessions = sessions
+        self._transcript = transcript
+        self._quiet = quiet
+        self._thread = threading.Thread(target=self._work, name=f"feed:{line[:40]}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; events come from now on."""
+        self._thread.start()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the thread to end; return whether it did."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it shows a run."""
+        match self.request:
+            case ask.Run(dry_run=dry_run):
+                return not dry_run
+            case ask.Attach() | ask.Rerun() | ask.Demo() | ask.Replay():
+                return True
+            case _:
+                return False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it shows a run that has not ended; a replay's is long over."""
+        over = self.done or self.run.end is not None or isinstance(self.request, ask.Replay)
+        return self.is_run and not over
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it shows a check."""
+        return isinstance(self.request, ask.Check | ask.Demo)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the pictures still."""
+        with self.lock:
+            yield
+
+    def fold(self, event: Event) -> None:
+        """Take one event into the pictures."""
+        with self.lock:
+            self.version += 1
+            if isinstance(event, RunEvent) and self.is_run:
+                self.run.apply(event)
+            if isinstance(event, RunEnded):
+                self.exit_code = event.exit_code
+            if isinstance(event, CheckEnded) and not event.report.ok and not self.is_run:
+                self.exit_code = 1
+            if isinstance(event, RunListed):
+                self.listed.append(event.summary)
+            self.load.fold(event, self._clocks.monotonic())
+            self.check.fold(event)
+
+    def _work(self) -> None:
+        try:
+            self._follow()
+        except ConsoleError as error:
+            self._end_with(error)
+        except Exception as error:  # noqa: BLE001 - a fault of one verb must not tear down, or print over, the screen
+            self._end_with(
+                ConsoleError(
+                    f"'{self.line}' broke: {type(error).__name__}: {error}",
+                    "this is a fault of distconsole; the same verb outside the console may say more",
+                )
+            )
+        finally:
+            with self.lock:
+                self.done = True
+                self.version += 1
+
+    def _follow(self) -> None:
+        show = None if self._quiet else show_for(self.request, self._transcript)
+        drawn = self.is_run or isinstance(self.request, ask.Top)
+        for event in self._perform(self.request, self._sessions, self.control):
+            self.fold(event)
+            if show is not None and not (drawn and isinstance(event, RunEvent)):
+                show.event(event)
+            if isinstance(event, CheckEnded):
+                self._transcript.status("")
+        if show is not None:
+            show.finish()
+
+    def _end_with(self, error: ConsoleError) -> None:
+        self.error = error
+        self.exit_code = error.exit_code
+        self._transcript.close()
+        self._transcript.error(error)

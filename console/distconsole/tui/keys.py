@@ -1,0 +1,85 @@
+"""Keys as text of the grammar, so that a key and the prompt can never mean different things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VIEWS = ("cluster", "check", "run", "logs", "runs", "transcript", "help")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key.
+
+    Attributes:
+        key: What is pressed.
+        line: What it types; ``{run}``, ``{check}`` and ``{host}`` stand for what is on the screen.
+        label: What the line of keys calls it.
+        asks: True if the line is put into the prompt for Enter to confirm, because it is dangerous
+            or unfinished.
+        views: The views whose line of keys shows it; empty for all, ("",) for none.
+        inside: True if it is an ordinary letter, which works only while the view has the focus.
+    """
+
+    key: str
+    line: str
+    label: str
+    asks: bool = False
+    views: tuple[str, ...] = ()
+    inside: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The key as people write it."""
+        return self.key.replace("ctrl+", "^").capitalize() if len(self.key) > 1 else self.key
+
+    def works_in(self, view: str) -> bool:
+        """Whether the key means this while ``view`` is on the screen."""
+        return not self.inside or view in self.views
+
+
+TABS = (
+    Key("f2", "view cluster", "cluster"),
+    Key("f3", "view check", "check"),
+    Key("f4", "view run", "run"),
+    Key("f5", "view logs", "logs"),
+    Key("f6", "view runs", "runs"),
+)
+"""Keys that the title shows."""
+
+KEYS: tuple[Key, ...] = (
+    *TABS,
+    Key("f1", "help", "help"),
+    Key("f7", "check", "check", views=("cluster", "check")),
+    Key("f8", "stop {run}", "stop run", asks=True, views=("run", "logs")),
+    Key("f9", "view transcript", "said so far", views=("check", "runs", "help")),
+    Key("s", "sort", "sort", views=("run",), inside=True),
+    Key("p", "plots", "plots/error", views=("run",), inside=True),
+    Key("l", "filter {rank}", "its log", views=("run",), inside=True),
+    Key(
+        "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
+    ),
+    Key("slash", "filter ", "filter", True, ("logs",), inside=True),
+    Key("c", "check --hosts {host}", "check this host", views=("cluster",), inside=True),
+    Key("r", "check --only {check}", "check this again", views=("check",), inside=True),
+    Key("ctrl+q", "quit", "quit"),
+)
+
+SCREEN_VERBS = {
+    "view": "show one of: cluster check run logs runs transcript help; or a run: view RUN",
+    "sort": "ranks by: rank worst ms data step; 'sort' alone takes the next",
+    "plots": "curves, or the error of a failed run; where both fit both are shown",
+    "filter": "only log lines of a rank, a host or with a word; 'filter' alone shows all",
+    "clear": "empty the transcript",
+    "screenshot": "save the screen as an SVG file",
+    "theme": "dark, light, ansi-dark (the terminal's own colours) or any theme of Textual's",
+    "quit": "leave; a run goes on without the console",
+}
+"""Verbs that are about the screen alone and exist only at the prompt."""
+
+ALIASES = {"exit": "quit", "q": "quit", ":q": "quit", "?": "help"}
+"""What fingers type by themselves."""
+
+SORTS = ("rank", "worst", "ms", "data", "step")
+"""Orders of the ranks: by number; troubled ones and then slow ones first; by step time, share of
+the step spent waiting for data (both largest first); by step (least far first)."""

@@ -1,0 +1,168 @@
+"""One sitting at the console: its hosts, its session, and the feeds that go on. It draws nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from distconsole.grammar import Vocabulary, parse_line
+from distconsole.model import requests as ask
+from distconsole.operations import perform
+from distconsole.session import Session, open_session
+from distconsole.tui.feeds import Feed, Perform, Transcript
+from distconsole.tui.keys import ALIASES, SCREEN_VERBS
+from distconsole.tui.pictures import Clocks
+
+LEAVING_SECONDS = 5.0
+"""How long quitting waits for the feeds to let go."""
+
+MAX_KEPT_RUNS = 20
+"""Runs that ended and can still be looked at without reading the store."""
+
+
+class Sitting:
+    """What lives as long as the screen does.
+
+    Args:
+        where: The hosts that the console was opened on.
+        clocks: Where ages are counted from.
+        perform: What does requests.
+    """
+
+    def __init__(
+        self, where: ask.Where, clocks: Clocks | None = None, perform: Perform = perform
+    ) -> None:
+        self.where = where
+        self._perform = perform
+        self.clocks = clocks or Clocks()
+        self._chosen: Feed | None = None
+        self.transcript = Transcript()
+        self.feeds: list[Feed] = []
+        self._open = contextlib.ExitStack()
+        self._own: Session | None = None
+
+    def begin(self) -> None:
+        """Read the hosts; they are connected when first needed.
+
+        Raises:
+            ConsoleError: if they cannot be read.
+        """
+        self._own = self._open.enter_context(open_session(self.where))
+
+    def end(self) -> list[str]:
+        """Let go of everything and return the runs that go on."""
+        going = self.going
+        for feed in self.feeds:
+            if isinstance(feed.request, ask.Demo):
+                feed.control.stop()
+            else:
+                feed.control.leave()
+        deadline = self.clocks.monotonic() + LEAVING_SECONDS
+        for feed in self.feeds:
+            feed.join(max(0.0, deadline - self.clocks.monotonic()))
+        self._open.close()
+        left = [feed for feed in going if not isinstance(feed.request, ask.Demo)]
+        return list(dict.fromkeys(feed.run.run for feed in left if feed.run.run))
+
+    @property
+    def going(self) -> list[Feed]:
+        """The feeds whose runs go on."""
+        return [feed for feed in self.feeds if feed.goes_on]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the console's own hosts."""
+        return () if self._own is None else tuple(host.name for host in self._own.cluster.hosts)
+
+    def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
+        """Lend the console's own session, or open one where other hosts are named."""
+        own = self._own
+        if own is None or where not in (ask.Where(), self.where):
+            return open_session(where)
+        return _lent(own)
+
+    def submit(self, line: str) -> Feed:
+        """Start what ``line`` asks for.
+
+        Raises:
+            ConsoleError: if it means nothing.
+        """
+        return self.start(parse_line(line, self.vocabulary()), line)
+
+    def start(self, request: ask.Request, line: str, *, quiet: bool = False) -> Feed:
+        """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
+        feed = Feed(
+            request,
+            line,
+            self.sessions,
+            self.transcript,
+            quiet=quiet,
+            clocks=self.clocks,
+            perform=self._perform,
+        )
+        self.add(feed)
+        feed.start()
+        return feed
+
+    def add(self, feed: Feed) -> None:
+        """Keep ``feed``; forget those that ended and that no view would show again."""
+        self._chosen = feed if feed.is_run else self._chosen
+        shown = {id(self.latest_check()), id(self.listing()), id(self.shown_run())}
+        done = [kept for kept in self.feeds if kept.done and id(kept) not in shown]
+        old = [kept for kept in done if not kept.is_run] + done[:-MAX_KEPT_RUNS]
+        forgotten = {id(kept) for kept in old}
+        self.feeds = [kept for kept in self.feeds if id(kept) not in forgotten]
+        self.feeds.append(feed)
+
+    def vocabulary(self) -> Vocabulary:
+        """Return what exists right now, for completion."""
+        runs = [feed.run.run for feed in reversed(self.feeds) if feed.run.run]
+        runs += [summary.run for feed in self.feeds for summary in feed.listed]
+        ranks: tuple[str, ...] = ()
+        latest = self.shown_run()
+        if latest is not None:
+            ranks = tuple(str(rank) for rank in sorted(latest.run.ranks))
+        return Vocabulary(hosts=self.hosts, runs=tuple(dict.fromkeys(runs)), ranks=ranks)
+
+    def shown_run(self) -> Feed | None:
+        """Return the feed of the run to show: the one chosen, or None."""
+        return self._chosen
+
+    def choose_run(self, name: str) -> Feed | None:
+        """Show the run with this name, id or beginning of an id, if this sitting knows it; return its feed."""
+        for feed in reversed(self.feeds):
+            known = (feed.run.run, feed.run.name)
+            if feed.is_run and name and (name in known or feed.run.run.startswith(name)):
+                self._chosen = feed
+                return feed
+        return None
+
+    def latest_check(self) -> Feed | None:
+        """Return the newest feed that shows a check, or None."""
+        return next((feed for feed in reversed(self.feeds) if feed.is_check), None)
+
+    def listing(self) -> Feed | None:
+        """Return the newest list of runs that is whole, else the newest, or None."""
+        found = [feed for feed in reversed(self.feeds) if isinstance(feed.request, ask.Runs)]
+        return next((feed for feed in found if feed.done), next(iter(found), None))
+
+
+@contextlib.contextmanager
+def _lent(session: Session) -> Iterator[Session]:
+    yield session
+
+
+def screen_words(line: str) -> list[str]:
+    """Return the words of ``line`` if it is about the screen alone, else nothing.
+
+    Raises:
+        ConsoleError: never; a line that cannot be split is left to the grammar.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return []
+    words[:1] = [ALIASES.get(word, word) for word in words[:1]]
+    return words if words and words[0] in SCREEN_VERBS else []

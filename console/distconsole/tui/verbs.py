@@ -1,0 +1,168 @@
+"""What a line or a key does to the screen; verbs about hosts go to the sitting. It draws nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.widgets import RichLog
+
+from distconsole.errors import ConsoleError
+from distconsole.model import requests as ask
+from distconsole.tui.feeds import Feed
+from distconsole.tui.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.sitting import screen_words
+from distconsole.tui.views.logs import LogsView
+from distconsole.tui.views.run import RunView
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Said
+
+if TYPE_CHECKING:
+    from distconsole.tui.app import ConsoleApp
+
+
+class Doer:
+    """Does lines and keys on the screen of ``app``."""
+
+    def __init__(self, app: ConsoleApp) -> None:
+        self._app = app
+        self.followed: list[Feed] = []
+        """Demos whose run the screen has gone to by itself."""
+
+    def perform(self, line: str, *, quiet: bool = False) -> None:
+        """Do ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
+        app = self._app
+        transcript = app.sitting.transcript
+        if not quiet:
+            transcript.say(f"\x1b[1m> {line}\x1b[0m")
+        words = screen_words(line)
+        if words:
+            self._do_screen_verb(words)
+            return
+        if line.strip() in ("help", "?"):
+            app.show_view("help")
+            return
+        try:
+            feed = app.sitting.submit(line)
+        except ConsoleError as error:
+            transcript.error(error)
+            return
+        self._show_where_it_belongs(feed)
+
+    def press(self, key: Key) -> None:
+        """Type the line of ``key``."""
+        app = self._app
+        line = self._filled(key.line)
+        if line is None:
+            app.sitting.transcript.say(f"{key.shown} ({key.label}): nothing here to do that to")
+        elif key.asks:
+            app.query_one(Prompt).offer(line)
+        else:
+            self.perform(line, quiet=key in TABS or key.inside or line in ("help", "quit"))
+
+    def open_run(self, run: str, *, over: bool) -> None:
+        """Show ``run``: as this sitting has it, else from the store or from its hosts."""
+        app = self._app
+        if app.sitting.choose_run(run) is not None:
+            app.show_view("run")
+        else:
+            self.perform(f"{'replay' if over else 'attach'} {run}")
+
+    def shown_run_name(self) -> str:
+        """Return the run on the screen if it goes on, else nothing."""
+        feed = self._app.sitting.shown_run()
+        return feed.run.run if feed is not None and feed.goes_on else ""
+
+    def _show_where_it_belongs(self, feed: Feed) -> None:
+        app = self._app
+        match feed.request:
+            case ask.Run(dry_run=True) | ask.Run(detach=True) | ask.Rerun(detach=True):
+                app.show_view("transcript")
+            case ask.Demo():
+                app.first = app.first or feed
+                app.show_view("check")
+            case ask.Run() | ask.Rerun() | ask.Attach() | ask.Replay():
+                app.show_view("run")
+            case ask.Check():
+                app.show_view("check")
+            case ask.Top():
+                if app.load_feed is not None:
+                    app.load_feed.control.leave()
+                app.load_feed = feed
+                app.show_view("cluster")
+            case ask.Runs():
+                app.show_view("runs")
+            case ask.Stop():
+                pass  # what it does is seen where one is
+            case _:
+                app.show_view("transcript")
+
+    def _do_screen_verb(self, words: list[str]) -> None:  # noqa: C901  (one case a verb, nothing nested)
+        app = self._app
+        say = app.sitting.transcript.say
+        match words:
+            case ["quit"]:
+                app.exit()
+            case ["clear"]:
+                app.query_one(Said).forget()
+                app.query_one("#transcript", RichLog).clear()
+            case ["view", name] if name in VIEWS:
+                app.show_view(name)
+            case ["view", name] if app.sitting.choose_run(name) is not None:
+                app.show_view("run")
+            case ["sort"]:
+                say(f"ranks by {app.query_one(RunView).sort('')}")
+                app.redraw()
+            case ["sort", order] if order in SORTS:
+                app.query_one(RunView).sort(order)
+                app.redraw()
+            case ["plots"]:
+                app.query_one(RunView).swap_plots()
+                app.redraw()
+            case ["screenshot", *path]:
+                say(f"saved {app.save_screenshot(*path[:1])}")
+            case ["theme", name] if f"textual-{name}" in app.available_themes:
+                app.theme = f"textual-{name}"
+            case ["theme", name] if name in app.available_themes:
+                app.theme = name
+            case ["filter", *wanted]:
+                app.query_one(LogsView).filter(" ".join(wanted))
+                app.show_view("logs")
+            case [verb, *_]:
+                app.sitting.transcript.error(
+                    ConsoleError(
+                        f"'{' '.join(words)}' means nothing", f"{verb}: {SCREEN_VERBS[verb]}"
+                    )
+                )
+            case _:
+                pass
+
+    def _filled(self, line: str) -> str | None:
+        """Put what is on the screen into the places of ``line``; None if it is not there."""
+        values = {
+            "run": self._run_for(line),
+            "check": self._under_cursor("#findings", "check"),
+            "host": self._under_cursor("#hosts", "name"),
+            "rank": self._under_cursor("#ranks", "view.rank"),
+        }
+        for name, value in values.items():
+            if f"{{{name}}}" in line:
+                if not value:
+                    return None
+                line = line.replace(f"{{{name}}}", value)
+        return line
+
+    def _run_for(self, line: str) -> str:
+        """The run that a key is about: only one that goes on can be stopped."""
+        if line.startswith("stop"):
+            return self.shown_run_name()
+        if self._app.view == "runs":
+            return self._under_cursor("#runs-table", "run")
+        feed = self._app.sitting.shown_run()
+        return feed.run.run if feed is not None else ""
+
+    def _under_cursor(self, table: str, attribute: str) -> str:
+        found: object = self._app.query_one(table, LineTable).row_under_cursor()
+        for name in attribute.split("."):
+            found = getattr(found, name, None)
+        return "" if found is None else str(found)

@@ -1,0 +1,268 @@
+"""The hosts and their GPUs as they are now; a host that fell silent greys out with its age."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import UNSET
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from distconsole.model.events import GpuSample, NodeSample
+from distconsole.text.tables import bytes_text, number_text
+from distconsole.tui.feeds import Feed
+from distconsole.tui.pictures import LoadPicture
+from distconsole.tui.widgets.bars import level_bar
+from distconsole.tui.widgets.line_table import Column, LineTable
+from distconsole.tui.widgets.lines import Words
+
+STALE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """One host with what is known of it.
+
+    Attributes:
+        name: Its name.
+        node: Its newest sample.
+        age_seconds: How old that is.
+        lost: Why there is no connection to it; None if there is one, or none yet.
+        gpus: Its GPUs.
+    """
+
+    name: str
+    node: NodeSample | None
+    age_seconds: float | None
+    lost: str | None
+    gpus: tuple[GpuSample, ...]
+
+    @property
+    def stale(self) -> bool:
+        """Whether what is shown is old."""
+        return self.lost is not None or (self.age_seconds or 0.0) > STALE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU, or a slice of one, and whether its host fell silent."""
+
+    sample: GpuSample
+    stale: bool
+
+
+def _host_state(row: HostRow) -> Text:
+    age = f"{row.age_seconds:.0f} s ago" if row.age_seconds is not None else ""
+    if row.lost is not None:
+        last = f" (last seen {age})" if age else ""
+        return Text(f"✗ {row.lost}{last}", style="bad")
+    if row.stale:
+        return Text(f"? silent, last seen {age}", style="warn")
+    if row.node is not None:
+        return Text("● connected", style="good")
+    return Text("… connecting", style="faint")
+
+
+def _of_host(row: HostRow, text: str) -> Text:
+    return Text(text, style="faint" if row.stale else "")
+
+
+def _memory(used: int | None, total: int | None) -> str:
+    return "" if used is None or not total else f"{bytes_text(used)}/{bytes_text(total)}"
+
+
+def _cpu_bar(row: HostRow) -> Text:
+    bar = level_bar(row.node.cpu if row.node else None, 10, hot=95)
+    return Text(bar.plain, style="faint") if row.stale else bar
+
+
+def _gpu_use(row: HostRow) -> Text:
+    known = [gpu.util for gpu in row.gpus if gpu.util is not None]
+    mean = f" {sum(known) / len(known):.0f}%" if known else ""
+    return _of_host(row, f"{len(row.gpus)} at{mean}" if row.gpus else "-")
+
+
+HOST_COLUMNS: list[Column[HostRow]] = [
+    Column("host", 14, lambda row: _of_host(row, row.name)),
+    Column("cpu", 10, _cpu_bar, need=3),
+    Column(
+        "cpu%",
+        5,
+        lambda row: _of_host(row, number_text(row.node.cpu) if row.node else ""),
+        right=True,
+    ),
+    Column(
+        "load",
+        6,
+        lambda row: _of_host(row, number_text(row.node.load1) if row.node else ""),
+        3,
+        True,
+    ),
+    Column(
+        "memory",
+        13,
+        lambda row: _of_host(
+            row, _memory(row.node.mem_used, row.node.mem_total) if row.node else ""
+        ),
+        1,
+        True,
+    ),
+    Column("gpus", 9, _gpu_use, 2, True),
+    Column(
+        "net in/s",
+        9,
+        lambda row: _of_host(row, bytes_text(row.node.net_rx_s) if row.node else ""),
+        4,
+        True,
+    ),
+    Column(
+        "out/s",
+        8,
+        lambda row: _of_host(row, bytes_text(row.node.net_tx_s) if row.node else ""),
+        4,
+        True,
+    ),
+    Column(
+        "disk w/s",
+        8,
+        lambda row: _of_host(row, bytes_text(row.node.disk_write_s) if row.node else ""),
+        6,
+        True,
+    ),
+    Column("state", 22, _host_state),
+]
+
+
+def _of_gpu(row: GpuRow, text: str) -> Text:
+    return Text(text, style="faint" if row.stale else "")
+
+
+def _gpu_bar(row: GpuRow) -> Text:
+    bar = level_bar(row.sample.util, 10)
+    return Text(bar.plain, style="faint") if row.stale else bar
+
+
+def _gpu_name(row: GpuRow) -> Text:
+    gpu = row.sample
+    return _of_gpu(row, str(gpu.gpu) if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}")
+
+
+def _ecc(row: GpuRow) -> Text:
+    count = row.sample.ecc_uncorrected
+    return Text("" if count is None else str(count), style="bad" if count else "faint")
+
+
+def _traffic(row: GpuRow) -> Text:
+    gpu = row.sample
+    both = (gpu.nvlink_rx_s, gpu.nvlink_tx_s)
+    return _of_gpu(row, "" if None in both else bytes_text(sum(each or 0.0 for each in both)))
+
+
+def _notes(row: GpuRow) -> Text:
+    """What is wrong with it: who else uses it, and why it is slowed down."""
+    text = Text()
+    if row.sample.throttle:
+        text.append(f"throttled: {','.join(row.sample.throttle)} ", style="warn")
+    if row.sample.strangers:
+        text.append(f"also here: {'; '.join(row.sample.strangers)}", style="bad")
+    return text
+
+
+GPU_COLUMNS: list[Column[GpuRow]] = [
+    Column("host", 12, lambda row: _of_gpu(row, row.sample.host)),
+    Column("gpu", 5, _gpu_name, right=True),
+    Column("name", 21, lambda row: _of_gpu(row, row.sample.name), need=6),
+    Column("use", 10, _gpu_bar, need=4),
+    Column("util%", 5, lambda row: _of_gpu(row, number_text(row.sample.util)), right=True),
+    Column(
+        "memory",
+        13,
+        lambda row: _of_gpu(row, _memory(row.sample.mem_used, row.sample.mem_total)),
+        1,
+        True,
+    ),
+    Column("temp", 5, lambda row: _of_gpu(row, number_text(row.sample.temp_c)), 2, True),
+    Column("power", 6, lambda row: _of_gpu(row, number_text(row.sample.power_w, "W")), 2, True),
+    Column("MHz", 5, lambda row: _of_gpu(row, number_text(row.sample.sm_clock_mhz)), 4, True),
+    Column("nvlink/s", 8, _traffic, 7, True),
+    Column("ecc", 4, _ecc, 5, True),
+    Column(
+        "rank", 4, lambda row: "" if row.sample.rank is UNSET else str(row.sample.rank), 1, True
+    ),
+    Column("notes", 12, _notes, need=2),
+]
+
+
+class ClusterView(Vertical):
+    """Hosts above, GPUs below."""
+
+    DEFAULT_CSS = """
+    ClusterView > #cluster-line { height: 1; padding: 0 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
+    ClusterView > #hosts { max-height: 50%; }
+    ClusterView > #gpus { height: 1fr; border-top: solid $panel; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """Both tables and a line about the whole."""
+        yield Words("connecting…", id="cluster-line")
+        yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
+        yield LineTable(
+            GPU_COLUMNS,
+            same=lambda row: (row.sample.host, row.sample.uuid, row.sample.gpu, row.sample.mig),
+            empty="no GPUs seen on these hosts",
+            id="gpus",
+        )
+
+    def draw(self, feed: Feed, names: tuple[str, ...], now: float) -> None:
+        """Show what ``feed`` knows of the hosts called ``names`` at ``now`` (monotonic seconds)."""
+        with feed.reading():
+            rows = _host_rows(feed.load, names, now)
+        silent = {row.name for row in rows if row.stale}
+        gpus = [GpuRow(gpu, gpu.host in silent) for row in rows for gpu in row.gpus]
+        self.query_one("#hosts", LineTable).show(rows)
+        self.query_one("#gpus", LineTable).show(gpus)
+        self.query_one("#cluster-line", Words).show(_line(rows, gpus))
+
+    @on(LineTable.Moved, "#hosts")
+    def show_its_gpus(self, event: LineTable.Moved) -> None:
+        """Bring the GPUs of the host under the cursor into sight."""
+        row, gpus = event.table.row_under_cursor(), self.query_one("#gpus", LineTable)
+        if row is None or not event.table.has_focus:
+            return
+        places = (place for place, gpu in enumerate(gpus.rows) if gpu.sample.host == row.name)
+        gpus.cursor = next(places, gpus.cursor)
+
+
+def _host_rows(load: LoadPicture, names: tuple[str, ...], now: float) -> list[HostRow]:
+    gpus: dict[str, list[GpuSample]] = {}
+    for key in sorted(load.gpus, key=lambda key: (load.gpus[key].gpu, key)):
+        gpus.setdefault(key[0], []).append(load.gpus[key])
+    known = dict.fromkeys((*names, *load.status, *load.nodes, *gpus))
+    return [
+        HostRow(
+            name,
+            load.nodes.get(name),
+            now - load.seen_at[name] if name in load.seen_at else None,
+            load.lost_because(name),
+            tuple(gpus.get(name, ())),
+        )
+        for name in known
+    ]
+
+
+def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
+    text = Text(no_wrap=True, overflow="ellipsis")
+    connected = sum(1 for row in rows if row.node is not None and not row.stale)
+    words = f"{connected} of {len(rows)} host{'s' if len(rows) != 1 else ''} connected"
+    lost = [row.name for row in rows if row.stale]
+    text.append(words, style="warn" if lost else "good" if connected == len(rows) else "note")
+    if lost:
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        text.append(f", without {', '.join(lost[:3])}{more}", style="warn")
+    busy = [row.sample.util for row in gpus if row.sample.util is not None and not row.stale]
+    if gpus:
+        use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
+        text.append(f", {len(gpus)} GPU{'s' if len(gpus) != 1 else ''}{use}")
+    return text

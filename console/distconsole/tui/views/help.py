@@ -1,0 +1,70 @@
+"""Help: what is where, which keys and verbs there are; made from the same tables that do the work."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from distconsole.grammar import VERBS
+from distconsole.tui.keys import KEYS, SCREEN_VERBS
+from distconsole.tui.widgets.bars import PARTS
+
+MARKS = (
+    ("✗1", "bad", "failed first: the one to look at"),
+    ("✗", "bad", "failed"),
+    ("■", "faint", "killed, mostly because another one failed"),
+    ("‖", "warn", "stalled: lives, makes no step"),
+    ("?", "warn", "its host is not connected"),
+    ("▲", "warn", "the slowest, by a tenth or more"),
+    ("✓", "faint", "ended well"),
+)
+"""What stands before a rank."""
+
+
+class HelpView(VerticalScroll):
+    """One page."""
+
+    DEFAULT_CSS = "HelpView { padding: 0 1; }"
+
+    def compose(self) -> ComposeResult:
+        """The page."""
+        yield Static(_page())
+
+
+def _page() -> Text:
+    text = Text()
+    text.append("Type a verb at the prompt, or press a key. ", style="bold")
+    text.append(
+        "Tab completes; Up and Down go through what was typed before; Page Up and Page Down scroll the view; "
+        "Escape goes into the view (arrows, Enter, letters) and back; ^P finds everything by name.\n"
+        "Quitting never stops a run; 'stop RUN' does. 'help VERB' says everything about a verb.\n"
+    )
+    _section(
+        text, "Keys", [(key.shown, _meaning(key.line, key.views, key.inside)) for key in KEYS]
+    )
+    text.append("\nMarks\n", style="bold underline")
+    for mark, style, meaning in MARKS:
+        text.append(f"  {mark:<12}", style=style)
+        text.append(f"{meaning}\n")
+    text.append("  a step is  ")
+    for name, shade, style in PARTS:
+        text.append(f" {shade}{shade}", style=style)
+        text.append(f" {name}")
+    text.append("\n")
+    _section(text, "Verbs", list(VERBS.items()))
+    _section(text, "Only here", list(SCREEN_VERBS.items()))
+    return text
+
+
+def _meaning(line: str, views: tuple[str, ...], inside: bool) -> str:
+    where = f"  (inside {', '.join(views)}: Escape first)" if inside else ""
+    return f"{line}{where}"
+
+
+def _section(text: Text, title: str, rows: list[tuple[str, str]]) -> None:
+    text.append(f"\n{title}\n", style="bold underline")
+    for left, right in rows:
+        text.append(f"  {left:<12}", style="cyan")
+        text.append(f"{right}\n")

@@ -1,0 +1,214 @@
+"""The table of ranks: its columns, its marks and its orders. It folds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import assert_never
+
+from rich.text import Text
+
+from distconsole.model.events import RankState
+from distconsole.monitor.timeline import RankView, RunTimeline
+from distconsole.text.tables import bytes_text, number_text
+from distconsole.tui.widgets.bars import level_bar, parts_bar
+from distconsole.tui.widgets.line_table import Column
+
+SLOW_SHARE = 1.1
+"""A rank is marked as the slowest from this multiple of the median step time on."""
+
+STATE_STYLES = {
+    RankState.STARTING: "note",
+    RankState.RUNNING: "good",
+    RankState.EXITED: "faint",
+    RankState.FAILED: "bad",
+    RankState.KILLED: "faint",
+    RankState.STALLED: "warn",
+}
+
+PHASE_WORDS = {
+    "interpreter": "python started",
+    "import_torch": "torch imported",
+    "init_process_group": "group formed",
+    "first_step": "first step",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank as the table shows it.
+
+    Attributes:
+        view: What is known of it.
+        first: It failed first.
+        slowest: It is the slowest, and notably so.
+        lost: Its host is not connected.
+    """
+
+    view: RankView
+    first: bool = False
+    slowest: bool = False
+    lost: bool = False
+
+    @property
+    def trouble(self) -> int:
+        """How early it should be read: 0 for the one that failed first, up to 6 for a healthy one."""
+        if self.first:
+            return 0
+        match self.view.state:
+            case RankState.FAILED:
+                return 1
+            case RankState.KILLED:
+                return 2
+            case RankState.STALLED:
+                return 3
+            case RankState.STARTING | RankState.RUNNING | RankState.EXITED:
+                return 4 if self.lost and self.view.alive else 5 if self.slowest else 6
+            case _:
+                assert_never(self.view.state)
+
+
+def rank_rows(timeline: RunTimeline, order: str) -> list[RankRow]:
+    """Return the ranks of ``timeline`` in ``order``, one of ``keys.SORTS``."""
+    first = first_failed(timeline)
+    slowest = _slowest(list(timeline.ranks.values()))
+    lost = set(timeline.lost_hosts) if timeline.end is None else set()
+    rows = [
+        RankRow(view, number == first, view is slowest, view.host in lost)
+        for number, view in timeline.ranks.items()
+    ]
+    return sorted(rows, key=lambda row: (*_sort_key(row, order), row.view.rank))
+
+
+def first_failed(timeline: RunTimeline) -> int | None:
+    """Return the rank that failed first, as the coordinator said, or None."""
+    found = (f for f in timeline.findings if f.check == "run.first_failure")
+    rank = getattr(next(found, None), "rank", None)
+    return rank if isinstance(rank, int) else None
+
+
+def _slowest(views: Sequence[RankView]) -> RankView | None:
+    times = [view.step_ms_mean for view in views if view.step_ms_mean is not None and view.alive]
+    if len(times) < 2:
+        return None
+    worst = max(times)
+    if worst < SLOW_SHARE * median(times):
+        return None
+    return next(view for view in views if view.step_ms_mean == worst and view.alive)
+
+
+def _sort_key(row: RankRow, order: str) -> tuple[float, ...]:
+    view = row.view
+    match order:
+        case "worst":
+            return (row.trouble, -(view.step_ms_mean or 0.0))
+        case "ms":
+            return (-(view.step_ms_mean or 0.0),)
+        case "data":
+            return (-_data_share(view),)
+        case "step":
+            return (view.step if view.step is not None else -1,)
+        case _:
+            return ()
+
+
+def _data_share(view: RankView) -> float:
+    return (view.data_ms or 0.0) / view.step_ms_mean if view.step_ms_mean else 0.0
+
+
+def mark_of(row: RankRow) -> tuple[str, str]:
+    """Return the shape that stands before a rank, and its meaning."""
+    match row.trouble:
+        case 0:
+            return "✗1", "bad"
+        case 1:
+            return "✗", "bad"
+        case 2:
+            return "■", "faint"
+        case 3:
+            return "‖", "warn"
+        case 4:
+            return "?", "warn"
+        case 5:
+            return "▲", "warn"
+        case _:
+            return ("✓", "faint") if row.view.state is RankState.EXITED else ("", "")
+
+
+def _state(row: RankRow) -> Text:
+    view = row.view
+    if row.trouble == 4:
+        return Text("no connection", style="warn")
+    words = view.state.value
+    if view.state in (RankState.STARTING, RankState.RUNNING) and view.step is None and view.phase:
+        words = PHASE_WORDS.get(view.phase, view.phase)
+    elif row.first:
+        words = f"failed first ({view.exit_code})"
+    elif view.exit_code:
+        words = f"{words} ({view.exit_code})"
+    elif row.slowest:
+        words = "slowest"
+    return Text(words, style="warn" if row.slowest else STATE_STYLES[view.state])
+
+
+def _said(row: RankRow, text: str) -> Text:
+    """Figures of a rank that is gone, or whose host is, are old: they are faint."""
+    return Text(text, style="" if row.view.alive and not row.lost else "faint")
+
+
+def _parts(row: RankRow) -> Text:
+    view = row.view
+    parts = (view.data_ms, view.forward_ms, view.backward_ms, view.optimizer_ms)
+    return parts_bar(parts, view.step_ms_mean, 12)
+
+
+def _step_ms(row: RankRow) -> Text:
+    words = _said(row, number_text(row.view.step_ms_mean))
+    return Text(words.plain, style="warn") if row.slowest else words
+
+
+def _loss(row: RankRow) -> Text:
+    return _said(row, f"{row.view.metrics['loss']:.4g}" if "loss" in row.view.metrics else "")
+
+
+def _gpu_memory(row: RankRow) -> str:
+    used, total = row.view.gpu_mem_used, row.view.gpu_mem_total
+    if used is None:
+        return ""
+    return f"{bytes_text(used)}/{bytes_text(total)}" if total else bytes_text(used)
+
+
+RANK_COLUMNS: list[Column[RankRow]] = [
+    Column("", 2, lambda row: Text(*mark_of(row)), sort="worst"),
+    Column("rank", 5, lambda row: _said(row, str(row.view.rank)), right=True, sort="rank"),
+    Column("host", 12, lambda row: _said(row, row.view.host)),
+    Column(
+        "gpu",
+        3,
+        lambda row: _said(row, "" if row.view.gpu is None else str(row.view.gpu)),
+        4,
+        True,
+    ),
+    Column("use", 8, lambda row: level_bar(row.view.gpu_util, 8), need=8),
+    Column("util%", 5, lambda row: _said(row, number_text(row.view.gpu_util)), 3, True),
+    Column("gpu memory", 12, lambda row: _said(row, _gpu_memory(row)), 6, True),
+    Column("temp", 5, lambda row: _said(row, number_text(row.view.temp_c)), 9, True),
+    Column("power", 6, lambda row: _said(row, number_text(row.view.power_w, "W")), 9, True),
+    Column(
+        "step",
+        7,
+        lambda row: _said(row, "" if row.view.step is None else str(row.view.step)),
+        right=True,
+        sort="step",
+    ),
+    Column("ms/step", 8, _step_ms, right=True, sort="ms"),
+    Column("p95", 6, lambda row: _said(row, number_text(row.view.step_ms_p95)), 5, True),
+    Column("░data▒fwd▓bwd█opt", 17, _parts, need=4),
+    Column("data ms", 8, lambda row: _said(row, number_text(row.view.data_ms)), 7, True, "data"),
+    Column("samples/s", 9, lambda row: _said(row, number_text(row.view.samples_s)), 2, True),
+    Column("loss", 8, _loss, 2, True),
+    Column("state", 16, _state),
+]
+GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
+"""Columns that only a run with GPUs has."""

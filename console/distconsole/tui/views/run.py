@@ -1,0 +1,247 @@
+"""A run: how it goes in one line, the ranks, reduced metrics as curves, findings, the log's tail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import PurePosixPath
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+
+from distconsole.model.events import EndState, RunFinding
+from distconsole.model.findings import Severity
+from distconsole.monitor.series import Series
+from distconsole.monitor.timeline import RunTimeline
+from distconsole.text.tables import duration_text, number_text
+from distconsole.tui.feeds import Feed
+from distconsole.tui.keys import SORTS
+from distconsole.tui.pictures import SEVERITY_MARKS
+from distconsole.tui.views.ranks import GPU_TITLES, RANK_COLUMNS, RankRow, rank_rows
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.log_tail import LogTail
+from distconsole.tui.widgets.plot import EMPTY, Curve, Plot
+
+PLOTS = 4
+PLOT_CELLS = 36
+"""A curve narrower than this says little."""
+TALL_LINES = 36
+"""A view of this height has room for curves and an error at once."""
+TAIL_LINES = 200
+
+
+class RunView(Vertical):
+    """One run."""
+
+    DEFAULT_CSS = """
+    RunView > #health, RunView > #about { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    RunView > #about { color: $text-muted; }
+    RunView > #news { height: auto; max-height: 6; padding: 0 1; }
+    RunView > #ranks { max-height: 45%; }
+    RunView > #plots { height: 2fr; min-height: 6; max-height: 22; }
+    RunView > #plots Plot { width: 1fr; margin-right: 1; }
+    RunView > #traceback { height: 2fr; min-height: 4; border-top: solid $error; padding: 0 1; }
+    RunView > #tail { height: 1fr; min-height: 2; border-top: solid $panel; }
+    """
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.order = SORTS[0]
+        self._plots_wanted = False
+        self._fitting: list[bool] = []
+
+    def compose(self) -> ComposeResult:
+        """The parts from top to bottom, the most urgent first."""
+        yield Words("no run yet: type 'run SCRIPT', or 'demo'", id="health")
+        yield Words(id="about")
+        yield Words(id="news")
+        yield LineTable(
+            RANK_COLUMNS, same=lambda row: row.view.rank, empty="no ranks yet", id="ranks"
+        )
+        with Horizontal(id="plots"):
+            for index in range(PLOTS):
+                yield Plot(id=f"plot-{index}")
+        with VerticalScroll(id="traceback"):
+            yield Words(id="traceback-text")
+        yield LogTail(id="tail")
+
+    def on_mount(self) -> None:
+        """Nothing is known yet."""
+        self.query_one("#news").display = False
+        self.query_one("#traceback").display = False
+
+    def sort(self, order: str) -> str:
+        """Order the ranks by ``order``, by the next one if empty; return what it is now."""
+        self.order = order or SORTS[(SORTS.index(self.order) + 1) % len(SORTS)]
+        self.query_one("#ranks", LineTable).to_top()
+        return self.order
+
+    def swap_plots(self) -> None:
+        """Show curves instead of the error, or the other way round."""
+        self._plots_wanted = not self._plots_wanted
+
+    def draw(self, feed: Feed, now: float) -> None:
+        """Show the run of ``feed`` at ``now`` (UNIX seconds)."""
+        room = max(1, min(PLOTS, self.size.width // PLOT_CELLS))
+        with feed.reading():
+            timeline = feed.run
+            health = _health(feed, now)
+            ranks = rank_rows(timeline, self.order)
+            about = _about(timeline, ranks, now) or _why_not(feed)
+            curves = _curves(timeline, room)
+            news, traceback = _news(timeline), _traceback(timeline)
+            tail = list(timeline.logs)[-TAIL_LINES:]
+            progress = list(timeline.progress.values())
+        self.query_one("#health", Words).show(health)
+        self.query_one("#about", Words).show(about)
+        words = self.query_one("#news", Words)
+        words.show(news)
+        words.display = bool(news)
+        self._draw_ranks(ranks)
+        self._draw_middle(curves, traceback)
+        self.query_one("#tail", LogTail).show(tail, progress)
+
+    def _draw_ranks(self, ranks: list[RankRow]) -> None:
+        table: LineTable[RankRow] = self.query_one("#ranks", LineTable)
+        gpus = any(row.view.gpu is not None for row in ranks)
+        table.leave_out(() if gpus else GPU_TITLES)
+        table.sorted_by = "" if self.order == "rank" else self.order
+        table.show(ranks)
+
+    def _draw_middle(
+        self, curves: list[tuple[str, Curve, float | None, str]], traceback: str
+    ) -> None:
+        """Show the curves, or the error where there is one; both where both fit."""
+        tall = self.size.height >= TALL_LINES
+        error = self.query_one("#traceback")
+        error.display = bool(traceback) and (tall or not self._plots_wanted)
+        self.query_one("#plots").display = bool(curves) and (
+            tall or not traceback or self._plots_wanted
+        )
+        text = self.query_one("#traceback-text", Words)
+        if error.display and str(text.content) != traceback:
+            text.show(Text(traceback))
+            error.scroll_end(animate=False)
+        for index in range(PLOTS):
+            plot = self.query_one(f"#plot-{index}", Plot)
+            plot.display = index < len(curves)
+            if index < len(curves):
+                title, curve, newest, x_label = curves[index]
+                plot.show(curve, title=title, newest=newest, x_label=x_label)
+
+
+def _health(feed: Feed, now: float) -> Text:
+    """How it goes, in the colour of how urgent it is."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    timeline = feed.run
+    if timeline.plan is None and not timeline.ranks:
+        if feed.error is not None:
+            return text.append(f"✗ {feed.error.message}", style="bad")
+        return text.append("nothing ran" if feed.done else "… preparing", style="note")
+    words = timeline.health_line(now)
+    if timeline.end is not None:
+        mark, style = {
+            EndState.SUCCEEDED: ("✓", "good"),
+            EndState.FAILED: ("✗", "bad"),
+            EndState.STOPPED: ("■", "warn"),
+        }[timeline.end.state]
+    elif words.startswith("healthy"):
+        mark, style = "●", "good"
+    elif words.startswith("starting"):
+        mark, style = "…", "note"
+    else:
+        mark, style = ("✗", "bad") if " failed" in words.partition(":")[0] else ("!", "warn")
+    return text.append(f"{mark} {words}", style=style)
+
+
+def _why_not(feed: Feed) -> str:
+    return f"hint: {feed.error.hint}" if feed.error is not None and feed.error.hint else ""
+
+
+def _about(timeline: RunTimeline, ranks: list[RankRow], now: float) -> str:
+    """Name, age, what the ranks are doing, where; the least needed last."""
+    plan = timeline.plan
+    if plan is None:
+        return ""
+    end = timeline.end
+    seconds = end.seconds if end is not None else max(0.0, now - (timeline.started or now))
+    parts = [timeline.name, duration_text(seconds)]
+    states = Counter(row.view.state.value for row in ranks)
+    if len(states) > 1:
+        parts.append(", ".join(f"{count} {state}" for state, count in states.most_common()))
+    hosts = [host.host for host in plan.hosts]
+    parts.append(", ".join(hosts) if len(hosts) <= 3 else f"{len(hosts)} hosts")
+    if timeline.spread is not None and len(ranks) > 1:
+        parts.append(f"slowest {timeline.spread:.2f} x fastest")
+    return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
+
+
+def _news(timeline: RunTimeline) -> Text:
+    """What should be known now: findings, the worst and newest last; when it went well, the results."""
+    text = Text()
+    end = timeline.end
+    if end is not None and end.state is EndState.SUCCEEDED and timeline.metric_last:
+        text.append("results  ", style="strong")
+        text.append(_results(timeline) + "\n")
+    shown = [f for f in timeline.findings if f.severity in (Severity.WARN, Severity.FAIL)]
+    for finding in sorted(shown[-20:], key=lambda finding: -finding.severity.order)[:3]:
+        _add_finding(text, finding)
+    text.rstrip()
+    return text
+
+
+def _add_finding(text: Text, finding: RunFinding) -> None:
+    mark, style = SEVERITY_MARKS[finding.severity]
+    text.append(f"{mark} ", style=style)
+    text.append(finding.summary)
+    if finding.hint:
+        text.append(f"\n  hint: {finding.hint}", style="note")
+    text.append("\n")
+
+
+def _results(timeline: RunTimeline) -> str:
+    """The last value of every metric, accuracy first, then how fast it was."""
+    names = sorted(
+        timeline.metric_last, key=lambda name: ("acc" not in name, name != "loss", name)
+    )
+    parts = [f"{name} {timeline.metric_last[name].value:.4g}" for name in names[:6]]
+    steps = timeline.steps
+    if steps is not None:
+        parts.append(f"{steps + 1:,} steps")
+    highest = max(timeline.throughput.values, default=None)
+    if highest is not None:
+        parts.append(f"up to {number_text(highest)} samples/s")
+    return "  ".join(parts)
+
+
+def _traceback(timeline: RunTimeline) -> str:
+    """What the rank that failed first died of."""
+    found = (f.seen for f in timeline.findings if f.check == "run.first_failure" and f.seen)
+    return next(found, "").rstrip()
+
+
+def _curves(timeline: RunTimeline, room: int) -> list[tuple[str, Curve, float | None, str]]:
+    """At most ``room`` curves as (title, points, newest value, what x counts): loss, throughput, the rest."""
+    wanted: list[tuple[str, Series | None, str]] = [
+        ("loss", timeline.metrics.get("loss"), "step"),
+        ("samples/s", timeline.throughput, "seconds"),
+    ]
+    others = sorted(timeline.metrics, key=lambda name: ("acc" not in name, name))
+    wanted += [(name, timeline.metrics[name], "step") for name in others if name != "loss"]
+    known = [
+        (title, series, x) for title, series, x in wanted if series is not None and len(series)
+    ]
+    start = timeline.started or 0.0
+    return [
+        (title, _as_curve(series, start if x == "seconds" else 0.0), series.last, x)
+        for title, series, x in known[:room]
+    ]
+
+
+def _as_curve(series: Series, start: float) -> Curve:
+    """Return a copy of ``series``, counted from ``start``, that stays as it is while the run goes on."""
+    if not len(series):
+        return EMPTY
+    xs = tuple(max(0.0, x - start) for x in series.xs) if start else tuple(series.xs)
+    return Curve(xs, tuple(series.values), tuple(series.lows), tuple(series.highs))

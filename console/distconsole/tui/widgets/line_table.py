@@ -1,0 +1,328 @@
+"""A table drawn by lines: its cost is that of the rows on the screen, whatever it holds.
+
+It keeps no copy of the data: it holds the rows that it was given and draws one when asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+Row = TypeVar("Row")
+RowIn = TypeVar("RowIn", contravariant=True)
+
+
+class CellMaker(Protocol[RowIn]):
+    """Makes the text of one cell."""
+
+    def __call__(self, row: RowIn, /) -> Text | str:
+        """Return the cell of ``row``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """One column.
+
+    Attributes:
+        title: Its heading.
+        width: Cells it takes.
+        cell: What it shows of a row.
+        need: 0 is always shown; larger numbers go first when the screen is narrow.
+        right: True for figures.
+        sort: The order that a click on its heading asks for; empty for none.
+    """
+
+    title: str
+    width: int
+    cell: CellMaker[Row]
+    need: int = 0
+    right: bool = False
+    sort: str = ""
+
+
+class LineTable(ScrollView, Generic[Row], can_focus=True):
+    """Rows under a fixed heading, with a cursor that stays on its row when the order changes."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--heading", "table--cursor", "table--empty"}
+    DEFAULT_CSS = """
+    LineTable { height: auto; min-height: 2; background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; }
+    LineTable > .table--heading { color: $text-muted; text-style: bold; }
+    LineTable > .table--cursor { background: $boost; }
+    LineTable:focus > .table--cursor { background: $primary 40%; }
+    LineTable > .table--empty { color: $text-muted; text-style: italic; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home,g", "edge(-1)", "First", show=False),
+        Binding("end,G", "edge(1)", "Last", show=False),
+        Binding("enter", "choose", "Open", show=False),
+    ]
+
+    cursor = reactive(0)
+    sorted_by = reactive("")
+
+    class About(Message):
+        """Something happened to a table."""
+
+        def __init__(self, table: LineTable[Any]) -> None:
+            super().__init__()
+            self.table = table
+
+        @property
+        def control(self) -> LineTable[Any]:
+            """The table."""
+            return self.table
+
+    class Chosen(About):
+        """Enter or a double click on a row."""
+
+    class Moved(About):
+        """The cursor is on another row."""
+
+    class SortAsked(About):
+        """A heading was clicked."""
+
+        def __init__(self, table: LineTable[Any], order: str) -> None:
+            super().__init__(table)
+            self.order = order
+
+    def __init__(
+        self,
+        columns: Sequence[Column[Row]],
+        *,
+        same: Callable[[Row], Hashable] | None = None,
+        empty: str = "",
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(id=id)
+        self._columns = list(columns)
+        self._same = same
+        self._empty = empty
+        self._rows: Sequence[Row] = ()
+        self._on_screen: dict[int, Strip] = {}
+        self._made: dict[int, Strip] = {}
+        self._left_out: tuple[str, ...] = ()
+        self._held = False
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """What is shown."""
+        return self._rows
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show ``rows`` from now on; only lines that look different are drawn again."""
+        resized = len(rows) != len(self._rows)
+        cursor = self._followed(rows)
+        self._rows = rows
+        if resized:
+            self.virtual_size = Size(self.size.width, len(rows) + 1)
+            self.refresh(layout=True)
+        if cursor != self.cursor:
+            self.cursor = cursor
+        if not resized:
+            self.refresh_changed()
+
+    def leave_out(self, titles: Sequence[str]) -> None:
+        """Show no column with one of these ``titles``."""
+        if tuple(titles) != self._left_out:
+            self._left_out = tuple(titles)
+            self.refresh_changed()
+
+    def _followed(self, rows: Sequence[Row]) -> int:
+        """Return where the row under the cursor is in ``rows``."""
+        last = max(0, len(rows) - 1)
+        before = self.row_under_cursor()
+        if not self._held or before is None or self._same is None or not rows:
+            return min(self.cursor, last)
+        wanted = self._same(before)
+        if self.cursor <= last and self._same(rows[self.cursor]) == wanted:
+            return self.cursor
+        places = (place for place, row in enumerate(rows) if self._same(row) == wanted)
+        return next(places, min(self.cursor, last))
+
+    def row_under_cursor(self) -> Row | None:
+        """Return the row that the cursor is on, or None."""
+        return self._rows[self.cursor] if 0 <= self.cursor < len(self._rows) else None
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """One line a row and the heading."""
+        return max(2, len(self._rows) + 1)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw line ``y`` of the widget; the first is the heading."""
+        strip = self._made.pop(y, None) or self._make_line(y)
+        self._on_screen[y] = strip
+        return strip
+
+    def refresh_changed(self) -> None:
+        """Ask for the lines that look different from what is on the screen, and for no other."""
+        self._made.clear()
+        for y in range(self.size.height):
+            strip = self._make_line(y)
+            if self._on_screen.get(y) != strip:
+                self._made[y] = strip
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def notify_style_update(self) -> None:
+        """Forget what was drawn in the colours of another theme."""
+        super().notify_style_update()
+        self._made.clear()
+
+    def _make_line(self, y: int) -> Strip:
+        width = self.size.width
+        if y == 0:
+            style = self.get_component_rich_style("table--heading")
+            return self._strip(
+                [(column, self._title(column)) for column in self._visible()], style, width
+            )
+        index = y - 1 + self.scroll_offset.y
+        if index >= len(self._rows):
+            empty = self._empty if y == 1 and not self._rows else ""
+            style = self.get_component_rich_style("table--empty")
+            return Strip([Segment(f" {empty}", style)]).adjust_cell_length(width, self.rich_style)
+        row = self._rows[index]
+        style = self.rich_style
+        if index == self.cursor:
+            style = style + Style(bgcolor=self.get_component_rich_style("table--cursor").bgcolor)
+        return self._strip(
+            [(column, column.cell(row)) for column in self._visible()], style, width
+        )
+
+    def _title(self, column: Column[Row]) -> str:
+        if not column.sort or column.sort != self.sorted_by:
+            return column.title
+        return f"{column.title[: column.width - 1]}▾"
+
+    def _visible(self) -> list[Column[Row]]:
+        """The columns that fit, in order; the least needed give way first."""
+        columns = [each for each in self._columns if each.title not in self._left_out]
+        while len(columns) > 1 and sum(c.width + 1 for c in columns) > self.size.width + 1:
+            least = max(columns, key=lambda column: column.need)
+            if least.need == 0:
+                break
+            columns.remove(least)
+        return columns
+
+    def _strip(
+        self, cells: Sequence[tuple[Column[Row], Text | str]], style: Style, width: int
+    ) -> Strip:
+        segments: list[Segment] = []
+        spare = width - sum(column.width + 1 for column, _ in cells) + 1
+        console = self.app.console
+        for position, (column, cell) in enumerate(cells):
+            last = position == len(cells) - 1
+            room = column.width + (max(0, spare) if last and not column.right else 0)
+            text = cell.copy() if isinstance(cell, Text) else Text(cell)
+            text.truncate(room, overflow="ellipsis")
+            text.align("right" if column.right else "left", room)
+            # Text.render leaves the text's own style out where it has no spans.
+            base = style + console.get_style(text.style, default="")
+            segments += [
+                Segment(segment.text, base + segment.style if segment.style else base)
+                for segment in text.render(console)
+                if segment.text
+            ]
+            segments.append(Segment(" ", style))
+        return Strip(segments).simplify().adjust_cell_length(width, style).crop(0, width)
+
+    def watch_cursor(self, _before: int, _after: int) -> None:
+        """Keep the cursor on the screen and say that it moved."""
+        height = max(1, self.size.height - 1)
+        if self.cursor < self.scroll_offset.y:
+            self.scroll_to(y=self.cursor, animate=False, immediate=True)
+        elif self.cursor >= self.scroll_offset.y + height:
+            self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True)
+        self.refresh_changed()
+        self.post_message(self.Moved(self))
+
+    def watch_sorted_by(self) -> None:
+        """Mark the heading."""
+        self.refresh_changed()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw all lines anew after scrolling."""
+        super().watch_scroll_y(old_value, new_value)
+        self._made.clear()
+        self.refresh()
+
+    def on_focus(self) -> None:
+        """Show the cursor as the place where keys go."""
+        self._made.clear()
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Show the cursor as a mere mark."""
+        self._made.clear()
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """What fits depends on the size."""
+        self._made.clear()
+        self._on_screen.clear()
+        self.virtual_size = Size(self.size.width, len(self._rows) + 1)
+
+    def validate_cursor(self, cursor: int) -> int:
+        """Stay within the rows."""
+        return max(0, min(cursor, len(self._rows) - 1))
+
+    def to_top(self) -> None:
+        """Put the cursor on the first row, and leave it there whatever row that is."""
+        self._held = False
+        self.cursor = 0
+        self.scroll_to(y=0, animate=False, immediate=True)
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor by ``rows``."""
+        self._held = True
+        self.cursor += rows
+
+    def action_page(self, direction: int) -> None:
+        """Move the cursor by a screen."""
+        self._held = True
+        self.cursor += direction * max(1, self.size.height - 2)
+
+    def action_edge(self, direction: int) -> None:
+        """Move the cursor to the first or the last row."""
+        self._held = direction > 0
+        self.cursor = 0 if direction < 0 else len(self._rows) - 1
+
+    def action_choose(self) -> None:
+        """Say that the row under the cursor was chosen."""
+        if self._rows:
+            self.post_message(self.Chosen(self))
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor where the mouse is; twice opens; a heading sorts."""
+        if event.y == 0:
+            self._ask_sort(event.x)
+            return
+        index = event.y - 1 + self.scroll_offset.y
+        if index < len(self._rows):
+            self._held = True
+            self.cursor = index
+            if event.chain == 2:
+                self.action_choose()
+
+    def _ask_sort(self, x: int) -> None:
+        end = 0
+        for column in self._visible():
+            end += column.width + 1
+            if x < end:
+                if column.sort:
+                    self.post_message(self.SortAsked(self, column.sort))
+                return

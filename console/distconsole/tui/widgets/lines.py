@@ -1,0 +1,63 @@
+"""Words that stay where they are: a line or a few, drawn again only when they changed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from rich.text import Text
+from textual.content import Content
+from textual.widgets import Static
+
+
+class Words(Static):
+    """Text that costs nothing while it stays the same."""
+
+    def show(self, content: Content | Text | str) -> None:
+        """Show ``content`` from now on."""
+        before = self.content
+        if content == before and not (
+            # Two contents are equal when their letters are; colours count here too.
+            isinstance(content, Content)
+            and isinstance(before, Content)
+            and not content.is_same(before)
+        ):
+            return
+        lines = str(content).count("\n") == str(self.content).count("\n")
+        fixed = self.styles.height is not None and not self.styles.height.is_auto
+        self.update(content, layout=not (fixed and lines))
+
+
+class Said(Static):
+    """The newest lines that verbs said, and what goes on right now."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._lines: deque[str] = deque(maxlen=3)
+        self._now = ""
+
+    def add(self, lines: list[str], now: str, room: int) -> None:
+        """Add ``lines``; show the newest ``room`` of all, ``now`` among them."""
+        told = [line for line in lines if line.strip()]
+        if not told and now == self._now:
+            return
+        self._lines.extend(told)
+        self._now = now
+        self.redraw(room)
+
+    def redraw(self, room: int) -> None:
+        """Show what fits."""
+        shown = [Text.from_ansi(line, end="") for line in self._lines]
+        if self._now:
+            shown.append(Text(f"… {self._now}", style="", end=""))
+        shown = shown[-room:]
+        for line in shown:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(shown))
+        self.display = bool(shown)
+
+    def forget(self) -> None:
+        """Be empty."""
+        self._lines.clear()
+        self._now = ""
+        self.update("")
+        self.display = False

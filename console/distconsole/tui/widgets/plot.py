@@ -1,0 +1,220 @@
+"""A curve in braille dots with the ranks' band behind it; it scales, and keeps no data of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widget import Widget
+
+BRAILLE = 0x2800
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bit of the dot at (row, column) in a braille cell of 4 x 2 (Unicode 15, block U+2800)."""
+
+LABEL_WIDTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points of one curve: rising x, the value, and the lowest and highest rank at each."""
+
+    xs: Sequence[float]
+    values: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+
+    def __len__(self) -> int:
+        return len(self.xs)
+
+
+EMPTY = Curve((), (), (), ())
+
+
+class Plot(Widget):
+    """One curve with its title, its newest value and its scale."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "plot--curve",
+        "plot--band",
+        "plot--label",
+        "plot--title",
+    }
+    DEFAULT_CSS = """
+    Plot { height: 1fr; min-height: 4; }
+    Plot > .plot--curve { color: $accent; }
+    Plot > .plot--band { color: $primary-lighten-2 70%; }
+    Plot > .plot--label { color: $text-muted; }
+    Plot > .plot--title { color: $text; text-style: bold; }
+    """
+
+    def __init__(self, title: str = "", *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._title = title
+        self._newest: float | None = None
+        self._curve = EMPTY
+        self._x_label = ""
+        self._cells: list[list[tuple[int, int]]] = []
+        self._scale = (0.0, 1.0)
+        self._key: tuple[object, ...] = ()
+
+    def show(
+        self, curve: Curve, *, title: str, newest: float | None = None, x_label: str = ""
+    ) -> None:
+        """Show ``curve`` from now on; nothing is drawn if it is what is shown already.
+
+        Args:
+            curve: Its points.
+            title: Its name.
+            newest: The newest value as it was given; None takes that of the last point.
+            x_label: What x counts.
+        """
+        last = (curve.xs[-1], curve.values[-1]) if len(curve) else None
+        if newest is None and len(curve):
+            newest = curve.values[-1]
+        key = (title, x_label, len(curve), last, newest)
+        if key == self._key:
+            return
+        self._key = key
+        self._title = title
+        self._newest = newest
+        self._curve = curve
+        self._x_label = x_label
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw line ``y``: the title, then the curve, then the range of x."""
+        width, height = self.size
+        if y == 0:
+            self._draw(width - LABEL_WIDTH, height - 2)
+            return self._heading(width)
+        if y == height - 1:
+            return self._footing(width)
+        return self._body(y - 1, height - 2, width)
+
+    def _heading(self, width: int) -> Strip:
+        title = self.get_component_rich_style("plot--title")
+        label = self.get_component_rich_style("plot--label")
+        newest = f" {figure(self._newest)}" if self._newest is not None else ""
+        room = max(1, width - len(newest) - 1)
+        name = self._title if len(self._title) <= room else f"{self._title[: room - 1]}…"
+        segments = [Segment(name, title), Segment(newest, label)]
+        return Strip(segments).adjust_cell_length(width, self.rich_style).crop(0, width)
+
+    def _footing(self, width: int) -> Strip:
+        label = self.get_component_rich_style("plot--label")
+        text = ""
+        if len(self._curve) > 1:
+            first, last = self._x_figure(self._curve.xs[0]), self._x_figure(self._curve.xs[-1])
+            room = max(0, width - LABEL_WIDTH - len(first))
+            text = " " * LABEL_WIDTH + first + f"{self._x_label} {last}".strip().rjust(room)
+        return (
+            Strip([Segment(text, label)]).adjust_cell_length(width, self.rich_style).crop(0, width)
+        )
+
+    def _x_figure(self, x: float) -> str:
+        return f"{x:.0f}" if abs(x) < 1e7 else f"{x:.3g}"
+
+    def _body(self, row: int, rows: int, width: int) -> Strip:
+        label = self.get_component_rich_style("plot--label")
+        low, high = self._scale
+        text = ""
+        if len(self._curve):
+            text = figure(high) if row == 0 else figure(low) if row == rows - 1 else ""
+        segments = [Segment(text[: LABEL_WIDTH - 1].rjust(LABEL_WIDTH - 1) + " ", label)]
+        styles = (
+            self.rich_style,
+            self.get_component_rich_style("plot--band"),
+            self.get_component_rich_style("plot--curve"),
+        )
+        cells = self._cells[row] if row < len(self._cells) else []
+        segments += [
+            Segment(chr(BRAILLE + bits) if bits else " ", styles[kind]) for bits, kind in cells
+        ]
+        return Strip(segments).simplify().adjust_cell_length(width, self.rich_style).crop(0, width)
+
+    def _draw(self, columns: int, rows: int) -> None:
+        """Turn the curve into cells of (dots, kind): kind 1 is the band, 2 the curve itself."""
+        self._cells = [[(0, 0)] * max(0, columns) for _ in range(max(0, rows))]
+        curve = self._curve
+        if not len(curve) or columns <= 0 or rows <= 0:
+            return
+        low, high = min(curve.lows), max(curve.highs)
+        if high - low < 1e-12 * max(1.0, abs(high)):
+            low, high = low - 0.5 * max(abs(low), 1e-9), high + 0.5 * max(abs(high), 1e-9)
+        self._scale = (low, high)
+        for x, value, bottom, top in _columns_of(curve, columns * 2):
+            self._dots(x, _row_of(top, low, high, rows), _row_of(bottom, low, high, rows), 1)
+            at = _row_of(value, low, high, rows)
+            self._dots(x, at, at, 2)
+
+    def _dots(self, x: int, top: int, bottom: int, kind: int) -> None:
+        for dot in range(top, bottom + 1):
+            row, column = dot // 4, x // 2
+            bits, before = self._cells[row][column]
+            self._cells[row][column] = (bits | DOTS[dot % 4][x % 2], max(kind, before))
+
+
+def _row_of(value: float, low: float, high: float, rows: int) -> int:
+    share = (value - low) / (high - low)
+    return min(rows * 4 - 1, max(0, round((1 - share) * (rows * 4 - 1))))
+
+
+def _columns_of(curve: Curve, dots: int) -> list[tuple[int, float, float, float]]:
+    """Return (dot column, mean, lowest, highest) of the points that fall on each dot column."""
+    first, last = curve.xs[0], curve.xs[-1]
+    scale = (dots - 1) / (last - first) if last > first else 0.0
+    found: list[tuple[int, float, float, float]] = []
+    count = 0
+    for x, value, low, high in zip(curve.xs, curve.values, curve.lows, curve.highs, strict=True):
+        column = int((x - first) * scale)
+        if found and found[-1][0] == column:
+            count += 1
+            _, mean, lowest, highest = found[-1]
+            found[-1] = (
+                column,
+                mean + (value - mean) / count,
+                min(lowest, low),
+                max(highest, high),
+            )
+        else:
+            count = 1
+            found.append((column, value, low, high))
+    return _joined(found)
+
+
+def _joined(
+    points: list[tuple[int, float, float, float]],
+) -> list[tuple[int, float, float, float]]:
+    """Fill the columns between two points by straight lines, so that few points make a curve too."""
+    joined: list[tuple[int, float, float, float]] = []
+    for here, following in pairwise(points):
+        gap = following[0] - here[0]
+        for offset in range(gap):
+            share = offset / gap
+            joined.append(
+                (
+                    here[0] + offset,
+                    here[1] + (following[1] - here[1]) * share,
+                    here[2] + (following[2] - here[2]) * share,
+                    here[3] + (following[3] - here[3]) * share,
+                )
+            )
+    return [*joined, *points[-1:]]
+
+
+def figure(value: float) -> str:
+    """Return a number in at most seven characters."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if 0.001 <= size < 100000:
+        digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
+        return f"{value:.{digits}f}"
+    return f"{value:.1e}" if value > 0 else f"{value:.0e}"

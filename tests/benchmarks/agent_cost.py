@@ -1,0 +1,195 @@
+"""What telemetry costs a node: CPU and memory at one sample a second, 8 GPUs and 8 ranks, against a
+bare pynvml loop and nvitop. The GPUs are a stand-in library: the driver's own time is not in it.
+
+``python -m benchmarks.agent_cost [--json FILE] [--rounds N] [--samples N]`` measures the samplers,
+``--pid PID --seconds S`` any process that runs already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Cost, Spread, cost_during, cost_over, ratios, write_json
+from fakes.nvml import PROCESS_LISTS, FakeNvml
+
+RANKS = 8
+MIB = 2**20
+CPU_TARGET = 0.005
+RSS_TARGET = 30 * MIB
+
+LABELS = {
+    "ours": "distconsole, GPUs + host",
+    "ours_gpu": "distconsole, GPUs",
+    "bare_pynvml": "bare pynvml, GPUs",
+    "bare_host": "bare pynvml + psutil",
+    "nvitop": "nvitop snapshot, GPUs",
+}
+PAIRS = (("ours", "bare_host"), ("ours_gpu", "bare_pynvml"), ("ours_gpu", "nvitop"))
+
+
+@dataclass(frozen=True)
+class Calls:
+    """NVML calls a sample, and those among them that hold the driver up."""
+
+    all: float
+    process_lists: float
+    pcie_windows: float
+
+
+class Sampler:
+    """One program under measurement, waiting on its standard input between its turns."""
+
+    def __init__(self, kind: str, pids: Sequence[int], folder: Path) -> None:
+        self.kind = kind
+        self.fake = FakeNvml(folder / f"control-{kind}")
+        for gpu, pid in enumerate(pids):
+            self.fake.set_processes(gpu, [(pid, 1 << 30, 0, 0)])
+        tests = str(Path(__file__).parents[1])
+        path = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.samplers", kind, *map(str, pids)],
+            env={**os.environ, **self.fake.environment(), "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._expect("ready")
+        self._calls_before = self.fake.all_calls()
+        self._samples = 0
+
+    def turn(self, samples: int) -> Cost:
+        """Let it take ``samples``, one a second, and return what that cost."""
+        self._samples += samples
+        return cost_during(self._process.pid, lambda: self._take(samples))
+
+    def calls(self) -> Calls:
+        """Return the NVML calls of all turns so far, a sample."""
+        now = self.fake.all_calls()
+        since = {name: count - self._calls_before.get(name, 0) for name, count in now.items()}
+        lists = sum(since.get(name, 0) for name in PROCESS_LISTS)
+        windows = since.get("nvmlDeviceGetPcieThroughput", 0)
+        return Calls(
+            sum(since.values()) / self._samples, lists / self._samples, windows / self._samples
+        )
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+        self.fake.close()
+
+    def _take(self, samples: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{samples}\n")
+        self._process.stdin.flush()
+        self._expect("done")
+
+    def _expect(self, word: str) -> None:
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().strip()
+        if said != word:
+            raise RuntimeError(f"the sampler {self.kind} ended before it said {word}")
+
+
+@contextmanager
+def idle_ranks(count: int) -> Iterator[list[int]]:
+    """Run ``count`` processes that stand for ranks; they sleep."""
+    ranks = [subprocess.Popen(["sleep", "infinity"]) for _ in range(count)]
+    try:
+        yield [rank.pid for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def measure(rounds: int, samples: int) -> dict[str, Any]:
+    """Measure every sampler ``rounds`` times, in turns, and return the figures."""
+    kinds = [kind for kind in LABELS if kind != "nvitop" or importlib.util.find_spec("nvitop")]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-cost-")))
+        pids = stack.enter_context(idle_ranks(RANKS))
+        samplers = {kind: Sampler(kind, pids, folder) for kind in kinds}
+        for sampler in samplers.values():
+            stack.callback(sampler.close)
+        costs: dict[str, list[Cost]] = {kind: [] for kind in kinds}
+        for number in range(rounds):
+            for kind in kinds if number % 2 == 0 else reversed(kinds):
+                costs[kind].append(samplers[kind].turn(samples))
+        calls = {kind: sampler.calls() for kind, sampler in samplers.items()}
+    return {
+        "rounds": rounds,
+        "samples_a_round": samples,
+        "samplers": {kind: _figures(costs[kind], calls[kind]) for kind in kinds},
+        "ratios": {
+            f"{one}/{other}": asdict(ratios(_shares(costs[one]), _shares(costs[other])))
+            for one, other in PAIRS
+            if one in costs and other in costs
+        },
+        "targets": {"cpu_share": CPU_TARGET, "rss_bytes": RSS_TARGET},
+    }
+
+
+def report(figures: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = [
+        f"{'at 1 sample/s, 8 GPUs, 8 ranks':28} {'CPU, % of a core':24} {'RSS, MiB':9}"
+        f" {'NVML calls':10} {'lists':>6} {'PCIe windows':>12}  (a sample)"
+    ]
+    for kind, found in figures["samplers"].items():
+        calls = found["calls"]
+        lines.append(
+            f"{LABELS[kind]:28} {Spread(**found['cpu_share']).text(100):24}"
+            f" {found['rss_bytes'] / MIB:<9.1f} {calls['all']:<10.1f}"
+            f" {calls['process_lists']:>6.2f} {calls['pcie_windows']:>12.1f}"
+        )
+    lines += [
+        f"CPU of {pair.replace('/', ' over ')}: {Spread(**ratio).text(1, 2)}"
+        for pair, ratio in figures["ratios"].items()
+    ]
+    lines.append(f"targets: {CPU_TARGET:.1%} of a core, {RSS_TARGET // MIB} MiB")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--pid", type=int, help="measure this process instead")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    given = parser.parse_args(arguments)
+    if given.pid is not None:
+        cost = cost_over(given.pid, given.seconds)
+        print(f"CPU {cost.cpu_share:.3%} of a core, RSS {cost.rss_bytes / MIB:.1f} MiB")
+        figures: dict[str, Any] = {"process": asdict(cost)}
+    else:
+        figures = measure(given.rounds, given.samples)
+        print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "agent_cost", figures)
+    return 0
+
+
+def _shares(costs: Sequence[Cost]) -> list[float]:
+    return [cost.cpu_share for cost in costs]
+
+
+def _figures(costs: Sequence[Cost], calls: Calls) -> dict[str, Any]:
+    return {
+        "cpu_share": asdict(Spread.of(_shares(costs))),
+        "rss_bytes": max(cost.rss_bytes for cost in costs),
+        "calls": asdict(calls),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

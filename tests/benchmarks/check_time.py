@@ -1,0 +1,119 @@
+"""How long ``distconsole check`` takes on two hosts, by level, next to a bare ssh login on both. It
+judges no finding.
+
+``python -m benchmarks.check_time [--json FILE] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
+from benchmarks.measure import Spread, alternate, write_json
+from testbed import Testbed
+
+LABELS = {
+    "ssh": "ssh to both, `true`",
+    "quick": "check --level quick",
+    "quick_cold": "the same, no agent there yet",
+    "standard": "check --level standard",
+}
+
+
+class Checks:
+    """The ways to look at a bed's hosts."""
+
+    def __init__(self, bed: Testbed, folder: Path) -> None:
+        self.found: dict[str, dict[str, int]] = {}
+        self._bed = bed
+        self._folder = folder
+
+    def ssh(self) -> float:
+        """The floor: two logins at once."""
+        began = time.monotonic()
+        with ExitStack() as stack:
+            for program in [
+                stack.enter_context(Program(over_ssh(self._bed, host.name, "true")))
+                for host in self._bed.hosts
+            ]:
+                program.wait()
+        return time.monotonic() - began
+
+    def check(self, level: str, *, cold: bool = False) -> float:
+        """Seconds of one check; the number of its findings by severity is kept."""
+        if cold:
+            self._bed.reset()
+        else:
+            warm(self._bed, self._folder)
+        began = time.monotonic()
+        done = subprocess.run(
+            distconsole(self._bed, "check", "--level", level, "--json"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment(self._folder),
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        seconds = time.monotonic() - began
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"check ended with {done.returncode}: {done.stderr[-2000:]}")
+        severities = [each["severity"] for each in json.loads(done.stdout)["findings"]]
+        self.found[level] = {each: severities.count(each) for each in sorted(set(severities))}
+        return seconds
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Look at the hosts each way once a round."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-check-")))
+        checks = Checks(stack.enter_context(Testbed(hosts=2)), folder)
+        contestants: dict[str, Callable[[], float]] = {
+            "ssh": checks.ssh,
+            "quick": partial(checks.check, "quick"),
+            "quick_cold": partial(checks.check, "quick", cold=True),
+            "standard": partial(checks.check, "standard"),
+        }
+        found = alternate(contestants, rounds)
+    return {
+        "rounds": rounds,
+        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "findings": checks.found,
+    }
+
+
+def report(figures: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = [f"{'two hosts':30} seconds"]
+    for kind, seconds in figures["seconds"].items():
+        found = figures["findings"].get(kind, {})
+        said = ", ".join(f"{count} {severity}" for severity, count in found.items())
+        lines.append(f"{LABELS[kind]:30} {Spread(**seconds).text(1, 2):20} {said}".rstrip())
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "check_time", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Programs on the testbed's hosts as the benchmarks need them: started together, read line by line
+with the time of each line. It measures nothing.
+
+The hosts are namespaces of one machine, so all of them and this process read the same clock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Self
+
+from suite.environment import scrubbed
+from testbed import Testbed
+
+SECONDS = 120.0
+POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of some program's output, and when it was read here."""
+
+    time_ns: int
+    text: str
+
+
+class Program:
+    """A program whose standard output and error are read as they come."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.began_ns = time.time_ns()
+        self.lines: list[Line] = []
+        self._changed = threading.Condition()
+        self.process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self._thread = threading.Thread(target=self._read, args=(self.process.stdout,))
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._thread.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def see(self, pattern: str, *, count: int = 1, seconds: float = SECONDS) -> list[Line]:
+        """Wait until ``count`` lines match and return those.
+
+        Raises:
+            TimeoutError: if they do not come; its text ends with the last lines that did.
+        """
+        expression = re.compile(pattern)
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while True:
+                found = [line for line in self.lines if expression.search(line.text)]
+                if len(found) >= count:
+                    return found
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._thread.is_alive():
+                    said = "\n".join(line.text for line in self.lines[-30:])
+                    raise TimeoutError(f"{len(found)} of {count} lines {pattern!r}\n{said}")
+                self._changed.wait(min(left, 0.5))
+
+    def wait(self, seconds: float = SECONDS) -> int:
+        """Wait for its end and its last line; return the exit code."""
+        code = self.process.wait(seconds)
+        self._thread.join(seconds)
+        return code
+
+    def _read(self, stream: IO[str]) -> None:
+        for text in stream:
+            with self._changed:
+                self.lines.append(Line(time.time_ns(), text.rstrip("\n")))
+                self._changed.notify_all()
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return what a console starts with: nobody's configuration, and its data in ``folder``."""
+    home = folder / "console-home"
+    home.mkdir(exist_ok=True)
+    return {**scrubbed(os.environ), "HOME": str(home), "XDG_DATA_HOME": str(folder / "data")}
+
+
+def distconsole(bed: Testbed, verb: str, *words: str, hosts: str = "") -> list[str]:
+    """Return the command line of a verb on the bed's hosts."""
+    program = str(Path(sys.executable).with_name("distconsole"))
+    where = ["--ssh-config", str(bed.ssh_config), "--hosts", hosts or bed.names]
+    return [program, verb, *where, *words]
+
+
+def over_ssh(bed: Testbed, host: str, *words: str) -> list[str]:
+    """Return the command line that runs ``words`` on a host by OpenSSH."""
+    return ["ssh", *bed.ssh_options, host, *words]
+
+
+def warm(bed: Testbed, folder: Path) -> None:
+    """Have an agent run on every host.
+
+    Raises:
+        RuntimeError: if a host cannot be reached.
+    """
+    done = subprocess.run(
+        distconsole(bed, "top", "--once"),
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the hosts cannot be reached: {done.stderr}")
+
+
+def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
+    """Raises: TimeoutError if ``is_so`` stays false."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not happen in {seconds:g} s")
+        time.sleep(POLL_SECONDS)

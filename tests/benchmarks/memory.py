@@ -1,0 +1,175 @@
+"""A rank that prints a million lines: memory of console, agent and shim at their highest, every line
+counted, and the time next to ssh writing the same lines into a file. It cuts no network.
+
+``python -m benchmarks.memory [--json FILE] [--rounds N] [--lines N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
+from benchmarks.measure import Spread, alternate, ratios, write_json
+from testbed import Host, Testbed
+
+MIB = 2**20
+LOOK_SECONDS = 0.05
+PATIENCE_SECONDS = 5 * SECONDS
+PARTS = {"console": "distconsole run", "agent": "agent", "shim": "shim"}
+
+SCRIPT = """\
+import sys
+
+for number in range(int(sys.argv[1])):
+    print(number, "and some words to fill the line as a training script would")
+"""
+
+
+def peak_bytes(pid: int) -> int:
+    """Return the highest resident memory so far (``VmHWM``, proc_pid_status(5)); 0 if gone."""
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        if found := re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE):
+            return int(found[1]) * 1024
+    return 0
+
+
+@dataclass
+class Peaks:
+    """The highest memory of each part over all rounds, read while they run."""
+
+    highest: dict[str, int] = field(default_factory=dict)
+
+    def look(self, part: str, pid: int) -> None:
+        self.highest[part] = max(self.highest.get(part, 0), peak_bytes(pid))
+
+
+class Floods:
+    """The two ways that a million lines take to a file on the operator's machine."""
+
+    def __init__(self, bed: Testbed, folder: Path, lines: int) -> None:
+        self.peaks = Peaks()
+        self.received: list[int] = []
+        self._bed = bed
+        self._folder = folder
+        self._lines = lines
+        self._script = folder / "million_lines.py"
+        self._script.write_text(SCRIPT)
+
+    def ssh(self) -> float:
+        """The floor: python prints, sshd and ssh carry, nobody looks; ``-u`` as under ``run``."""
+        words = ("python3", "-u", str(self._script), str(self._lines))
+        command = over_ssh(self._bed, self._host.name, *words)
+        seconds, output = self._timed(command, lambda process: None)
+        if output.count(b"\n") != self._lines:
+            raise RuntimeError("ssh lost lines")
+        return seconds
+
+    def ours(self) -> float:
+        warm(self._bed, self._folder)
+        words = (str(self._script), str(self._lines))
+        command = distconsole(self._bed, "run", *words, hosts=self._host.name)
+        seconds, output = self._timed(command, self._watch)
+        numbers = [int(n) for n in re.findall(rb"^\[0 \w+\] (\d+) and", output, re.MULTILINE)]
+        in_order = numbers == list(range(len(numbers)))
+        self.received.append(len(numbers) if in_order else -1)
+        return seconds
+
+    @property
+    def _host(self) -> Host:
+        return self._bed.hosts[0]
+
+    def _timed(
+        self, command: list[str], watch: Callable[[subprocess.Popen[bytes]], None]
+    ) -> tuple[float, bytes]:
+        path = self._folder / "output"
+        began = time.monotonic()
+        with (
+            path.open("wb") as output,
+            (self._folder / "narration").open("wb") as narration,
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=narration,
+                env=environment(self._folder),
+            ) as process,
+        ):
+            watcher = threading.Thread(target=watch, args=(process,))
+            watcher.start()
+            code = process.wait(PATIENCE_SECONDS)
+            seconds = time.monotonic() - began
+            watcher.join()
+        if code:
+            raise RuntimeError(f"{command} ended with {code}")
+        return seconds, path.read_bytes()
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        pids: dict[str, int] = {}
+        while process.poll() is None:
+            self.peaks.look("console", process.pid)
+            for part in ("agent", "shim"):
+                if part not in pids and (found := self._host.processes(f"pyz {part}")):
+                    pids[part] = found[-1].pid
+                if part in pids:
+                    self.peaks.look(part, pids[part])
+            time.sleep(LOOK_SECONDS)
+
+
+def measure(rounds: int, lines: int) -> dict[str, Any]:
+    """Send the lines both ways ``rounds`` times."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-memory-")))
+        floods = Floods(stack.enter_context(Testbed(hosts=1)), folder, lines)
+        found = alternate({"ssh": floods.ssh, "ours": floods.ours}, rounds)
+    return {
+        "rounds": rounds,
+        "lines": lines,
+        "received": floods.received,
+        "peak_rss_bytes": floods.peaks.highest,
+        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "ratio": asdict(ratios(found["ours"], found["ssh"])),
+    }
+
+
+def report(figures: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    received = figures["received"]
+    exact = all(count == figures["lines"] for count in received)
+    lines = [f"{figures['lines']:,} lines of one rank into a file"]
+    for kind, label in (("ssh", "ssh host python -u"), ("ours", "distconsole run")):
+        lines.append(f"{label:22} {Spread(**figures['seconds'][kind]).text(1, 2)} s")
+    lines.append(f"{'ratio, same round':22} {Spread(**figures['ratio']).text(1, 2)}")
+    for part, label in PARTS.items():
+        peak = figures["peak_rss_bytes"].get(part, 0)
+        lines.append(f"{'peak memory, ' + part:22} {peak / MIB:.1f} MiB ({label})")
+    lines.append(f"lines received: {received}: {'exact' if exact else 'NOT EXACT'}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds, given.lines)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "memory", figures)
+    return int(any(count != given.lines for count in figures["received"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""Every benchmark in turn, each in a process of its own, and their figures next to their targets.
+
+It measures nothing itself. A benchmark that fails is reported and the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.death import text as death_text
+from benchmarks.measure import Spread, machine
+from testbed import missing
+
+TIME_LIMIT_SECONDS = 1800.0
+MIB = 2**20
+BED = ("start", "death", "cuts", "memory", "check_time")
+"""Benchmarks that need the hosts of the testbed."""
+
+PRINTED_ONLY = ("tui_cost",)
+"""Benchmarks that print a table and write no JSON."""
+
+QUICK: dict[str, tuple[str, ...]] = {
+    "agent_cost": ("--rounds", "2", "--samples", "3"),
+    "start": ("--rounds", "2"),
+    "death": ("--rounds", "1", "--torchrun-rounds", "0"),
+    "cuts": ("--cuts", "3"),
+    "memory": ("--rounds", "1"),
+    "check_time": ("--rounds", "2"),
+    "hook_cost": (),
+    "tui_cost": ("--seconds", "5"),
+}
+"""The benchmarks in the order they run, and what makes each short."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: what was measured, against what, and what was wanted.
+
+    Attributes:
+        met: None where there is no target.
+    """
+
+    figure: str
+    measured: str
+    reference: str = ""
+    target: str = ""
+    met: bool | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        verdict = "" if self.met is None else ("met" if self.met else "MISSED")
+        return (self.figure, self.measured, self.reference, self.target, verdict)
+
+
+HEAD = ("figure", "measured, median [range]", "against, in the same run", "target", "")
+
+
+def _spread(values: Mapping[str, float], scale: float = 1.0, digits: int = 2) -> str:
+    return Spread(**values).text(scale, digits)
+
+
+def start_rows(figures: Mapping[str, Any]) -> list[Row]:
+    over = figures["ratios"]
+    shown = {
+        kind: f"{_spread(seconds)} s (script at {_spread(figures['script_seconds'][kind])} s)"
+        for kind, seconds in figures["seconds"].items()
+    }
+    rows = [
+        Row(
+            f"start, {kind.replace('_', ' ')}",
+            shown[kind],
+            f"{_spread(over[kind])} of by hand",
+            f"≤ {figures['target']} of by hand" if kind == "warm" else "",
+            over[kind]["median"] <= figures["target"] if kind == "warm" else None,
+        )
+        for kind in over
+    ]
+    return [Row("start, by hand over ssh", shown["by_hand"]), *rows]
+
+
+def death_rows(figures: Mapping[str, Any]) -> list[Row]:
+    rows = []
+    for kind, parts in figures["seconds"].items():
+        launcher, death, wait = kind.split("/")
+        ours = launcher == "distconsole"
+        wanted = figures["target_seconds"]
+        worst = max(parts["all"]["median"], parts["verdict"]["median"])
+        rows.append(
+            Row(
+                f"death by {death}, others in {wait}: {launcher}".replace("in else", "else"),
+                f"gone {death_text(parts['all'])} s, verdict {death_text(parts['verdict'])} s",
+                "",
+                f"≤ {wanted:g} s" if ours else "",
+                worst <= wanted if ours else None,
+            )
+        )
+    return rows
+
+
+def cuts_rows(figures: Mapping[str, Any]) -> list[Row]:
+    return [
+        Row(
+            f"{found['cuts']} times {fault} lost, 8 ranks at {found['steps_s_a_rank']:.0f} steps/s",
+            f"{found['off']} of {found['audit']['steps']:,} steps and lines lost or doubled",
+            f"planted faults unseen: {found['blind_spots']} of 4",
+            "0",
+            found["off"] == 0 and found["blind_spots"] == 0,
+        )
+        for fault, found in figures.items()
+    ]
+
+
+def memory_rows(figures: Mapping[str, Any]) -> list[Row]:
+    lines, received = figures["lines"], figures["received"]
+    peaks = figures["peak_rss_bytes"]
+    peak = ", ".join(f"{part} {count / MIB:.1f}" for part, count in peaks.items())
+    return [
+        Row(
+            f"{lines:,} lines: received",
+            ", ".join(f"{count:,}" for count in received),
+            "",
+            f"{lines:,}",
+            all(count == lines for count in received),
+        ),
+        Row(f"{lines:,} lines: peak memory, MiB", peak),
+        Row(
+            f"{lines:,} lines: time",
+            f"{_spread(figures['seconds']['ours'])} s",
+            f"{_spread(figures['ratio'])} of ssh into a file",
+        ),
+    ]
+
+
+def check_time_rows(figures: Mapping[str, Any]) -> list[Row]:
+    floor = f"two ssh logins {_spread(figures['seconds']['ssh'])} s"
+    return [
+        Row(f"check, two hosts, {kind.replace('_', ' ')}", f"{_spread(seconds)} s", floor)
+        for kind, seconds in figures["seconds"].items()
+        if kind != "ssh"
+    ]
+
+
+def agent_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    samplers, targets = figures["samplers"], figures["targets"]
+    ours = samplers["ours"]
+    peers = "; ".join(
+        f"{kind} {_spread(found['cpu_share'], 100, 3)} %, {found['rss_bytes'] / MIB:.1f} MiB"
+        for kind, found in samplers.items()
+        if kind in ("bare_host", "bare_pynvml", "nvitop")
+    )
+    return [
+        Row(
+            "telemetry, 8 GPUs and host at 1 Hz",
+            f"{_spread(ours['cpu_share'], 100, 3)} % of a core, {ours['rss_bytes'] / MIB:.1f} MiB",
+            peers,
+            f"≤ {targets['cpu_share']:.1%}, {targets['rss_bytes'] // MIB} MiB",
+            ours["cpu_share"]["median"] <= targets["cpu_share"]
+            and ours["rss_bytes"] <= targets["rss_bytes"],
+        )
+    ]
+
+
+ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
+    "agent_cost": agent_cost_rows,
+    "start": start_rows,
+    "death": death_rows,
+    "cuts": cuts_rows,
+    "memory": memory_rows,
+    "check_time": check_time_rows,
+}
+"""What the summary takes from each; the others print their own table only."""
+
+
+def run_all(names: Sequence[str], folder: Path, *, quick: bool) -> dict[str, str]:
+    """Run the benchmarks one after the other; return why those that did not end well did not."""
+    failures: dict[str, str] = {}
+    for name in names:
+        if name in BED and (reason := missing()):
+            failures[name] = f"not run: {reason}"
+            continue
+        path = folder / f"{name}.json"
+        path.unlink(missing_ok=True)
+        options = [] if name in PRINTED_ONLY else ["--json", str(path)]
+        options += QUICK[name] if quick else ()
+        print(f"== {name} (load {os.getloadavg()[0]:.1f})", flush=True)
+        began = time.monotonic()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", f"benchmarks.{name}", *options],
+                check=False,
+                timeout=TIME_LIMIT_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            failures[name] = f"not over after {TIME_LIMIT_SECONDS:g} s"
+            continue
+        if done.returncode:
+            failures[name] = f"ended with {done.returncode}"
+        print(f"   {time.monotonic() - began:.0f} s\n", flush=True)
+    return failures
+
+
+def rows_of(folder: Path, names: Sequence[str]) -> list[Row]:
+    """Return the summary of what lies in ``folder``."""
+    rows: list[Row] = []
+    for name in names:
+        path = folder / f"{name}.json"
+        if name in ROWS and path.exists():
+            rows += ROWS[name](json.loads(path.read_text())["figures"])
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return rows as a table that is Markdown and can be read as it is."""
+    cells = [HEAD, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEAD))]
+    padded = [
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([padded[0], rule, *padded[1:]])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few rounds: does it work at all")
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/benchmarks"), help="JSON goes here"
+    )
+    parser.add_argument("--no-run", action="store_true", help="only show what is in --out")
+    given = parser.parse_args(arguments)
+    there = [name for name in QUICK if importlib.util.find_spec(f"benchmarks.{name}")]
+    names = given.only.split(",") if given.only else there
+    if unknown := set(names) - set(there):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(there)}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    failures = {} if given.no_run else run_all(names, given.out, quick=given.quick)
+    rows = rows_of(given.out, names)
+    print(table(rows))
+    print("\n" + ", ".join(f"{name} {value}" for name, value in machine().items()))
+    for name, why in failures.items():
+        print(f"{name}: {why}", file=sys.stderr)
+    print(f"figures: {given.out}/*.json")
+    return int(bool(failures))

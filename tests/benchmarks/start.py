@@ -1,0 +1,234 @@
+"""From the command to the script's first line and to the end of its first all-reduce on two hosts:
+distconsole, the same ranks started by hand over ssh, torchrun and horovodrun. It trains nothing.
+
+``python -m benchmarks.start [--json FILE] [--rounds N] [--only NAME,...]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import Program, distconsole, environment, over_ssh, warm
+from benchmarks.measure import Spread, alternate, ratios, write_json
+from suite.obstacles import obstacle
+from testbed import Testbed
+
+TARGET = 1.15
+FIRST = r"began at (\d+), first all-reduce at (\d+)"
+FIRST_PORT = 29700
+
+TORCH_SCRIPT = """\
+import time
+
+began_ns = time.time_ns()
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"began at {began_ns}, first all-reduce at {time.time_ns()}", flush=True)
+assert total.item() == dist.get_world_size()
+dist.destroy_process_group()
+"""
+
+HOROVOD_SCRIPT = """\
+import time
+
+began_ns = time.time_ns()
+import torch
+import horovod.torch as hvd
+
+hvd.init()
+total = hvd.allreduce(torch.ones(1), op=hvd.Sum)
+print(f"began at {began_ns}, first all-reduce at {time.time_ns()}", flush=True)
+assert total.item() == hvd.size()
+"""
+
+LABELS = {
+    "by_hand": "by hand over ssh",
+    "warm": "distconsole, warm agent",
+    "cold": "distconsole, cold agent",
+    "torchrun": "torchrun over ssh",
+    "ours_torchrun": "distconsole --launcher torchrun",
+    "horovodrun": "horovodrun, Gloo",
+}
+
+
+Times = tuple[float, float]
+"""Seconds from the command to the script's first line, and to its sum, on the last rank."""
+
+
+class Starts:
+    """The ways to start one rank on each host of a bed."""
+
+    def __init__(self, bed: Testbed, folder: Path) -> None:
+        self._bed = bed
+        self._folder = folder
+        self._port = FIRST_PORT
+        self.script_seconds: dict[str, list[float]] = {}
+        self._torch = self._write("first_torch.py", TORCH_SCRIPT)
+        self._horovod = self._write("first_horovod.py", HOROVOD_SCRIPT)
+
+    def seconds(self, kind: str) -> float:
+        """Start the ranks this way; keep the seconds to the script, return those to its sum."""
+        to_script, to_sum = getattr(self, kind)()
+        self.script_seconds.setdefault(kind, []).append(to_script)
+        return float(to_sum)
+
+    def by_hand(self) -> Times:
+        """The shortest thing that a person can type: two ssh commands with the variables of env://."""
+        return self._on_each(
+            lambda rank, port: [
+                "env",
+                *self._rendezvous(port),
+                f"RANK={rank}",
+                f"WORLD_SIZE={len(self._bed.hosts)}",
+                "GLOO_SOCKET_IFNAME=eth0",
+                "python3",
+                self._torch,
+            ]
+        )
+
+    def torchrun(self) -> Times:
+        return self._on_each(
+            lambda rank, port: [
+                "env",
+                "GLOO_SOCKET_IFNAME=eth0",
+                "torchrun",
+                f"--nnodes={len(self._bed.hosts)}",
+                "--nproc_per_node=1",
+                f"--node_rank={rank}",
+                f"--master_addr={self._bed.hosts[0].address}",
+                f"--master_port={port}",
+                self._torch,
+            ]
+        )
+
+    def horovodrun(self) -> Times:
+        names = [host.name for host in self._bed.hosts]
+        words = ["horovodrun", "--gloo", "--network-interfaces", "eth0", "-np", str(len(names))]
+        words += ["-H", ",".join(f"{name}:1" for name in names), "python3", self._horovod]
+        return self._until_all([over_ssh(self._bed, names[0], *words)])
+
+    def warm(self) -> Times:
+        warm(self._bed, self._folder)
+        return self._ours()
+
+    def cold(self) -> Times:
+        """No agent runs, and its file has to be pushed: the hosts were just switched on."""
+        self._bed.reset()
+        return self._ours()
+
+    def ours_torchrun(self) -> Times:
+        warm(self._bed, self._folder)
+        return self._ours("--launcher", "torchrun")
+
+    def _ours(self, *options: str) -> Times:
+        return self._until_all([distconsole(self._bed, "run", *options, self._torch)])
+
+    def _on_each(self, words: Callable[[int, int], list[str]]) -> Times:
+        self._port += 1
+        hosts = enumerate(self._bed.hosts)
+        return self._until_all(
+            [over_ssh(self._bed, host.name, *words(rank, self._port)) for rank, host in hosts]
+        )
+
+    def _until_all(self, commands: Sequence[list[str]]) -> Times:
+        """Run the commands together; return seconds until the last rank began, and had its sum."""
+        with ExitStack() as stack:
+            programs = [
+                stack.enter_context(Program(command, environment(self._folder)))
+                for command in commands
+            ]
+            each = len(self._bed.hosts) // len(programs)
+            lines = [line for program in programs for line in program.see(FIRST, count=each)]
+            for program in programs:
+                if code := program.wait():
+                    raise RuntimeError(f"a start ended with {code}: {program.lines[-5:]}")
+        found = [match for line in lines if (match := re.search(FIRST, line.text))]
+        typed_ns = min(program.began_ns for program in programs)
+        script_ns, sum_ns = (max(int(match[part]) for match in found) for part in (1, 2))
+        return (script_ns - typed_ns) / 1e9, (sum_ns - typed_ns) / 1e9
+
+    def _rendezvous(self, port: int) -> list[str]:
+        return [f"MASTER_ADDR={self._bed.hosts[0].address}", f"MASTER_PORT={port}"]
+
+    def _write(self, name: str, text: str) -> str:
+        path = self._folder / name
+        path.write_text(text)
+        return str(path)
+
+
+def measure(rounds: int, kinds: Sequence[str]) -> dict[str, Any]:
+    """Start each kind once a round and return seconds, and ratios within the same round."""
+    skipped = {"horovodrun": reason} if (reason := obstacle("horovod")) else {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
+        bed = stack.enter_context(Testbed(hosts=2, node_ssh=True))
+        starts = Starts(bed, folder)
+        contestants: dict[str, Callable[[], float]] = {
+            kind: partial(starts.seconds, kind) for kind in kinds if kind not in skipped
+        }
+        for contestant in contestants.values():
+            contestant()  # every program was read from the disk once
+        starts.script_seconds.clear()
+        found = alternate(contestants, rounds)
+    return {
+        "rounds": rounds,
+        "skipped": skipped,
+        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "script_seconds": {
+            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
+        },
+        "ratios": {
+            kind: asdict(ratios(values, found["by_hand"]))
+            for kind, values in found.items()
+            if kind != "by_hand"
+        },
+        "target": TARGET,
+    }
+
+
+def report(figures: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = [
+        f"{'seconds from the command':34} {'to the script':20}"
+        f" {'to the first all-reduce':24} over by hand, same round"
+    ]
+    for kind, seconds in figures["seconds"].items():
+        ratio = figures["ratios"].get(kind)
+        over = Spread(**ratio).text(1, 2) if ratio else ""
+        script = Spread(**figures["script_seconds"][kind]).text(1, 2)
+        all_reduce = Spread(**seconds).text(1, 2)
+        lines.append(f"{LABELS[kind]:34} {script:20} {all_reduce:24} {over}".rstrip())
+    lines += [f"{LABELS[kind]}: not measured: {why}" for kind, why in figures["skipped"].items()]
+    lines.append(f"target: {TARGET} with a warm agent")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default=",".join(LABELS), help="by_hand is always among them")
+    given = parser.parse_args(arguments)
+    kinds = [kind for kind in LABELS if kind == "by_hand" or kind in given.only.split(",")]
+    figures = measure(given.rounds, kinds)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "start", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

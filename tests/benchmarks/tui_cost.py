@@ -1,0 +1,159 @@
+"""What the screen costs: CPU and bytes to the terminal, for a few ranks and for very many.
+
+Each subject runs alone in a pseudo-terminal of 120 x 36 while its ranks tell something new once a
+second: our run view, and as a peer a bare Textual ``DataTable`` with the same figures in the same
+number of rows. ``python tests/benchmarks/tui_cost.py`` prints a table; it judges nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.measure import Cost, cost_over
+from distconsole.model import requests as ask
+from distconsole.model.events import Event
+from distconsole.operations import Control, SessionSource
+from fakes import scenes
+
+COLUMNS, ROWS = 120, 36
+WARM_UP_SECONDS = 5.0
+PER_HOST = 8
+SUBJECTS = ("console", "datatable")
+
+
+def ticking(world: int) -> Iterator[Event]:
+    """Yield a run's start, then once a second a window of every rank."""
+    yield from scenes.training(world, PER_HOST, gpus=False)
+    step = 600
+    while True:
+        time.sleep(1.0)
+        step += 50
+        t = scenes.START + step / 10
+        for rank in range(world):
+            yield scenes.window(rank, step, t, 1.0 + (rank + step) % 9 / 100, PER_HOST)
+        yield scenes.log(0, f"step {step}", t)
+
+
+def run_console(world: int) -> None:
+    """Be the console on a run that goes on."""
+    from distconsole.tui.app import ConsoleApp
+
+    def perform(request: ask.Request, _s: SessionSource, control: Control) -> Iterator[Event]:
+        for event in ticking(world) if isinstance(request, ask.Attach) else ():
+            if control.asked is not None:
+                return
+            yield event
+
+    app = ConsoleApp(ask.Attach(run=scenes.RUN), perform=perform)
+    app.sitting.begin()
+    app.run()
+
+
+def run_datatable(world: int) -> None:
+    """Be a bare DataTable with the same figures."""
+    from textual.app import App, ComposeResult
+    from textual.widgets import DataTable
+
+    class Peer(App[None]):
+        def compose(self) -> ComposeResult:
+            yield DataTable()
+
+        def on_mount(self) -> None:
+            table = self.query_one(DataTable)
+            table.add_columns(
+                "rank", "host", "step", "ms/step", "p95", "data", "samples/s", "loss"
+            )
+            for rank in range(world):
+                table.add_row(*cells(rank, 600), key=str(rank))
+            self.step = 600
+            self.set_interval(1.0, self.tick)
+
+        def tick(self) -> None:
+            self.step += 50
+            table = self.query_one(DataTable)
+            columns = list(table.columns)
+            for rank in range(world):
+                for column, value in zip(columns, cells(rank, self.step), strict=True):
+                    table.update_cell(str(rank), column, value)
+
+    def cells(rank: int, step: int) -> tuple[str, ...]:
+        window = scenes.window(rank, step, 0.0, 1.0 + (rank + step) % 9 / 100, PER_HOST)
+        figures = (window.step_ms_mean, window.step_ms_p95, window.data_ms, window.samples_s)
+        loss = window.metrics["loss"]
+        return (
+            str(rank),
+            window.host,
+            str(step),
+            *(f"{figure:.1f}" for figure in figures),
+            f"{loss:.4g}",
+        )
+
+    Peer().run()
+
+
+def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
+    """Return what ``subject`` cost, and the bytes a second that it wrote to its terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+        os.execv(  # noqa: S606 - the child is to be the subject itself
+            sys.executable, [sys.executable, __file__, "--be", subject, "--ranks", str(world)]
+        )
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    written = [0]
+
+    def read() -> None:
+        while True:
+            try:
+                written[0] += len(os.read(terminal, 65536))
+            except OSError:
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    time.sleep(WARM_UP_SECONDS)
+    before = written[0]
+    cost = cost_over(pid, seconds)
+    sent = (written[0] - before) / seconds
+    os.write(terminal, b"\x11")  # Ctrl+Q quits both
+    os.waitpid(pid, 0)
+    reader.join()
+    os.close(terminal)
+    return cost, sent
+
+
+def main() -> None:
+    """Measure every subject in turn."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--be", choices=SUBJECTS)
+    options.add_argument("--ranks", type=int, default=8)
+    options.add_argument("--seconds", type=float, default=20.0)
+    given = options.parse_args()
+    if given.be:
+        (run_console if given.be == "console" else run_datatable)(given.ranks)
+        return
+    print(f"{'subject':<12}{'ranks':>6}{'CPU %':>8}{'MB':>7}{'bytes/s':>9}")
+    for world in (8, 64, 2048):
+        for subject in SUBJECTS:
+            cost, sent = measure(subject, world, given.seconds)
+            print(
+                f"{subject:<12}{world:>6}{100 * cost.cpu_share:>8.1f}"
+                f"{cost.rss_bytes / 2**20:>7.0f}{sent:>9.0f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The rules of every test: a scrubbed environment, nothing left behind, skips with a reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from suite.environment import scrubbed
+from suite.leaks import Held, leaked_since
+from suite.obstacles import by_reason, obstacle
+from testbed import LoopbackBed, Testbed, missing, missing_on_loopback
+
+SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
+"""Marks of tests that start whole clusters: with pytest-xdist they take turns on one worker."""
+
+CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    environment = pytest.MonkeyPatch()
+    config.add_cleanup(environment.undo)
+    wanted = scrubbed(os.environ)
+    for name in os.environ.keys() - wanted.keys():
+        environment.delenv(name)
+    for name, value in wanted.items():
+        environment.setenv(name, value)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Measure only when asked: ``pytest tests/benchmarks``."""
+    asked = any("benchmarks" in argument for argument in config.args)
+    return True if collection_path.name == "benchmarks" and not asked else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    parallel = config.pluginmanager.hasplugin("xdist")
+    for item in items:
+        if "session_bed" in getattr(item, "fixturenames", ()):
+            item.add_marker("testbed")
+        for marker in CONDITIONAL:
+            if item.get_closest_marker(marker) and (reason := obstacle(marker)):
+                item.add_marker(pytest.mark.skip(reason=reason))
+        if parallel and any(item.get_closest_marker(marker) for marker in SERIAL):
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
+def pytest_report_header() -> str:
+    loopback = missing_on_loopback()
+    without = f"no sshd on loopback either: {loopback}" if loopback else "sshd on loopback instead"
+    return f"hosts: {f'{missing()}; {without}' if missing() else 'namespaces with real OpenSSH'}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = [
+        (report.nodeid.rpartition("::")[2], report.longrepr[2].removeprefix("Skipped: "))
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    ]
+    if skipped:
+        terminalreporter.section(f"{len(skipped)} skipped, by reason")
+    for reason, tests in by_reason(skipped).items():
+        terminalreporter.line(f"{len(tests):4}  {reason}: {', '.join(tests)}")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a thread, a child process or a descriptor.
+
+    What fixtures of a wider scope hold is theirs: they are set up before this one.
+    """
+    before = Held.now()
+    yield
+    if request.node.get_closest_marker("keeps") is None and (left := leaked_since(before)):
+        pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def home(
+    nothing_left: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """An empty home of the test's own."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def session_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Two hosts that live as long as the session; tests take ``bed``."""
+    if reason := missing():
+        pytest.skip(reason)
+    tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
+    with Testbed(hosts=2) as bed:
+        yield bed
+
+
+@pytest.fixture(scope="session")
+def session_ssh_bed(request: pytest.FixtureRequest) -> Iterator[Testbed | LoopbackBed]:
+    if not missing():
+        yield request.getfixturevalue("session_bed")
+        return
+    if reason := missing_on_loopback():
+        pytest.skip(reason)
+    with LoopbackBed(hosts=2) as bed:
+        yield bed
+
+
+@pytest.fixture
+def ssh_bed(
+    session_ssh_bed: Testbed | LoopbackBed, nothing_left: None
+) -> Iterator[Testbed | LoopbackBed]:
+    """Two hosts with real OpenSSH, also where there is no root: then sshd on loopback ports."""
+    yield session_ssh_bed
+    session_ssh_bed.reset()
+
+
+@pytest.fixture
+def bed(session_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
+    """Two hosts, ``node1`` and ``node2``, as if just switched on; afterwards switched off and on."""
+    yield session_bed
+    session_bed.reset()

@@ -1,0 +1,320 @@
+"""Scenes for the screen: events of runs, checks and hosts at fixed times. It performs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from distconsole.model.events import (
+    CheckEnded,
+    CheckProgress,
+    CheckReport,
+    EndState,
+    Event,
+    FirstFailure,
+    GpuSample,
+    HostReport,
+    HostStatus,
+    LinkChanged,
+    LogLine,
+    Metric,
+    NetworkReport,
+    NodeSample,
+    PlanMade,
+    PlannedHost,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunFinding,
+    RunListed,
+    RunSummary,
+    Window,
+)
+from distconsole.model.findings import Finding, Severity
+from distconsole.monitor.conclusions import first_failure_finding
+
+START = 1_763_700_000.0
+"""UNIX seconds at which every scene's run begins."""
+MINUTE_LATER = START + 60.0
+RUN = "digits-1121-a3f9"
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 112, in <module>
+    main()
+  File "train.py", line 87, in main
+    loss.backward()
+RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"""
+
+
+def plan(world: int, per_host: int = 2) -> PlanMade:
+    hosts = tuple(
+        PlannedHost(
+            host=f"node{host + 1}",
+            ranks=tuple(range(host * per_host, min(world, (host + 1) * per_host))),
+            command="python train.py",
+            env={},
+        )
+        for host in range(math.ceil(world / per_host))
+    )
+    return PlanMade(
+        t=START,
+        run=RUN,
+        launcher="torch",
+        why="the script uses torch.distributed",
+        world_size=world,
+        hosts=hosts,
+        name="digits",
+        script="/home/me/train.py",
+    )
+
+
+def rank(number: int, state: RankState, t: float = START, per_host: int = 2) -> RankChanged:
+    codes = {RankState.FAILED: 1, RankState.KILLED: 143, RankState.EXITED: 0}
+    extra = {"exit_code": codes[state]} if state in codes else {}
+    return RankChanged(
+        t=t,
+        run=RUN,
+        rank=number,
+        host=f"node{number // per_host + 1}",
+        local_rank=number % per_host,
+        pid=4000 + number,
+        state=state,
+        **extra,
+    )
+
+
+def window(number: int, step: int, t: float, slow: float = 1.0, per_host: int = 2) -> Window:
+    return Window(
+        t=t,
+        run=RUN,
+        rank=number,
+        host=f"node{number // per_host + 1}",
+        step=step,
+        steps=10,
+        step_ms_mean=18.0 * slow + number % 7 * 0.1,
+        step_ms_p95=24.0 * slow,
+        data_ms=2.0 + 18.0 * (slow - 1),
+        forward_ms=5.0,
+        backward_ms=8.0,
+        optimizer_ms=1.5,
+        samples_s=430.0 - number % 5,
+        metrics={"loss": 2.3 * math.exp(-step / 200)},
+        dropped=0,
+    )
+
+
+def gpu(number: int, t: float, per_host: int = 2) -> GpuSample:
+    return GpuSample(
+        t=t,
+        run=RUN,
+        host=f"node{number // per_host + 1}",
+        gpu=number % per_host,
+        util=60.0 + number * 7 % 40,
+        mem_used=(10 + number % 60) << 30,
+        mem_total=80 << 30,
+        temp_c=61.0,
+        power_w=310.0,
+        rank=number,
+        name="NVIDIA H100 80GB HBM3",
+        uuid=f"GPU-{number:04x}",
+        sm_clock_mhz=1980.0,
+    )
+
+
+def node(host: str, t: float = MINUTE_LATER) -> NodeSample:
+    return NodeSample(
+        t=t,
+        run="",
+        host=host,
+        cpu=43.0,
+        mem_used=12 << 30,
+        mem_total=256 << 30,
+        net_rx_s=1.2e8,
+        net_tx_s=1.1e8,
+        load1=7.5,
+    )
+
+
+def training(
+    world: int = 4, per_host: int = 2, *, gpus: bool = True, slow: int = -1
+) -> Iterator[Event]:
+    """A run in its first minute; ``slow`` is a rank that waits for its data."""
+    yield plan(world, per_host)
+    for number in range(world):
+        yield rank(number, RankState.RUNNING, per_host=per_host)
+    for step in range(0, 600, 10):
+        t = START + step / 10
+        for number in range(world) if world <= 64 or step > 570 else ():
+            yield window(number, step, t, 1.4 if number == slow else 1.0, per_host)
+            if gpus and step % 100 == 90:
+                yield gpu(number, t, per_host)
+        value = 2.3 * math.exp(-step / 200) + 0.03 * math.sin(step)
+        yield Metric(
+            t=t, run=RUN, name="loss", step=step, value=value, min=value - 0.1, max=value + 0.2,
+            ranks=world, samples=256,
+        )  # fmt: skip
+        if step % 100 == 0:
+            right = 1 - math.exp(-(step + 20) / 150)
+            yield Metric(
+                t=t, run=RUN, name="accuracy", step=step, value=right, min=right - 0.02, max=right,
+                ranks=world, samples=256,
+            )  # fmt: skip
+            yield log(0, f"epoch {step // 100} \x1b[32mloss {value:.3f}\x1b[0m", t)
+
+
+def log(number: int, line: str, t: float = START, *, stream: str = "out") -> LogLine:
+    return LogLine(
+        t=t, run=RUN, host=f"node{number // 2 + 1}", rank=number, stream=stream, line=line
+    )
+
+
+def straggling(world: int = 4) -> Iterator[Event]:
+    yield from training(world, slow=world - 1)
+    yield RunFinding(
+        t=MINUTE_LATER,
+        run=RUN,
+        check="run.straggler",
+        severity=Severity.WARN,
+        summary=f"rank {world - 1} on node{(world + 1) // 2} is slow in the data part of its steps",
+        hosts=(f"node{(world + 1) // 2}",),
+        hint="its data come late: more DataLoader workers there",
+        rank=world - 1,
+    )
+
+
+def failing(world: int = 4) -> Iterator[Event]:
+    """Rank 2 raises, the others are killed, the run ends."""
+    yield from training(world)
+    for line in TRACEBACK.splitlines():
+        yield log(2, line, MINUTE_LATER, stream="err")
+    first = FirstFailure(
+        rank=2,
+        host="node2",
+        exit_code=1,
+        error=TRACEBACK.splitlines()[-1],
+        traceback=TRACEBACK,
+    )
+    yield rank(2, RankState.FAILED, MINUTE_LATER)
+    yield first_failure_finding(RUN, first, MINUTE_LATER)
+    for number in range(world):
+        if number != 2:
+            yield rank(number, RankState.KILLED, MINUTE_LATER)
+    yield RunEnded(
+        t=MINUTE_LATER + 1,
+        run=RUN,
+        state=EndState.FAILED,
+        exit_code=1,
+        seconds=61.0,
+        first_failure=first,
+    )
+
+
+def stalled(world: int = 4) -> Iterator[Event]:
+    yield from training(world)
+    yield rank(1, RankState.STALLED, MINUTE_LATER)
+    yield RunFinding(
+        t=MINUTE_LATER,
+        run=RUN,
+        check="run.stall",
+        severity=Severity.WARN,
+        summary="rank 1 on node1 has stopped making steps",
+        hosts=("node1",),
+        hint=f"distconsole logs {RUN} --rank 1; distconsole stop {RUN}",
+        rank=1,
+    )
+
+
+def host_lost(world: int = 4) -> Iterator[Event]:
+    yield from training(world)
+    yield LinkChanged(t=MINUTE_LATER, run=RUN, host="node2", connected=False, reason="timed out")
+
+
+def succeeded(world: int = 4) -> Iterator[Event]:
+    yield from training(world)
+    yield Metric(
+        t=MINUTE_LATER, run=RUN, name="test_accuracy", step=600, value=0.9739, min=0.97, max=0.98,
+        ranks=world, samples=360,
+    )  # fmt: skip
+    for number in range(world):
+        yield rank(number, RankState.EXITED, MINUTE_LATER)
+    yield RunEnded(t=MINUTE_LATER, run=RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=60.0)
+
+
+def hosts(count: int = 2, gpus: int = 8, *, lost: str = "") -> Iterator[Event]:
+    """What ``top`` tells of hosts; the one called ``lost`` went away."""
+    for place in range(count):
+        name = f"node{place + 1}"
+        yield HostStatus(host=name, reachable=True)
+        yield node(name)
+        for number in range(gpus):
+            yield gpu(place * gpus + number, MINUTE_LATER, gpus)
+    if lost:
+        yield HostStatus(
+            host=lost, reachable=False, detail="connection refused", error_kind="connect"
+        )
+
+
+def checked(hosts_count: int = 2, *, ok: bool = False) -> Iterator[Event]:
+    """A check that found a hostname which cannot be bound on the last host, unless ``ok``."""
+    names = [f"node{number + 1}" for number in range(hosts_count)]
+    checks = ("ssh.reach", "python.version", "os.hostname_bindable", "torch.version", "net.pairs")
+    bad = "os.hostname_bindable"
+    cells: dict[str, dict[str, str]] = {name: {} for name in names}
+    for check in checks:
+        for name in names:
+            wrong = not ok and check == bad and name == names[-1]
+            outcome = "fail" if wrong else "skipped" if check == "torch.version" else "pass"
+            cells[name][check] = outcome
+            yield CheckProgress(check=check, host=name, outcome="running")
+            yield CheckProgress(check=check, host=name, outcome=outcome)
+    findings = (
+        Finding(
+            check=bad,
+            severity=Severity.FAIL,
+            hosts=(names[-1],),
+            summary=f"{names[-1]} resolves its own name to 127.0.1.1, where nobody else can reach it",
+            seen="getaddrinfo('node2') = 127.0.1.1",
+            expected="an address of an interface that is up",
+            hint="correct /etc/hosts on node2, or run with --nic NAME",
+        ),
+        Finding(
+            check="python.version",
+            severity=Severity.WARN,
+            hosts=tuple(names),
+            summary="two Pythons",
+        ),
+    )
+    yield CheckEnded(
+        report=CheckReport(
+            ok=ok,
+            hosts={name: HostReport(reachable=True, facts={}) for name in names},
+            findings=() if ok else findings,
+            network=NetworkReport(),
+            collectives=(),
+            seconds=4.2,
+            cells=cells,
+            uncovered=("GPUs: no driver on these hosts",),
+        )
+    )
+
+
+def past_runs() -> Iterator[Event]:
+    states = ("running", "succeeded", "failed", "stopped")
+    for number, state in enumerate(states):
+        failed = FirstFailure(rank=1, host="node1", exit_code=1, error="ValueError: boom")
+        yield RunListed(
+            summary=RunSummary(
+                run=f"digits-1121-00{number}",
+                name="digits",
+                state=state,
+                started=START + number,
+                seconds=None if state == "running" else 61.0,
+                script="train.py",
+                launcher="torch",
+                world_size=4,
+                hosts=("node1", "node2"),
+                steps=600,
+                samples_s=1714.0,
+                metrics={"loss": 0.126, "test_accuracy": 0.9739},
+                first_failure=failed if state == "failed" else None,
+            )
+        )

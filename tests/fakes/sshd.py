@@ -1,0 +1,152 @@
+"""A real OpenSSH server on a loopback port, with keys and folders of its own. It isolates nothing."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for ``condition``; fail when it does not come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> str:
+    """Make a key; return its public line without the comment."""
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-f", str(path)],
+        check=True,
+        timeout=60,
+    )
+    return path.with_name(path.name + ".pub").read_text().strip()
+
+
+def end_processes_of(folder: Path) -> None:
+    """End what was started with a path under ``folder`` on its command line: agents outlive their link."""
+    for _ in range(50):
+        left = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.pid != os.getpid() and any(str(folder) in w for w in process.cmdline()):
+                    left.append(process)
+        if not left:
+            return
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=0.2)
+
+
+class SshServer:
+    """One sshd with keys of its own; ``config`` is an ssh_config that reaches it as ``node``."""
+
+    def __init__(self, folder: Path, *, host_key: str = "ed25519", lines: str = "") -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.cache = folder / "cache"
+        self.node_dir = folder / "node"
+        self.user_key = folder / "id"
+        self.public = make_key(self.user_key)
+        self.host_public = make_key(folder / "host", host_key)
+        (folder / "authorized").write_text(self.public + "\n")
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.known_hosts = folder / "known_hosts"
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.host_public}\n")
+        self._lines = lines
+        self._process: subprocess.Popen[bytes] | None = None
+        self.ssh_config = folder / "ssh_config"
+        self.write_config()
+
+    def write_config(self, more: str = "", name: str = "node") -> str:
+        """Write the ssh_config, ``more`` lines winning; return its path."""
+        self.ssh_config.write_text(
+            f"""Host {name}
+{more}
+    HostName 127.0.0.1
+    Port {self.port}
+    User {getpass.getuser()}
+    IdentityFile {self.user_key}
+    IdentitiesOnly yes
+    IdentityAgent none
+    UserKnownHostsFile {self.known_hosts}
+    GlobalKnownHostsFile /dev/null
+"""
+        )
+        return str(self.ssh_config)
+
+    def start(self) -> SshServer:
+        """Start it and wait until it listens."""
+        config = self.folder / "sshd_config"
+        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        config.write_text(
+            f"""ListenAddress 127.0.0.1:{self.port}
+HostKey {self.folder / "host"}
+AuthorizedKeysFile {self.folder / "authorized"}
+PidFile {self.folder / "pid"}
+StrictModes no
+UsePAM no
+UseDNS no
+PermitRootLogin yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AllowTcpForwarding yes
+MaxStartups 100:30:200
+{self._lines}
+SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
+"""
+        )
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        assert SSHD is not None
+        log = (self.folder / "log").open("wb")
+        self._process = subprocess.Popen(
+            [SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log
+        )
+        log.close()
+        wait_until(self._listens)
+        return self
+
+    def cut(self) -> None:
+        """Kill the server and every session of it at once."""
+        if self._process is None:
+            return
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        self._process.wait()
+        for child in children:
+            with suppress(psutil.Error):
+                child.kill()
+        self._process = None
+
+    def cut_sessions(self) -> None:
+        """Kill the sessions; the server goes on."""
+        assert self._process is not None
+        for child in psutil.Process(self._process.pid).children():
+            with suppress(psutil.Error):
+                child.send_signal(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the server and what was started through it."""
+        self.cut()
+        end_processes_of(self.folder)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0

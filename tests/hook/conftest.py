@@ -1,0 +1,228 @@
+"""Runs real scripts in real interpreters, bare and watched; judges nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import distconsole_training
+from distconsole_training import records
+
+PACKAGE = Path(distconsole_training.__file__).parent
+SECONDS = 150
+STAMP = re.compile(r"^[WIE]\d{4} [\d:.]+ \d+ ", re.MULTILINE)
+"""Time and pid, with which torch begins the lines of its log."""
+
+RECORD_FIELDS = [
+    "sequence",
+    "step",
+    "time_ns",
+    "kind",
+    "flags",
+    "name",
+    "samples",
+    "seconds",
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "value",
+]
+
+
+@dataclass(frozen=True)
+class RingFile:
+    """What one process left in its ring."""
+
+    header: dict[str, Any]
+    names: list[str]
+    rows: list[dict[str, Any]]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if row["kind"] == records.STEP]
+
+    @property
+    def phases(self) -> list[str]:
+        return [records.PHASES[row["name"]] for row in self.rows if row["kind"] == records.PHASE]
+
+    @property
+    def metrics(self) -> list[tuple[str, int, float, int]]:
+        return [
+            (self.names[row["name"]], row["step"], row["value"], row["samples"])
+            for row in self.rows
+            if row["kind"] == records.METRIC
+        ]
+
+    def column(self, name: str) -> list[Any]:
+        return [row[name] for row in self.steps]
+
+
+def read_ring(path: Path) -> RingFile:
+    """Return the content of a ring that nobody writes any more and that never wrapped round."""
+    raw = path.read_bytes()
+    header = dict(zip(records.HEADER_FIELDS, records.HEADER.unpack_from(raw), strict=True))
+    assert header["magic"] == records.MAGIC
+    names = [
+        raw[records.NAMES_OFFSET + index * records.NAME_BYTES :][: records.NAME_BYTES]
+        .rstrip(b"\0")
+        .decode()
+        for index in range(header["names_used"])
+    ]
+    rows = []
+    for index in range(min(header["written"], header["capacity"])):
+        offset = records.RECORDS_OFFSET + index * records.RECORD.size
+        row = dict(zip(RECORD_FIELDS, records.RECORD.unpack_from(raw, offset), strict=True))
+        assert row["sequence"] == index + 1
+        rows.append(row)
+    return RingFile(header, names, rows)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a script ended."""
+
+    code: int
+    out: str
+    err: str
+    rings: list[RingFile] = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    folder: Path = Path()
+
+    @property
+    def seen(self) -> tuple[int, str, str]:
+        """What the user sees."""
+        return self.code, self.out, STAMP.sub("", self.err)
+
+    @property
+    def ring(self) -> RingFile:
+        """The only ring; the hook must have had no failure of its own."""
+        assert len(self.rings) == 1, (self.rings, self.out, self.err)
+        assert self.rings[0].header["guard_errors"] == 0
+        return self.rings[0]
+
+
+class Runner:
+    """Starts scripts in a folder of their own."""
+
+    def __init__(self, folder: Path, hook: Path) -> None:
+        self.folder = folder
+        self.hook = hook
+        self.scripts = folder / "job"
+        self.scripts.mkdir()
+
+    def script(self, text: str, name: str = "train.py") -> Path:
+        path = self.scripts / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def watched(self, text: str, *options: str, **more: Any) -> Outcome:
+        """Run a script with the hook and return how it ended."""
+        return self._finish(self._start(text, options, hooked=True, **more))
+
+    def both(self, text: str, *options: str, **more: Any) -> tuple[Outcome, Outcome]:
+        """Run a script without the hook and with it, at the same time."""
+        bare = self._start(text, options, hooked=False, **more)
+        watched = self._start(text, options, hooked=True, **more)
+        return self._finish(bare), self._finish(watched)
+
+    def unchanged(self, text: str, *options: str, **more: Any) -> Outcome:
+        """Assert that the user sees no difference; return the watched outcome."""
+        bare, watched = self.both(text, *options, **more)
+        assert watched.seen == bare.seen
+        return watched
+
+    def _start(
+        self,
+        text: str,
+        options: Sequence[str],
+        *,
+        hooked: bool,
+        env: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        python: str = sys.executable,
+        command: Callable[[Path], list[str]] | None = None,
+        path: str = "",
+    ) -> tuple[subprocess.Popen[str], Path]:
+        script = self.script(text)
+        state = self.folder / ("watched" if hooked else "bare")
+        shutil.rmtree(state, ignore_errors=True)
+        (state / "rings").mkdir(parents=True)
+        (state / "errors").mkdir()
+        environment = {"OMP_NUM_THREADS": "1", **clean_environment(), **(env or {})}
+        if hooked:
+            environment[records.ENV_RUN] = "test-run"
+            environment[records.ENV_RINGS] = str(state / "rings")
+            environment[records.ENV_ERRORS] = str(state / "errors")
+            environment[records.ENV_HOOK] = str(self.hook)
+            environment.update(env or {})
+        folders = [str(self.hook)] if hooked else []
+        environment["PYTHONPATH"] = os.pathsep.join(folders + ([path] if path else []))
+        words = command(script) if command else [python, *options, str(script), *arguments]
+        process = subprocess.Popen(
+            words,
+            cwd=self.scripts,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return process, state
+
+    def _finish(self, started: tuple[subprocess.Popen[str], Path]) -> Outcome:
+        process, state = started
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(f"no end after {SECONDS} s: {out}\n{err}")
+        rings = [read_ring(path) for path in sorted((state / "rings").glob("*.ring"))]
+        errors = [json.loads(path.read_text()) for path in sorted((state / "errors").iterdir())]
+        return Outcome(process.returncode, out, err, rings, errors, state)
+
+
+def clean_environment() -> dict[str, str]:
+    """Return our environment without what makes a process a rank or a test."""
+    foreign = ("DISTCONSOLE_", "PYTEST", "COV_", "PYTHON", "SLURM_", "OMPI_", "PMI", "HOROVOD_")
+    ranks = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(foreign) and name not in ranks
+    }
+
+
+def make_hook_folder(folder: Path) -> Path:
+    """Lay the hook out as the agent does."""
+    shutil.copytree(
+        PACKAGE,
+        folder / "distconsole_training",
+        ignore=shutil.ignore_patterns("__pycache__", "recipes"),
+    )
+    shutil.copy(PACKAGE / "_sitecustomize.py", folder / "sitecustomize.py")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hook_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_hook_folder(tmp_path_factory.mktemp("hook") / "hook-0123456789abcdef")
+
+
+@pytest.fixture
+def runner(tmp_path: Path, hook_folder: Path) -> Runner:
+    return Runner(tmp_path, hook_folder)

@@ -1,0 +1,354 @@
+"""Scripts bare and watched: what the user sees is compared word for word."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Runner
+
+PYENV = Path.home() / ".pyenv" / "versions"
+INTERPRETERS = [sys.executable] + [
+    str(python)
+    for version in ("3.9", "3.10", "3.12", "3.13")
+    for python in sorted(PYENV.glob(f"{version}.*/bin/python"))[-1:]
+]
+
+PRINTS_ITS_WORLD = """
+import sys, os, atexit
+atexit.register(print, "registered first, runs last")
+atexit.register(print, "registered last, runs first")
+print(__name__, sys.argv[1:], sys.path)
+print("sitecustomize" in sys.modules, [name for name in sys.modules if name == "torch"])
+print(sys.flags.isolated, sys.flags.no_site, sys.flags.ignore_environment)
+"""
+
+
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_a_script_without_torch(runner: Runner, python: str) -> None:
+    ended = runner.unchanged(PRINTS_ITS_WORLD, python=python, arguments=["--lr", "0.1"])
+    assert ended.code == 0
+    assert ended.rings == []
+
+
+@pytest.mark.parametrize("option", ["-I", "-S", "-E", "-s", "-B"])
+def test_interpreter_options(runner: Runner, option: str) -> None:
+    # Without site nobody takes our folder out of sys.path again; it holds no name of the script's.
+    text = PRINTS_ITS_WORLD.replace("sys.path", "[at for at in sys.path if 'hook-' not in at]")
+    assert runner.unchanged(text if option == "-S" else PRINTS_ITS_WORLD, option).code == 0
+
+
+def test_python_dash_m_and_dash_c(runner: Runner) -> None:
+    def module(script: Path) -> list[str]:
+        return [sys.executable, "-m", script.stem, "one"]
+
+    def line(script: Path) -> list[str]:
+        return [sys.executable, "-c", script.read_text(), "one"]
+
+    for command in (module, line):
+        assert "'one'" in runner.unchanged(PRINTS_ITS_WORLD, command=command).out
+
+
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_the_users_own_sitecustomize_runs(runner: Runner, tmp_path: Path, python: str) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(
+        "import sys\nprint('mine', __name__, __file__, __spec__.name, sys.path[:3])\nVALUE = 7\n"
+    )
+    (own / "usercustomize.py").write_text("print('usercustomize')\n")
+    ended = runner.unchanged(
+        "import sitecustomize, sys; print(sitecustomize.VALUE, sys.path)",
+        python=python,
+        path=str(own),
+    )
+    assert ended.out.startswith("mine sitecustomize")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["raise ValueError('broken')", "import nothing_of_this_name", "raise SystemExit(5)"],
+)
+def test_a_sitecustomize_of_the_user_that_fails(runner: Runner, tmp_path: Path, body: str) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text(body + "\n")
+    runner.unchanged("print('the script')", path=str(own))
+
+
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_an_uncaught_exception(runner: Runner, python: str) -> None:
+    ended = runner.unchanged(
+        """
+        class Broken(Exception):
+            pass
+
+        def deep(n):
+            if n == 0:
+                raise Broken("the data is gone\\nsecond line") from KeyError("cause")
+            deep(n - 1)
+
+        deep(3)
+        """,
+        python=python,
+        env={"RANK": "3"},
+    )
+    assert ended.code == 1
+    (error,) = ended.errors
+    assert error["rank"] == 3
+    assert error["type"] == "Broken"
+    assert error["message"].endswith("the data is gone\nsecond line")
+    # Up to 3.10 the interpreter writes __main__.Broken, its traceback module Broken.
+    assert error["traceback"] == ended.err.replace("__main__.Broken", "Broken")
+    assert error["time_ns"] > 1_600_000_000 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("import sys; sys.exit(3)", 3),
+        ("import sys; sys.exit('a reason')", 1),
+        ("import os; os._exit(4)", 4),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -15),
+        ("import os; os.abort()", -6),
+        ("raise KeyboardInterrupt", -2),
+        ("import sys; sys.setrecursionlimit(60)\ndef f(): f()\nf()", 1),
+        ("def f(:", 1),
+    ],
+)
+def test_the_ways_to_end(runner: Runner, text: str, code: int) -> None:
+    assert runner.unchanged(text).code == code
+
+
+def test_an_excepthook_of_the_script_is_the_one_that_prints(runner: Runner) -> None:
+    ended = runner.unchanged(
+        """
+        import sys
+        sys.excepthook = lambda kind, error, trace: print("mine:", kind.__name__, error)
+        raise ValueError("x")
+        """
+    )
+    assert ended.out == "mine: ValueError x\n"
+    assert ended.errors[0]["type"] == "ValueError"
+
+
+def test_a_thread_that_fails_is_not_the_process_that_fails(runner: Runner) -> None:
+    ended = runner.unchanged(
+        """
+        import threading
+        thread = threading.Thread(target=lambda: 1 / 0, name="worker")
+        thread.start(); thread.join()
+        print("goes on")
+        """
+    )
+    assert ended.code == 0
+    assert ended.errors == []
+
+
+def test_execv_keeps_the_pid_and_gets_a_ring_of_its_own(runner: Runner) -> None:
+    ended = runner.unchanged(
+        """
+        import os, sys
+        import torch
+        weights = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(weights.parameters(), lr=0.1)
+        for _ in range(2):
+            weights(torch.ones(4, 2)).mean().backward()
+            optimizer.step()
+        if "again" not in sys.argv:
+            print("once more", flush=True)
+            os.execv(sys.executable, [sys.executable, __file__, "again"])
+        print("the end")
+        """
+    )
+    first, second = ended.rings
+    assert first.header["pid"] == second.header["pid"]
+    assert [len(ring.steps) for ring in ended.rings] == [2, 2]
+    assert [ring.header["flags"] for ring in ended.rings] == [0, 1]
+
+
+def test_the_hook_can_be_switched_off(runner: Runner) -> None:
+    ended = runner.unchanged(TRAINS + "raise ValueError", env={"DISTCONSOLE_HOOK": "0"})
+    assert (ended.rings, ended.errors) == ([], [])
+
+
+def test_a_folder_that_cannot_be_written_costs_the_picture_only(runner: Runner) -> None:
+    ended = runner.unchanged(TRAINS, env={"DISTCONSOLE_RINGS": "/proc/nothing"})
+    assert ended.code == 0
+
+
+def test_a_full_disk_costs_the_picture_only(runner: Runner, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a small tmpfs in a namespace of its own")
+    full = tmp_path / "full"
+    full.mkdir()
+
+    def on_a_full_disk(script: Path) -> list[str]:
+        mount = f"mount -t tmpfs -o size=64k none {full} && exec {sys.executable} {script}"
+        return ["unshare", "--mount", "sh", "-c", mount]
+
+    ended = runner.unchanged(
+        TRAINS + f"\nimport os; print(os.listdir({str(full)!r}))",
+        env={"DISTCONSOLE_RINGS": str(full)},
+        command=on_a_full_disk,
+    )
+    assert ended.out.endswith("[]\n")
+
+
+TRAINS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(10, 4), torch.randn(10, 1))
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for inputs, wanted in DataLoader(data, batch_size=4):
+    optimizer.zero_grad()
+    loss = ((model(inputs) - wanted) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_training_gives_the_same_numbers(runner: Runner) -> None:
+    ended = runner.unchanged(TRAINS)
+    assert ended.ring.column("value") == [float(line) for line in ended.out.split()]
+    assert ended.ring.column("samples") == [4, 4, 2]
+
+
+FAILS_INSIDE = {
+    "the data set": (
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, index): raise OSError('file is gone')\n"
+        "for batch in torch.utils.data.DataLoader(Data()): pass\n"
+    ),
+    "a worker": (
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, index): raise OSError('file is gone')\n"
+        "for batch in torch.utils.data.DataLoader(Data(), num_workers=1): pass\n"
+    ),
+    "next beyond the end": (
+        "batches = iter(torch.utils.data.DataLoader(torch.ones(2, 1)))\n"
+        "next(batches); next(batches); next(batches)\n"
+    ),
+    "backward": "torch.ones(3, requires_grad=True).mul(2).backward()\n",
+    "a backward of the script": (
+        "class Bad(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, x): return x * 2\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, g): raise RuntimeError('in my backward')\n"
+        "Bad.apply(torch.ones(1, requires_grad=True)).backward()\n"
+    ),
+    "an optimizer": (
+        "class Bad(torch.optim.SGD):\n"
+        "    def step(self, closure=None): raise RuntimeError('in my step')\n"
+        "Bad([torch.ones(1, requires_grad=True)], lr=1.0).step()\n"
+    ),
+    "a scaler": "torch.amp.GradScaler('cpu').update()\n",
+    "scaling": "torch.amp.GradScaler('cpu').scale(5)\n",
+    "a process group": "import torch.distributed\ntorch.distributed.init_process_group('nonsense')\n",
+}
+
+
+@pytest.mark.parametrize("where", FAILS_INSIDE)
+def test_no_frame_of_ours_is_in_a_traceback(runner: Runner, where: str) -> None:
+    ended = runner.unchanged("import torch, torch.utils.data\n" + FAILS_INSIDE[where])
+    assert ended.code == 1
+    assert "Traceback" in ended.err
+
+
+def test_a_torch_that_cannot_be_imported(runner: Runner, tmp_path: Path) -> None:
+    own = tmp_path / "own" / "torch"
+    own.mkdir(parents=True)
+    (own / "__init__.py").write_text(
+        "import warnings\nwarnings.warn('old', UserWarning, stacklevel=2)\nimport torch._nothing\n"
+    )
+    for line in ("import torch", "import importlib\nimportlib.import_module('torch')"):
+        runner.unchanged(line, path=str(own.parent))
+
+
+def test_warnings_name_the_line_of_the_script(runner: Runner) -> None:
+    ended = runner.unchanged(
+        """
+        import torch
+        from torch.utils.data import DataLoader, IterableDataset
+
+        class Longer(IterableDataset):
+            def __len__(self): return 2
+            def __repr__(self): return "Longer"
+            def __iter__(self): return iter(torch.ones(6, 1))
+
+        loader = DataLoader(Longer(), batch_size=2)
+        len(loader)
+        for batch in loader:
+            print(batch.shape)
+        """
+    )
+    assert "train.py:12" in ended.err
+
+
+def test_what_the_data_set_finds_on_the_stack(runner: Runner) -> None:
+    runner.unchanged(
+        """
+        import torch, traceback
+        from torch.utils.data import DataLoader, Dataset
+
+        class Looks(Dataset):
+            def __len__(self): return 1
+            def __getitem__(self, index):
+                traceback.print_stack()
+                return index
+
+        for batch in DataLoader(Looks()): pass
+        """
+    )
+
+
+def test_nothing_of_ours_is_pickled_or_saved(runner: Runner) -> None:
+    runner.unchanged(
+        """
+        import io, pickle, pickletools, torch
+        from torch.utils.data import DataLoader, TensorDataset
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.Adam(model.parameters())
+        loader = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
+        scaler = torch.amp.GradScaler("cpu")
+        for (batch,) in loader:
+            loss = model(batch).mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer); scaler.update()
+        for thing in (optimizer, loader, scaler, model, torch.autograd.backward):
+            pickled = pickle.dumps(thing)
+            print(type(thing).__name__, len(pickled), b"distconsole" in pickled)
+        saved = io.BytesIO()
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, saved)
+        saved.seek(0)
+        print(sorted(torch.load(saved, weights_only=True)))
+        print(b"distconsole" in saved.getvalue())
+        print([name for name in vars(loss)], sorted(vars(optimizer)), sorted(vars(loader)))
+        """
+    )
+
+
+def test_loaders_and_specs_are_the_ones_of_the_import_system(runner: Runner) -> None:
+    runner.unchanged(
+        """
+        import importlib.util, inspect
+        spec = importlib.util.find_spec("torch")
+        print(type(spec.loader), spec.origin)
+        import torch
+        print(type(torch.__loader__), sorted(vars(torch.__loader__)), torch.__spec__.loader)
+        print(len(inspect.getsource(torch.utils.data.dataloader._BaseDataLoaderIter.__next__)))
+        print(inspect.signature(torch.autograd.backward), torch.autograd.backward.__module__)
+        """.replace("torch.__spec__.loader)", "type(torch.__spec__.loader))")
+    )

@@ -1,0 +1,536 @@
+"""Real scripts with real torch: what the ring says is what the script did, or nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distconsole_training.records import MICRO, SKIPPED
+
+if TYPE_CHECKING:
+    from conftest import Outcome, RingFile, Runner
+
+PREAMBLE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(12, 4), torch.randn(12, 1))
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def loss_of(batch, scale=1.0):
+    return ((model(batch[0]) - batch[1]) ** 2).mean() * scale
+"""
+
+
+def run(runner: Runner, body: str, **more: Any) -> tuple[Outcome, RingFile]:
+    """Run the script; what it prints on a line as numbers is what it knows of itself."""
+    ended = runner.watched(PREAMBLE + body, **more)
+    assert ended.code == 0, ended.err
+    return ended, ended.ring
+
+
+def printed(ended: Outcome) -> list[float]:
+    return [float(word) for word in ended.out.split()]
+
+
+def same(seen: list[float], wanted: list[float]) -> bool:
+    return len(seen) == len(wanted) and all(
+        (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-5)
+        for a, b in zip(seen, wanted, strict=True)
+    )
+
+
+def test_steps_samples_loss_and_times(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+for epoch in range(2):
+    for batch in DataLoader(data, batch_size=5, num_workers=epoch):
+        optimizer.zero_grad()
+        loss = loss_of(batch)
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+""",
+        env={"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"},
+    )
+    assert ring.column("step") == list(range(6))
+    assert ring.column("samples") == [5, 5, 2] * 2
+    assert same(ring.column("value"), printed(ended))
+    assert ring.phases == ["interpreter", "import_torch", "first_step"]
+    assert [ring.header[name] for name in ("rank", "local_rank", "world_size")] == [5, 1, 8]
+    for step in ring.steps:
+        parts = [step[name] for name in ("data", "forward", "backward", "optimizer")]
+        assert all(part > 0 for part in parts)
+        assert sum(parts) <= step["seconds"] * 1.0001
+    ends = ring.column("time_ns")
+    for before, after, seconds in zip(ends, ends[1:], ring.column("seconds")[1:], strict=False):
+        assert math.isclose((after - before) / 1e9, seconds, rel_tol=1e-3)
+
+
+def test_evaluation_in_between_does_not_count(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+import time
+for epoch in range(2):
+    for batch in DataLoader(data, batch_size=6):
+        loss_of(batch).backward()
+        optimizer.step()
+    with torch.no_grad():
+        for batch in DataLoader(data, batch_size=4):
+            time.sleep(0.1)
+            loss_of(batch)
+""",
+    )
+    assert ring.column("samples") == [6, 6, 6, 6]
+    assert max(ring.column("seconds")[1:]) < 0.1
+
+
+def test_gradient_accumulation_is_one_step(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+for epoch in range(3):
+    total = 0.0
+    for index, batch in enumerate(DataLoader(data, batch_size=3)):
+        loss = loss_of(batch) / 2
+        loss.backward()
+        total += loss.item()
+        if index % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            print(total)
+            total = 0.0
+""",
+    )
+    assert ring.column("samples") == [6] * 6
+    assert ring.column("flags") == [MICRO] * 6
+    # How the first was divided was not looked at.
+    assert same(ring.column("value"), [math.nan, *printed(ended)[1:]])
+
+
+def test_accumulation_without_division_shows_the_mean(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+def criterion(batch):
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+for epoch in range(3):
+    losses = []
+    for batch in DataLoader(data, batch_size=4):
+        loss = criterion(batch)
+        loss.backward()
+        losses.append(loss.item())
+    optimizer.step()
+    print(sum(losses) / len(losses))
+""",
+    )
+    assert ring.column("samples") == [12] * 3
+    assert same(ring.column("value"), [math.nan, *printed(ended)[1:]])
+
+
+def test_several_optimizers_make_one_step(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+critic = nn.Linear(1, 1)
+second = torch.optim.Adam(critic.parameters())
+for batch in DataLoader(data, batch_size=4):
+    critic(model(batch[0]).detach()).mean().backward()
+    second.step()
+    critic(model(batch[0])).mean().backward()
+    optimizer.step()
+""",
+    )
+    assert ring.column("samples") == [4, 4, 4]
+    assert all(math.isnan(value) for value in ring.column("value"))
+    assert ring.column("flags") == [MICRO] * 3
+
+
+def test_two_optimizers_of_one_loss(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+second = torch.optim.SGD([model.bias], lr=0.01)
+for batch in DataLoader(data, batch_size=4):
+    loss = loss_of(batch)
+    loss.backward()
+    optimizer.step()
+    second.step()
+    print(loss.item())
+""",
+    )
+    assert same(ring.column("value"), printed(ended))
+
+
+def test_an_optimizer_inside_another(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+class Outer(torch.optim.Optimizer):
+    def __init__(self, inner):
+        self.inner = inner
+        super().__init__(inner.param_groups, {})
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+class Sub(torch.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+
+outer = Outer(Sub(model.parameters(), lr=0.01))
+for batch in DataLoader(data, batch_size=3):
+    loss_of(batch).backward()
+    outer.step()
+""",
+    )
+    assert ring.column("samples") == [3, 3, 3, 3]
+
+
+def test_a_scaler_that_skips(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for index, batch in enumerate(DataLoader(data, batch_size=2)):
+    optimizer.zero_grad()
+    loss = loss_of(batch, float("inf") if index in (0, 3) else 1.0)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    print(loss.item())
+""",
+    )
+    assert ring.column("flags") == [SKIPPED, 0, 0, SKIPPED, 0, 0]
+    assert ring.column("samples") == [2] * 6
+    assert same(ring.column("value"), printed(ended))
+
+
+@pytest.mark.parametrize("scaler", ['GradScaler("cpu", enabled=False)', 'GradScaler("cpu")'])
+def test_a_scaler_that_never_skips(runner: Runner, scaler: str) -> None:
+    ended, ring = run(
+        runner,
+        f"""
+scaler = torch.amp.{scaler}
+for batch in DataLoader(data, batch_size=4):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = loss_of(batch)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    print(loss.item())
+""",
+    )
+    assert ring.column("flags") == [0, 0, 0]
+    assert same(ring.column("value"), printed(ended))
+
+
+def test_a_scaled_loss_that_was_scaled_on_is_unknown(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+scaler = torch.amp.GradScaler("cpu")
+for batch in DataLoader(data, batch_size=4):
+    (scaler.scale(loss_of(batch)) / 4).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    )
+    assert len(ring.steps) == 3
+    assert all(math.isnan(value) for value in ring.column("value"))
+
+
+def test_a_fused_optimizer_that_skips(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+fused = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+for index, batch in enumerate(DataLoader(data, batch_size=4)):
+    fused.zero_grad()
+    scaler.scale(loss_of(batch, float("inf") if index == 1 else 1.0)).backward()
+    scaler.step(fused)
+    scaler.update()
+""",
+    )
+    assert ring.column("flags") == [0, SKIPPED, 0]
+
+
+def test_closures(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=5)
+for batch in DataLoader(data, batch_size=6):
+    def closure():
+        lbfgs.zero_grad()
+        loss = loss_of(batch)
+        loss.backward()
+        return loss
+    print(float(lbfgs.step(closure)))
+for batch in DataLoader(data, batch_size=6):
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(batch)
+        loss.backward()
+        return loss
+    print(float(optimizer.step(closure)))
+""",
+    )
+    assert ring.column("samples") == [6] * 4
+    assert same(ring.column("value"), printed(ended))
+    assert [flag & MICRO for flag in ring.column("flags")] == [MICRO, MICRO, 0, 0]
+    assert all(math.isnan(seconds) for seconds in ring.column("forward"))
+
+
+def test_an_optimizer_that_raises_and_is_caught(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+class Moody(torch.optim.SGD):
+    calls = 0
+    def step(self, closure=None):
+        Moody.calls += 1
+        if Moody.calls in (2, 3):
+            raise RuntimeError("not now")
+        return super().step(closure)
+
+moody = Moody(model.parameters(), lr=0.01)
+for batch in DataLoader(data, batch_size=2):
+    loss_of(batch).backward()
+    try:
+        moody.step()
+    except RuntimeError as error:
+        print(len(error.__traceback__.tb_frame.f_code.co_name) * 0)
+""",
+    )
+    assert len(printed(ended)) == 2
+    assert len(ring.steps) == 4
+
+
+def test_no_loader_at_all(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+for index in range(4):
+    optimizer.zero_grad()
+    loss = loss_of(data[:])
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""",
+    )
+    assert ring.column("samples") == [0] * 4
+    assert all(math.isnan(seconds) for seconds in ring.column("data"))
+    assert math.isnan(ring.column("seconds")[0])
+    assert all(seconds > 0 for seconds in ring.column("seconds")[1:])
+    assert same(ring.column("value"), printed(ended))
+
+
+def test_gradients_without_backward(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+for batch in DataLoader(data, batch_size=4):
+    grads = torch.autograd.grad(loss_of(batch), list(model.parameters()))
+    for parameter, grad in zip(model.parameters(), grads):
+        parameter.grad = grad
+    optimizer.step()
+""",
+    )
+    assert ring.column("samples") == [4, 4, 4]
+    assert all(math.isnan(value) for value in ring.column("value"))
+
+
+def test_a_step_without_a_gradient_is_a_warm_up(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+optimizer.step()
+for batch in DataLoader(data, batch_size=4):
+    loss_of(batch).backward()
+    optimizer.step()
+""",
+    )
+    assert ring.column("samples") == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "num_workers=2",
+        "num_workers=1, persistent_workers=True",
+        "num_workers=1, multiprocessing_context='spawn'",
+    ],
+)
+def test_workers_do_not_write(runner: Runner, options: str) -> None:
+    ended = runner.unchanged(
+        "if __name__ == '__main__':"
+        + (
+            PREAMBLE
+            + f"""
+loader = DataLoader(data, batch_size=4, {options})
+for epoch in range(2):
+    for batch in loader:
+        loss_of(batch).backward()
+        optimizer.step()
+print("done")
+"""
+        ).replace("\n", "\n    ")
+    )
+    assert ended.ring.column("samples") == [4] * 6
+
+
+def test_two_loaders_side_by_side(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+for one, other in zip(DataLoader(data, batch_size=4), DataLoader(data, batch_size=2)):
+    loss_of(one).backward(); loss_of(other)
+    optimizer.step()
+""",
+    )
+    # Once may be an evaluation that was left early; the second time it is the script's way.
+    assert ring.column("samples") == [0, 6, 6]
+    assert math.isnan(ring.column("seconds")[0])
+
+
+def test_two_loaders_in_turn(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+one, other = iter(DataLoader(data, batch_size=4)), iter(DataLoader(data, batch_size=2))
+for index in range(4):
+    loss_of(next(other if index % 2 else one)).backward()
+    optimizer.step()
+""",
+    )
+    assert ring.column("samples") == [4, 2, 4, 2]
+
+
+def test_streams_and_batches_of_ones_own(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+from torch.utils.data import IterableDataset
+class Stream(IterableDataset):
+    def __iter__(self): return iter(zip(*data.tensors))
+class Batch:
+    def __init__(self, rows): self.x, self.y = (torch.stack(column) for column in zip(*rows))
+    def __getitem__(self, index): return (self.x, self.y)[index]
+for options in (
+    dict(dataset=Stream(), batch_size=5),
+    dict(dataset=Stream(), batch_size=5, collate_fn=Batch),
+    dict(dataset=data, batch_size=5, collate_fn=Batch),
+    dict(dataset=data, batch_sampler=[[0, 1, 2], [3]]),
+):
+    for batch in DataLoader(**options):
+        loss_of(batch).backward()
+        optimizer.step()
+""",
+    )
+    assert ring.column("samples") == [5, 5, 2] * 3 + [3, 1]
+
+
+def test_threads_that_train(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+import threading
+def train(seed):
+    torch.manual_seed(seed)
+    net = nn.Linear(4, 1)
+    own = torch.optim.SGD(net.parameters(), lr=0.01)
+    for batch in DataLoader(data, batch_size=3):
+        net(batch[0]).mean().backward()
+        own.step()
+threads = [threading.Thread(target=train, args=(seed,)) for seed in (1, 2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+""",
+    )
+    assert sorted(ring.column("step")) == list(range(8))
+    assert ring.column("samples") == [3] * 8
+
+
+def test_an_optimizer_for_each_parameter_inside_backward(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+own = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+def step(p):
+    own[p].step()
+    p.grad = None
+for p in model.parameters():
+    p.register_post_accumulate_grad_hook(step)
+for batch in DataLoader(data, batch_size=4):
+    loss_of(batch).backward()
+""",
+    )
+    assert ring.column("samples") == [4, 4, 4]
+
+
+def test_reentrant_checkpointing_is_one_backward(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+from torch.utils.checkpoint import checkpoint
+for batch in DataLoader(data, batch_size=4):
+    hidden = checkpoint(model, batch[0].requires_grad_(), use_reentrant=True)
+    loss = ((hidden - batch[1]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+""",
+    )
+    assert ring.column("flags") == [0, 0, 0]
+    assert same(ring.column("value"), printed(ended))
+
+
+def test_a_backward_that_is_not_of_a_loss(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+for batch in DataLoader(data, batch_size=4):
+    out = model(batch[0])
+    out.backward(torch.ones_like(out))
+    optimizer.step()
+    torch.autograd.backward([model(batch[0]).sum(), model(batch[0]).mean()])
+    optimizer.step()
+""",
+    )
+    assert len(ring.steps) == 6
+    assert all(math.isnan(value) for value in ring.column("value"))
+
+
+def test_report(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+from distconsole_training import report
+import numpy
+report(before=1)
+for batch in DataLoader(data, batch_size=6):
+    loss = loss_of(batch)
+    loss.backward()
+    report(inside=loss * 0 + 2)
+    optimizer.step()
+    report(accuracy=numpy.float32(0.5), samples=6)
+report(step=70, mine=3.5, text="no", nothing=None, table=[1], tensor=torch.ones(3))
+""",
+    )
+    assert ring.metrics == [
+        ("before", 0, 1.0, 0),
+        ("inside", 0, 2.0, 0),
+        ("accuracy", 0, 0.5, 6),
+        ("inside", 1, 2.0, 0),
+        ("accuracy", 1, 0.5, 6),
+        ("mine", 70, 3.5, 0),
+    ]

@@ -1,0 +1,339 @@
+"""Scripts of several processes: every rank has a ring of its own, nobody else has one."""
+
+from __future__ import annotations
+
+import math
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Outcome, Runner
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def rendezvous(world_size: int) -> dict[str, str]:
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": free_port(),
+        "WORLD_SIZE": str(world_size),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def by_rank(ended: Outcome) -> dict[int, Any]:
+    assert all(ring.header["guard_errors"] == 0 for ring in ended.rings)
+    return {ring.header["rank"]: ring for ring in ended.rings}
+
+
+TRAIN = """
+import os, sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(steps=3):
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(steps * 4, 4), torch.randn(steps * 4, 1))
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in DataLoader(data, batch_size=4):
+        loss = ((model(batch[0]) - batch[1]) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+
+def join(rank, world, port):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    train()
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.torch_ranks
+def test_spawned_ranks_are_known_by_their_process_group(runner: Runner) -> None:
+    ended = runner.unchanged(
+        TRAIN
+        + """
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(join, args=(2, int(sys.argv[1])), nprocs=2)
+    print("both")
+""",
+        env={"RANK": "6", **rendezvous(1)},
+        command=lambda script: [sys.executable, str(script), free_port()],
+    )
+    rings = by_rank(ended)
+    assert sorted(rings) == [0, 1]
+    for ring in rings.values():
+        assert ring.header["world_size"] == 2
+        assert ring.column("samples") == [4, 4, 4]
+        assert ring.phases == ["interpreter", "import_torch", "init_process_group", "first_step"]
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_forked_ranks_have_rings_of_their_own(runner: Runner, method: str) -> None:
+    ended = runner.unchanged(
+        TRAIN
+        + f"""
+if __name__ == "__main__":
+    context = torch.multiprocessing.get_context("{method}")
+    if "{method}" == "forkserver":
+        context.set_forkserver_preload(["torch"])
+    ranks = [context.Process(target=join, args=(rank, 2, int(sys.argv[1]))) for rank in range(2)]
+    for rank in ranks: rank.start()
+    for rank in ranks: rank.join()
+    print([rank.exitcode for rank in ranks])
+""",
+        command=lambda script: [sys.executable, str(script), free_port()],
+    )
+    assert ended.out == "[0, 0]\n"
+    rings = by_rank(ended)
+    assert sorted(rings) == [0, 1]
+    assert all(len(ring.steps) == 3 for ring in rings.values())
+
+
+def test_a_child_without_a_rank_does_not_borrow_its_parents(runner: Runner) -> None:
+    ended = runner.unchanged(
+        TRAIN
+        + """
+train(2)
+child = os.fork()
+if child == 0:
+    train(4)
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+train(2)
+""",
+        env={"RANK": "1"},
+    )
+    rings = by_rank(ended)
+    assert {rank: len(ring.steps) for rank, ring in rings.items()} == {1: 4, -1: 4}
+
+
+def test_a_child_that_does_not_train_is_silent(runner: Runner) -> None:
+    ended = runner.unchanged(
+        TRAIN
+        + """
+import subprocess
+train()
+pool = torch.multiprocessing.get_context("fork").Pool(2)
+print(pool.map(abs, [-1, 2]))
+pool.close(); pool.join()
+print(subprocess.run([sys.executable, "-c", "import torch; print(torch.ones(2).sum())"],
+                     capture_output=True, text=True).stdout)
+"""
+    )
+    assert len(ended.ring.steps) == 3
+
+
+def test_a_subprocess_sees_the_same_world(runner: Runner) -> None:
+    runner.unchanged(
+        """
+import subprocess, sys
+line = "import sys; print(sys.path[1:], 'sitecustomize' in sys.modules)"
+print(subprocess.run([sys.executable, "-c", line], capture_output=True, text=True))
+"""
+    )
+
+
+DDP = (
+    TRAIN
+    + """
+from torch.nn.parallel import DistributedDataParallel
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(24, 4), torch.randn(24, 1))
+sampler = torch.utils.data.distributed.DistributedSampler(data)
+model = DistributedDataParallel(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in DataLoader(data, batch_size=4, sampler=sampler):
+    optimizer.zero_grad()
+    loss = ((model(batch[0]) - batch[1]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item(), flush=True)
+if len(sys.argv) > 1 and rank == 1:
+    raise ValueError("rank one gives up")
+torch.distributed.destroy_process_group()
+"""
+)
+
+
+@pytest.mark.torch_ranks
+def test_data_parallel_ranks(runner: Runner) -> None:
+    ended = runner.watched(
+        DDP,
+        env=rendezvous(2),
+        command=lambda script: [
+            "sh",
+            "-c",
+            f"RANK=0 LOCAL_RANK=0 {sys.executable} {script} >/dev/null & "
+            f"RANK=1 LOCAL_RANK=1 {sys.executable} {script} && wait $!",
+        ],
+    )
+    assert ended.code == 0, ended.err
+    rings = by_rank(ended)
+    assert sorted(rings) == [0, 1]
+    assert rings[1].column("samples") == [4, 4, 4]
+    assert rings[1].header["local_rank"] == 1
+    assert [
+        math.isclose(a, float(b), rel_tol=1e-5)
+        for a, b in zip(rings[1].column("value"), ended.out.split(), strict=True)
+    ]
+    assert rings[0].phases == ["interpreter", "import_torch", "init_process_group", "first_step"]
+
+
+@pytest.mark.torch_ranks
+def test_torchrun_and_its_workers(runner: Runner) -> None:
+    ended = runner.watched(
+        DDP,
+        env={"GLOO_SOCKET_IFNAME": "lo"},
+        command=lambda script: [
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
+            f"--master-port={free_port()}", "--master-addr=127.0.0.1", str(script), "fails",
+        ],
+    )  # fmt: skip
+    assert ended.code == 1
+    assert sorted(by_rank(ended)) == [0, 1]
+    failures = {error["rank"]: error["message"] for error in ended.errors}
+    assert failures[1] == "rank one gives up"
+
+
+HOROVOD = """
+import torch, horovod.torch as hvd
+from torch.utils.data import DataLoader, TensorDataset
+hvd.init()
+torch.manual_seed(hvd.rank())
+data = TensorDataset(torch.randn(12, 4), torch.randn(12, 1))
+model = torch.nn.Linear(4, 1)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+for batch in DataLoader(data, batch_size=4):
+    optimizer.zero_grad()
+    loss = ((model(batch[0]) - batch[1]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+print(hvd.allreduce(torch.ones(2)))
+hvd.shutdown()
+"""
+
+
+@pytest.mark.horovod
+def test_horovods_optimizer_makes_one_step_of_two(runner: Runner) -> None:
+    pytest.importorskip("horovod")
+    ended = runner.unchanged(
+        HOROVOD,
+        env={"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_RANK": "0",
+             "HOROVOD_SIZE": "1"},
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert ended.ring.header["rank"] == 0
+    assert ended.ring.column("samples") == [4, 4, 4]
+    assert "init_process_group" in ended.ring.phases
+
+
+@pytest.mark.horovod
+@pytest.mark.mpi
+def test_horovod_under_mpi(runner: Runner) -> None:
+    pytest.importorskip("horovod")
+    ended = runner.watched(
+        HOROVOD,
+        env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        command=lambda script: [
+            "mpirun", "--oversubscribe", "-np", "2", "--mca", "btl", "self,vader",
+            sys.executable, str(script),
+        ],
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    rings = by_rank(ended)
+    assert sorted(rings) == [0, 1]
+    assert all(ring.column("samples") == [4, 4, 4] for ring in rings.values())
+    assert rings[1].header["local_rank"] == 1
+
+
+@pytest.mark.parametrize("compiled", ["model", "function", "optimizer"])
+def test_compiled_code_stays_whole(runner: Runner, compiled: str, tmp_path: Path) -> None:
+    ended = runner.unchanged(
+        f"""
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+compiled = {compiled!r}
+data = TensorDataset(torch.randn(12, 4), torch.randn(12, 1))
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step(batch):
+    loss = ((model(batch[0]) - batch[1]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+def optimize():
+    optimizer.step()
+compile = lambda what, **more: torch.compile(what, backend="eager", **more)
+if compiled == "model":
+    model = compile(model, fullgraph=True)
+if compiled == "function":
+    step = compile(step)
+if compiled == "optimizer":
+    optimize = compile(optimize)
+    def step(batch):
+        loss = ((model(batch[0]) - batch[1]) ** 2).mean()
+        loss.backward()
+        optimize()
+        return loss
+for batch in DataLoader(data, batch_size=4):
+    print(step(batch).item())
+counters = torch._dynamo.utils.counters
+print(sorted(counters["graph_break"]), dict(counters["stats"]))
+""",
+        env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
+    )
+    assert ended.code == 0, ended.err
+    # An optimizer that is compiled runs no hook of torch, so its steps are not seen.
+    assert len(ended.rings) == (1 if compiled == "model" else 0)
+    if ended.rings:
+        assert ended.ring.column("samples") == [4, 4, 4]
+
+
+def test_a_fork_while_a_backward_is_going_on(runner: Runner) -> None:
+    ended = runner.unchanged(
+        TRAIN
+        + """
+train()
+x = torch.ones(1, requires_grad=True)
+def forks(grad):
+    child = os.fork()
+    if child == 0:
+        os._exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+y = x * 2
+y.register_hook(forks)
+y.backward()
+train()
+"""
+    )
+    assert ended.out == "3\n"
+    assert len(ended.ring.steps) == 6
+
+
+def test_no_descriptor_beyond_the_ring_stays_open(runner: Runner) -> None:
+    ended = runner.watched(
+        TRAIN
+        + "train(); print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')"
+        " if n.isdigit() and os.path.exists(f'/proc/self/fd/{n}')])"
+    )
+    mine = [word for word in ended.out.split("'") if "rings" in word]
+    assert len(mine) == (1 if sys.version_info < (3, 13) else 0)
+    assert all(Path(name).name.startswith(str(ended.ring.header["pid"])) for name in mine)

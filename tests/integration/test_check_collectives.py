@@ -1,0 +1,101 @@
+"""``check`` launches real torch ranks over two hosts, verifies them, and says who did not come."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import Testbed
+
+pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
+
+
+def distconsole(bed: Testbed, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Run ``distconsole check --json``; return exit code, report and stderr."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "distconsole", "check", "--json"),
+            *("--ssh-config", str(bed.ssh_config), "--hosts", bed.names),
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed) -> None:
+    code, report, stderr = distconsole(bed, "--nproc", "2")
+    trouble = [found for found in report["findings"] if found["severity"] in ("warn", "fail")]
+    assert (code, trouble) == (0, []), stderr
+    assert set(report) >= {"ok", "hosts", "findings", "network", "collectives", "seconds"}
+    assert report["ok"] is True
+    assert {(pair["from"], pair["to"]) for pair in report["network"]["pairs"]} == {
+        ("node1", "node2"),
+        ("node2", "node1"),
+    }
+    largest = max(report["collectives"], key=lambda entry: entry["bytes"])
+    assert (largest["launcher"], largest["backend"], largest["op"]) == (
+        "torch",
+        "gloo",
+        "all_reduce",
+    )
+    assert (largest["size"], largest["ranks"], largest["bytes"]) == (4, [0, 1, 2, 3], 4 << 20)
+    assert largest["correct"] is True
+    assert largest["busbw_gbs"] == pytest.approx(1.5 * largest["algbw_gbs"])
+
+
+def test_a_rank_whose_torch_does_not_import_is_named(bed: Testbed, tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("raise ImportError('libcudart.so.12: gone')\n")
+    (tmp_path / "torch/version.py").write_text("__version__ = '2.13.0+cpu'\n")
+    setup = f"[ $(hostname) != node2 ] || export PYTHONPATH={tmp_path}"
+    code, report, stderr = distconsole(bed, "--only", "coll", "--setup", setup, "--budget", "60")
+    (found,) = [each for each in report["findings"] if each["check"] == "coll.init"]
+    assert code == 1, stderr
+    assert found["hosts"] == ["node2"]
+    assert "rank 1 (node2) did not join the group of 2" in found["summary"]
+    assert "libcudart.so.12: gone" in found["summary"]
+
+
+def test_hosts_that_cannot_be_reached_exit_3(bed: Testbed) -> None:
+    for host in bed.hosts:
+        host.deny_keys()
+    code, report, _ = distconsole(bed, "--level", "quick")
+    assert code == 3
+    assert [found["check"] for found in report["findings"]] == ["ssh.auth", "ssh.auth"]
+    assert report["ok"] is False
+
+
+def test_a_failure_exits_1_and_a_word_that_means_nothing_2(bed: Testbed) -> None:
+    bed.hosts[1].wrong_etc_hosts()
+    code, report, _ = distconsole(bed, "--level", "quick", "--only", "os.hostname_bindable")
+    assert code == 1
+    assert [found["hosts"] for found in report["findings"]] == [["node2"]]
+    code, _, stderr = distconsole(bed, "--only", "nett")
+    assert code == 2
+    assert "--only nett" in stderr
+
+
+def test_a_variable_set_on_one_host_is_found_by_the_environment_of_its_ranks(bed: Testbed) -> None:
+    bed.hosts[1].set_environment({"GLOO_SOCKET_IFNAME": "^lo,docker"})
+    code, report, _ = distconsole(bed, "--level", "quick", "--only", "env")
+    assert code == 1
+    found = {each["check"]: each for each in report["findings"]}
+    assert found["env.syntax"]["hosts"] == ["node2"]
+    assert "GLOO_SOCKET_IFNAME" in found["env.syntax"]["summary"]
+
+
+def test_junit_and_hostfile_are_written(bed: Testbed, tmp_path: Path) -> None:
+    bed.hosts[1].wrong_etc_hosts()
+    files = ("--junit", str(tmp_path / "j.xml"), "--emit-hostfile", str(tmp_path / "h"))
+    distconsole(bed, "--level", "quick", "--only", "os", "--nproc", "4", *files)
+    assert (tmp_path / "h").read_text() == "node1 slots=4\n"
+    assert "<failure message=\"the host's own name node2" in (tmp_path / "j.xml").read_text()

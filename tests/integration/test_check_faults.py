@@ -1,0 +1,233 @@
+"""``check`` on real hosts: each fault is one finding about the right host, and a healthy bed has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from distconsole.checks import run_check
+from distconsole.model.events import CheckEnded, CheckReport, FindingMade
+from distconsole.model.findings import Finding, Severity
+from distconsole.model.requests import Check, Level, Where
+from distconsole.session import open_session
+from testbed import Testbed, missing
+from testbed.switch import ip_batch
+
+pytestmark = pytest.mark.testbed
+
+OPEN_RULE = 700
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Three hosts for the tests of this file."""
+    if reason := missing():
+        pytest.skip(reason)
+    tmp_path_factory.getbasetemp()
+    with Testbed(hosts=3, prefix="chk") as bed:
+        yield bed
+
+
+@pytest.fixture
+def hosts(three: Testbed, nothing_left: None) -> Iterator[Testbed]:
+    """The same three, healthy; what a test broke is mended afterwards."""
+    yield three
+    for host in three.hosts:
+        host.heal()
+
+
+def check(bed: Testbed, **asked: Any) -> CheckReport:
+    """Check the hosts of ``bed`` at level quick unless asked otherwise; return the report."""
+    where = Where(hosts=bed.names, ssh_config=str(bed.ssh_config))
+    request = Check(where=where, **{"level": Level.QUICK, **asked})
+    with open_session(where) as session:
+        events = list(run_check(request, session))
+    ended = events[-1]
+    assert isinstance(ended, CheckEnded)
+    made = [event.finding for event in events if isinstance(event, FindingMade)]
+    assert made == list(ended.report.findings)
+    return ended.report
+
+
+def trouble(report: CheckReport) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return what is wrong: severity, check and hosts."""
+    return [
+        (finding.severity.value, finding.check, finding.hosts)
+        for finding in report.findings
+        if finding.severity in (Severity.WARN, Severity.FAIL)
+    ]
+
+
+def the_finding(report: CheckReport, check_id: str) -> Finding:
+    (found,) = [finding for finding in report.findings if finding.check == check_id]
+    return found
+
+
+def test_healthy_hosts_have_no_finding_and_every_cell_an_outcome(hosts: Testbed) -> None:
+    report = check(hosts)
+    assert trouble(report) == []
+    assert report.ok
+    assert all(host.reachable for host in report.hosts.values())
+    checks = {check_id for cells in report.cells.values() for check_id in cells}
+    for name, cells in report.cells.items():
+        assert set(cells) == checks
+        unknown = {c for c, outcome in cells.items() if outcome not in ("pass", "skipped")}
+        assert not unknown
+        skipped = {c for c, outcome in cells.items() if outcome == "skipped"}
+        assert skipped == set(report.why[name])
+    assert len(report.network.pairs) == 6
+    assert all(pair.rtt_us is not None and pair.rtt_us > 0 for pair in report.network.pairs)
+    facts = report.hosts["chk2"].facts
+    assert {"ssh", "os", "python", "torch", "horovod", "mpi", "gpu", "net", "clock", "env"} <= set(
+        facts
+    )
+    assert report.uncovered
+
+
+def test_debians_hosts_line_is_found_with_the_way_around(hosts: Testbed) -> None:
+    second = hosts.hosts[1]
+    second.wrong_etc_hosts()
+    report = check(hosts)
+    assert trouble(report) == [("fail", "os.hostname_bindable", ("chk2",))]
+    found = the_finding(report, "os.hostname_bindable")
+    assert "getaddrinfo('chk2')" in found.seen
+    assert "127.0.1.1" in found.seen
+    assert f"{second.address} chk2" in found.hint
+    assert "export GLOO_SOCKET_IFNAME=eth0" in found.hint
+
+
+def test_a_dropped_port_range_is_one_finding_about_one_host(hosts: Testbed) -> None:
+    hosts.hosts[2].drop_ports(40000, 45000)
+    report = check(hosts)
+    assert trouble(report) == [("fail", "net.port_ephemeral", ("chk3",))]
+    lost = the_finding(report, "net.port_ephemeral").seen.splitlines()[0]
+    ports = [int(word) for word in lost.replace(",", " ").split() if word.isdigit()]
+    assert ports
+    assert all(40000 <= port <= 45000 for port in ports)
+
+
+def test_a_blocked_fixed_port_is_found(hosts: Testbed) -> None:
+    hosts.hosts[0].drop_ports(29500, 29500)
+    report = check(hosts)
+    assert trouble(report) == [("fail", "net.port_ephemeral", ("chk1",))]
+    assert "29500" in the_finding(report, "net.port_ephemeral").seen
+
+
+def test_a_host_that_gets_nothing_out_is_blamed_for_one_direction(hosts: Testbed) -> None:
+    hosts.hosts[2].drop_ports(32768, 60999)
+    report = check(hosts)
+    assert trouble(report) == [("fail", "net.asymmetric", ("chk3",))]
+    assert "nothing gets out of chk3" in the_finding(report, "net.asymmetric").summary
+
+
+def test_a_host_dead_on_the_network_is_one_finding_though_ssh_works(hosts: Testbed) -> None:
+    first, second, third = hosts.hosts
+    rules = [f"pref {OPEN_RULE} to {other.address} blackhole" for other in (first, third)]
+    ip_batch(second.pid, *(f"rule add {rule}" for rule in rules))
+    try:
+        report = check(hosts)
+    finally:
+        ip_batch(second.pid, *(f"rule del {rule}" for rule in rules))
+    assert trouble(report) == [("fail", "net.reach_tcp", ("chk2",))]
+    assert {(pair.source, pair.target) for pair in report.network.pairs if not pair.reachable} == {
+        ("chk1", "chk2"),
+        ("chk2", "chk1"),
+        ("chk2", "chk3"),
+        ("chk3", "chk2"),
+    }
+
+
+def test_two_hosts_that_cannot_reach_each_other_are_named_together(hosts: Testbed) -> None:
+    first, second, _ = hosts.hosts
+    rule = f"pref {OPEN_RULE} to {first.address} blackhole"
+    ip_batch(second.pid, f"rule add {rule}")
+    try:
+        report = check(hosts)
+    finally:
+        ip_batch(second.pid, f"rule del {rule}")
+    assert trouble(report) == [("fail", "net.reach_tcp", ("chk1", "chk2"))]
+
+
+def test_docker0_on_every_host_is_one_warning_with_the_network_to_use(hosts: Testbed) -> None:
+    for host in hosts.hosts:
+        host.add_docker_bridge()
+    report = check(hosts)
+    assert trouble(report) == [("warn", "net.iface_matrix", ("chk1", "chk2", "chk3"))]
+    assert report.ok
+    hint = the_finding(report, "net.iface_matrix").hint
+    network = hosts.hosts[0].address.rpartition(".")[0] + ".0/24"
+    assert f"--mca btl_tcp_if_include {network}" in hint
+    assert not check(hosts, strict=True, only=("net.iface",)).ok
+
+
+def test_an_mtu_black_hole_is_found_before_anything_hangs_in_it(hosts: Testbed) -> None:
+    for host in hosts.hosts:
+        host.mtu_black_hole("mgmt")
+    try:
+        report = check(hosts)
+    finally:
+        for host in hosts.hosts:
+            host.mend_mtu("mgmt")
+    assert trouble(report) == [("fail", "net.mtu", ("chk1", "chk2", "chk3"))]
+
+
+def test_a_second_network_that_is_broken_is_a_warning(hosts: Testbed) -> None:
+    hosts.hosts[2].link_down("train")
+    report = check(hosts, level=Level.STANDARD, only=("net",))
+    assert trouble(report) == [("warn", "net.other_networks", ("chk3",))]
+
+
+def test_a_slow_host_is_named_and_not_its_peers(hosts: Testbed) -> None:
+    hosts.hosts[2].cap_bandwidth("8mbit", "mgmt")
+    try:
+        report = check(hosts, level=Level.FULL, only=("net.bw_pair",))
+    finally:
+        hosts.hosts[2].uncap_bandwidth("mgmt")
+    assert trouble(report) == [("warn", "net.bw_pair", ("chk3",))]
+    rates = {(p.source, p.target): p.gbit_s for p in report.network.pairs}
+    assert all((rate or 0) < 0.1 for pair, rate in rates.items() if "chk3" in pair)
+
+
+def test_a_noisy_shell_fails_alone_and_holds_up_nobody(hosts: Testbed) -> None:
+    hosts.hosts[1].bashrc("echo welcome\n")
+    report = check(hosts)
+    assert trouble(report) == [("fail", "ssh.clean_shell", ("chk2",))]
+    assert report.cells["chk2"]["ssh.auth"] == "pass"
+    assert report.cells["chk2"]["ssh.agent"] == "skipped"
+    assert report.cells["chk2"]["os.user"] == "could_not_run"
+    assert report.cells["chk1"]["net.reach_tcp"] == "pass"
+
+
+def test_a_denied_key_is_an_ssh_finding(hosts: Testbed) -> None:
+    hosts.hosts[2].deny_keys()
+    report = check(hosts, only=("ssh",))
+    assert trouble(report) == [("fail", "ssh.auth", ("chk3",))]
+
+
+def test_a_budget_is_kept_and_what_it_cost_is_said(hosts: Testbed) -> None:
+    report = check(hosts, level=Level.STANDARD, budget_seconds=3.5)
+    assert {found[:2] for found in trouble(report)} == {("warn", "check.incomplete")}
+    assert report.cells["chk1"]["coll.correct"] == "timed_out"
+    assert report.seconds < 10
+
+
+def test_no_listener_is_left_after_a_check(hosts: Testbed) -> None:
+    check(hosts, only=("net",))
+    for host in hosts.hosts:
+        listening = host.exec(["ss", "-Htln"]).stdout.splitlines()
+        assert {line.split()[3].rpartition(":")[2] for line in listening} == {"22"}
+
+
+def test_a_power_cut_is_one_finding_and_leaves_nothing_unsaid(hosts: Testbed) -> None:
+    third = hosts.hosts[2]
+    third.power_cut()
+    try:
+        report = check(hosts, level=Level.STANDARD, only=("ssh", "net", "os"))
+    finally:
+        third.power_on()
+    assert trouble(report) == [("fail", "ssh.connect", ("chk3",))]
+    assert not report.hosts["chk3"].reachable
+    assert set(report.cells["chk3"]) == set(report.cells["chk1"])
+    assert report.cells["chk1"]["net.reach_tcp"] == "pass"

@@ -1,0 +1,286 @@
+"""Runs on embedded nodes: real SSH on loopback, real agents, ordinary Python as ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.schema import Config
+from distconsole.errors import RunNotFoundError, UnreachableError
+from distconsole.model.events import (
+    EndState,
+    LogLine,
+    Metric,
+    NodeSample,
+    PlanMade,
+    RankChanged,
+    RankState,
+    RunFinding,
+    RunListed,
+    RunShown,
+    TextMade,
+)
+from distconsole.model.requests import (
+    Attach,
+    Export,
+    ExportFormat,
+    Logs,
+    Rerun,
+    Run,
+    Runs,
+    Show,
+    Stop,
+    Top,
+    Where,
+)
+from distconsole.operations import SessionSource, StopReason
+from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.session import Session
+from suite.driving import Operator
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def sessions(cluster: EmbeddedCluster) -> Iterator[SessionSource]:
+    with Session(Config(), cluster.cluster) as session:
+        yield lambda _where: nullcontext(session)
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "job.py"
+    path.write_text(f"import os, sys, time, signal\nrank = int(os.environ['RANK'])\n{text}\n")
+    return str(path)
+
+
+HANG = "print('up', flush=True)\ntime.sleep(300)"
+
+
+def test_a_run_succeeds_on_two_nodes_and_is_kept(sessions: SessionSource, tmp_path: Path) -> None:
+    text = "print('rank', rank, 'of', os.environ['WORLD_SIZE'], *sys.argv[1:])"
+    request = Run(script(tmp_path, text), ("a b",), nproc="2", name="first")
+    with Operator(request, sessions) as run:
+        end = run.end()
+        run.finish()
+        assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0)
+        assert sorted(run.lines()) == [f"rank {rank} of 4 a b" for rank in range(4)]
+        (plan,) = run.of(PlanMade)
+        assert [(host.host, host.ranks) for host in plan.hosts] == [
+            ("node1", (0, 1)),
+            ("node2", (2, 3)),
+        ]
+        exits = [event for event in run.of(RankChanged) if event.state is RankState.EXITED]
+        assert sorted((event.rank, event.exit_code) for event in exits) == [
+            (rank, 0) for rank in range(4)
+        ]
+        assert run.events[-1] is end
+    with Operator(Show("first"), sessions) as show:
+        (shown,) = [each for each in show.finish() if isinstance(each, RunShown)]
+    assert (shown.summary.state, shown.summary.world_size) == ("succeeded", 4)
+    with Operator(Attach("last"), sessions) as again:
+        replayed = again.finish()
+    assert replayed[0] == plan
+    assert (again.end().exit_code, again.end().seconds) == (end.exit_code, end.seconds)
+    assert sorted(again.lines()) == sorted(run.lines())
+
+
+def test_the_first_failure_ends_every_rank_and_is_blamed(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    text = f"if rank == 1:\n    time.sleep(0.5)\n    raise ValueError('boom')\n{HANG}"
+    with Operator(Run(script(tmp_path, text), nproc="1"), sessions) as run:
+        end = run.end()
+    assert (end.state, end.exit_code) == (EndState.FAILED, 1)
+    assert end.first_failure.rank == 1  # type: ignore[union-attr]
+    assert end.first_failure.host == "node2"  # type: ignore[union-attr]
+    (finding,) = [each for each in run.of(RunFinding) if each.check == "run.first_failure"]
+    assert "ValueError: boom" in finding.summary
+    assert "raise ValueError('boom')" in finding.seen
+
+
+def test_a_rank_that_is_killed_gives_its_signal(sessions: SessionSource, tmp_path: Path) -> None:
+    text = f"if rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\n{HANG}"
+    with Operator(Run(script(tmp_path, text), nproc="1"), sessions) as run:
+        end = run.end()
+    assert end.exit_code == 137
+    assert end.first_failure.signal == 9  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("reason", "exit_code"), [(StopReason.INTERRUPT, 130), (StopReason.TERMINATE, 143)]
+)
+def test_a_run_that_hangs_is_stopped(
+    sessions: SessionSource, tmp_path: Path, reason: StopReason, exit_code: int
+) -> None:
+    with Operator(Run(script(tmp_path, HANG), nproc="1"), sessions) as run:
+        run.see(LogLine, lambda line: line.line == "up")
+        run.control.stop(reason)
+        end = run.end()
+    assert (end.state, end.exit_code) == (EndState.STOPPED, exit_code)
+
+
+def test_a_run_that_ignores_the_stop_is_killed_by_the_second_wish(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    text = f"signal.signal(signal.SIGTERM, lambda *_: print('not me', flush=True))\n{HANG}"
+    request = Run(script(tmp_path, text), nproc="1", grace_seconds=200)
+    with Operator(request, sessions) as run:
+        run.see(LogLine, lambda line: line.line == "up" and line.rank == 0)
+        run.see(LogLine, lambda line: line.line == "up" and line.rank == 1)
+        run.control.stop()
+        run.see(LogLine, lambda line: line.line == "not me")
+        run.control.kill()
+        assert run.end().exit_code == 130
+
+
+def test_a_run_that_was_left_goes_on_and_is_stopped_by_name(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    text = "for number in range(10000):\n    print(number, flush=True)\n    time.sleep(0.01)"
+    with Operator(Run(script(tmp_path, text), nproc="1", name="long"), sessions) as run:
+        run.see(LogLine, lambda line: line.line == "20")
+        run.control.leave()
+        run.finish()
+    with Operator(Attach("long"), sessions) as attached:
+        attached.see(LogLine, lambda line: line.line == "120" and line.rank == 0)
+        attached.see(LogLine, lambda line: line.line == "120" and line.rank == 1)
+        with Operator(Stop("long"), sessions) as stop:
+            stop.finish()
+        end = attached.end()
+    assert (end.state, end.exit_code) == (EndState.STOPPED, 143)
+    for rank in (0, 1):
+        seen = [int(line.line) for line in attached.of(LogLine) if line.rank == rank]
+        assert seen == list(range(len(seen)))
+
+
+def test_a_detached_run_is_found_on_its_hosts_from_elsewhere(
+    sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "print('done', rank)"
+    with Operator(Run(script(tmp_path, text), nproc="1", detach=True), sessions) as run:
+        run.finish()
+    assert [event.text for event in run.of(TextMade)] == [run.run]
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another-machine"))
+    with Operator(Attach(run.run), sessions) as lost, pytest.raises(RunNotFoundError):
+        lost.finish()
+    where = Where(hosts="node1,node2")
+    with Operator(Attach(run.run, where), sessions) as found:
+        assert found.end().exit_code == 0
+    assert sorted(found.lines()) == ["done 0", "done 1"]
+    with Operator(Runs(where), sessions) as listing:
+        listed = [e.summary for e in listing.finish() if isinstance(e, RunListed)]
+    assert [(each.run, each.state) for each in listed] == [(run.run, "succeeded")]
+
+
+def test_logs_are_filtered_cut_and_followed(sessions: SessionSource, tmp_path: Path) -> None:
+    text = f"for n in range(5): print(rank, n, flush=True)\nif rank == 1:\n    {HANG[24:]}"
+    request = Run(script(tmp_path, text), nproc="1", name="chatty", detach=True)
+    with Operator(request, sessions) as run:
+        run.finish()
+    with Operator(Logs("chatty", follow=True), sessions) as followed:
+        followed.see(LogLine, lambda line: line.line == "1 4")
+        followed.see(LogLine, lambda line: line.line == "0 4")
+        with Operator(Logs("chatty", rank=1, tail=2), sessions) as tail:
+            tail.finish()
+        assert tail.lines() == ["1 3", "1 4"]
+        with Operator(Stop("chatty"), sessions) as stop:
+            stop.finish()
+        followed.finish()
+    assert sorted(followed.lines()) == sorted(f"{r} {n}" for r in (0, 1) for n in range(5))
+    with Operator(Logs("chatty", host="node1"), sessions) as stored:
+        stored.finish()
+    assert stored.lines() == [f"0 {number}" for number in range(5)]
+
+
+def test_a_run_is_exported_and_run_again(sessions: SessionSource, tmp_path: Path) -> None:
+    text = (
+        "from distconsole_training import report\n"
+        "for step in range(30):\n    report(loss=10 - step / 10 + rank, step=step, samples=4)\n"
+        "time.sleep(1.5)"
+    )
+    with Operator(Run(script(tmp_path, text), nproc="1"), sessions) as run:
+        run.end()
+        run.finish()
+    metrics = [metric for metric in run.of(Metric) if metric.name == "loss"]
+    assert metrics[-1].ranks == 2
+    assert metrics[-1].value == pytest.approx(10 - metrics[-1].step / 10 + 0.5)
+    with Operator(Export("last"), sessions) as jsonl:
+        texts = [e.text for e in jsonl.finish() if isinstance(e, TextMade)]
+    assert '"event":"plan"' in texts[0]
+    assert '"event":"end"' in texts[-1]
+    target = tmp_path / "out.csv"
+    with Operator(Export("last", ExportFormat.CSV, str(target)), sessions) as table:
+        table.finish()
+    rows = target.read_text().splitlines()
+    assert rows[0] == "t,event,host,rank,gpu,step,name,value"
+    assert any(",metric," in row and ",loss," in row for row in rows)
+    with Operator(Rerun("last", exclude=("node2",)), sessions) as again:
+        assert again.end().exit_code == 0
+        (plan,) = again.of(PlanMade)
+    assert [host.host for host in plan.hosts] == ["node1"]
+    assert plan.run != run.run
+
+
+def test_a_plan_is_shown_without_starting_anything(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    request = Run(script(tmp_path, "raise SystemExit(9)"), nproc="2", dry_run=True)
+    with Operator(request, sessions) as run:
+        events = run.finish()
+    assert isinstance(events[-1], TextMade)
+    assert "RANK=3 LOCAL_RANK=1" in events[-1].text
+    with Operator(Runs(), sessions) as listing:
+        assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
+
+
+def test_a_run_that_cannot_be_started_leaves_nothing(
+    sessions: SessionSource, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    cluster.power_cut("node2")
+    request = Run(script(tmp_path, HANG), nproc="1")
+    with Operator(request, sessions) as run, pytest.raises(UnreachableError, match="node2"):
+        run.finish(120)
+    with Operator(Runs(), sessions) as listing:
+        assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
+
+
+def test_a_script_that_is_not_there_is_told_by_its_interpreter(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    with Operator(Run(str(tmp_path / "missing.py"), nproc="1"), sessions) as run:
+        end = run.end()
+    assert end.exit_code == 2
+    assert any("No such file" in line for line in run.lines())
+
+
+def test_top_shows_every_host_once(sessions: SessionSource) -> None:
+    with Operator(Top(once=True, interval_seconds=0.2), sessions) as top:
+        events = top.finish()
+    assert {e.host for e in events if isinstance(e, NodeSample)} == {"node1", "node2"}
+
+
+@pytest.mark.torch_ranks
+def test_torchrun_ranks_are_known_by_their_numbers(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "print('rank', dist.get_rank(), 'of', dist.get_world_size())\n"
+        "dist.barrier()\ndist.destroy_process_group()\n"
+    )
+    from distconsole.model.requests import LauncherName
+
+    request = Run(str(path), nproc="2", launcher=LauncherName.TORCHRUN)
+    with Operator(request, sessions) as run:
+        end = run.end(150)
+    assert end.exit_code == 0, run.lines()
+    spoken = sorted(line for line in run.lines() if line.startswith("rank "))
+    assert spoken == [f"rank {rank} of 4" for rank in range(4)]

@@ -1,0 +1,453 @@
+"""The testbed does what it says: each fault is looked at from where it should be felt."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed import HOME, Host, Testbed
+from testbed.keeper import wait_for
+
+pytestmark = pytest.mark.testbed
+
+RECEIVE = """
+import socket, sys
+with socket.create_server((sys.argv[1], int(sys.argv[2]))) as server:
+    print("listening", flush=True)
+    connection, _ = server.accept()
+    total = 0
+    while chunk := connection.recv(65536):
+        total += len(chunk)
+        if total >= int(sys.argv[3]):
+            break
+    connection.sendall(b"done")
+    connection.close()
+"""
+SEND = """
+import socket, sys, time
+address, port, size, patience = sys.argv[1], *map(int, sys.argv[2:5])
+try:
+    with socket.create_connection((address, port), timeout=patience) as connection:
+        began = time.monotonic()
+        connection.sendall(bytes(size))
+        answer = connection.recv(4)
+        print("took", time.monotonic() - began if answer == b"done" else "lost")
+except TimeoutError:
+    print("silence")
+except OSError as error:
+    print("error", type(error).__name__)
+"""
+
+
+def transfer(
+    sender: Host, receiver: Host, *, size: int = 1, port: int = 5000, patience: int = 1
+) -> str:
+    """Send ``size`` bytes over the training network; say what the sender met."""
+    receiving = receiver.popen(
+        [sys.executable, "-c", RECEIVE, receiver.train_address, str(port), str(size)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert receiving.stdout is not None
+    try:
+        assert receiving.stdout.readline() == "listening\n"
+        words = [receiver.train_address, str(port), str(size), str(patience)]
+        return sender.exec([sys.executable, "-c", SEND, *words]).stdout.strip()
+    finally:
+        receiver.signal(9, RECEIVE.strip()[:20])
+        receiving.communicate()
+
+
+def ssh_fails(bed: Testbed, host: str) -> str:
+    """Return what ssh says when it cannot reach a host."""
+    options = [*bed.ssh_options, "-o", "ConnectTimeout=1", "-o", "LogLevel=INFO"]
+    done = subprocess.run(
+        ["ssh", *options, host, "true"], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert done.returncode == 255
+    return done.stderr
+
+
+def test_each_host_has_its_own_name_home_and_folders(bed: Testbed) -> None:
+    seen = "hostname; echo $HOME; pwd; touch ~/mine /tmp/mine /dev/shm/mine; ls ~ /tmp /dev/shm"
+    first = bed.ssh("node1", seen).stdout
+    assert first.startswith(f"node1\n{HOME}\n{HOME}\n")
+    assert bed.ssh("node2", "hostname; ls -A ~ /dev/shm; ls /tmp/mine || true").stdout == (
+        f"node2\n/dev/shm:\n\n{HOME}:\n"
+    )
+    assert not Path("/tmp/mine").exists()
+    assert not Path("/dev/shm/mine").exists()
+
+
+def test_hosts_differ_in_boot_id_and_see_only_their_own_processes(bed: Testbed) -> None:
+    boots = {
+        bed.ssh(name, "cat /proc/sys/kernel/random/boot_id").stdout for name in bed.host_names
+    }
+    assert len(boots) == 2
+    own = bed.ssh("node1", "ls -d /proc/[0-9]* | wc -l").stdout
+    assert int(own) < 15
+
+
+def test_hosts_see_the_tests_folder_and_the_tests_interpreter(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text("import sys; print(sys.prefix)")
+    assert bed.ssh("node2", f"python3 {tmp_path}/script.py").stdout.strip() == sys.prefix
+
+
+def test_names_resolve_to_the_same_addresses_everywhere(bed: Testbed) -> None:
+    for asking in bed.hosts:
+        for asked in bed.hosts:
+            found = asking.exec(["getent", "hosts", asked.name, f"{asked.name}-train"]).stdout
+            assert [line.split()[0] for line in found.splitlines()] == [
+                asked.address,
+                asked.train_address,
+            ]
+
+
+def test_sftp_starts_in_the_hosts_own_home(bed: Testbed) -> None:
+    subprocess.run(
+        ["sftp", "-q", *bed.ssh_options, "-b", "-", "node1"],
+        input="mkdir pushed\n",
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=20,
+    )
+    assert bed.hosts[0].path(f"{HOME}/pushed").is_dir()
+
+
+def test_a_host_that_the_console_cannot_route_to_is_reached_by_jump(bed: Testbed) -> None:
+    with pytest.raises(TimeoutError):
+        socket.create_connection((bed.hosts[1].train_address, 22), timeout=0.3)
+    assert bed.ssh("node2-behind", "hostname").stdout == "node2\n"
+
+
+def test_a_power_cut_is_silent_and_power_brings_back_an_empty_host(bed: Testbed) -> None:
+    host = bed.hosts[1]
+    bed.ssh("node2", "touch ~/mine; nohup sleep 1000 >/dev/null 2>&1 &")
+    first_boot = host.exec("cat /proc/sys/kernel/random/boot_id").stdout
+    with socket.create_connection((host.address, 22), timeout=2) as peer:
+        assert peer.recv(4) == b"SSH-"
+        peer.settimeout(0.3)
+        while True:
+            try:
+                host.power_cut() if host.is_on else None
+                received = peer.recv(4096)
+            except TimeoutError:
+                break
+            assert received, "the peer was told: a FIN came"
+    assert not host.is_on
+    host.power_on()
+    assert host.processes("sleep 1000") == []
+    assert bed.ssh("node2", "ls -A ~; cat /proc/sys/kernel/random/boot_id").stdout != first_boot
+    assert not host.path(f"{HOME}/mine").exists()
+
+
+@pytest.mark.parametrize("lost", ["mgmt", "train"])
+def test_a_pulled_cable_cuts_one_network_only(bed: Testbed, lost: str) -> None:
+    host = bed.hosts[1]
+    host.link_down("mgmt" if lost == "mgmt" else "train")
+    carrier = {
+        name: host.exec(f"cat /sys/class/net/{name}/carrier", check=False).stdout.strip()
+        for name in ("eth0", "eth1")
+    }
+    assert carrier == {"eth0": str(int(lost != "mgmt")), "eth1": str(int(lost != "train"))}
+    assert transfer(bed.hosts[0], host).startswith("took") == (lost == "mgmt")
+    if lost == "mgmt":
+        assert "timed out" in ssh_fails(bed, "node2")
+    else:
+        bed.ssh("node2", "true")
+    host.heal()
+    bed.ssh("node2", "true")
+    assert transfer(bed.hosts[0], host).startswith("took")
+
+
+def test_the_console_loses_every_host_and_the_hosts_do_not_lose_one_another(bed: Testbed) -> None:
+    bed.cut_console()
+    assert "timed out" in ssh_fails(bed, "node1")
+    first, second = bed.hosts
+    reach = f"exec 3<>/dev/tcp/{second.address}/22; head -c4 <&3"
+    assert first.exec(reach).stdout == "SSH-"
+    bed.restore_console()
+    bed.ssh("node1", "true")
+
+
+def test_one_host_is_cut_from_the_console_only(bed: Testbed) -> None:
+    first, second = bed.hosts
+    first.cut_from_console()
+    assert "timed out" in ssh_fails(bed, "node1")
+    bed.ssh("node2", "true")
+    assert second.exec(f"exec 3<>/dev/tcp/{first.address}/22; head -c4 <&3").stdout == "SSH-"
+    first.mend_to_console()
+    bed.ssh("node1", "true")
+
+
+def test_dropped_ports_are_silent_and_others_are_open(bed: Testbed) -> None:
+    first, second = bed.hosts
+    second.drop_ports(20000, 29999)
+    assert transfer(first, second, port=29500) == "silence"
+    assert transfer(first, second, port=5000).startswith("took")
+    assert transfer(second, first, port=29500).startswith("took"), "only towards that host"
+    second.undrop_ports()
+    assert transfer(first, second, port=29500).startswith("took")
+
+
+def test_a_host_whose_ephemeral_ports_are_dropped_cannot_connect_out_either(bed: Testbed) -> None:
+    first, second = bed.hosts
+    second.drop_ports(32768, 60999)
+    assert transfer(first, second, port=40000) == "silence"
+    assert transfer(second, first, port=5000) == "silence"
+    assert bed.ssh("node2", "hostname").stdout == "node2\n"
+
+
+def test_a_bandwidth_cap_slows_both_directions(bed: Testbed) -> None:
+    first, second = bed.hosts
+    size = 1_000_000
+    second.cap_bandwidth("8mbit")
+    for sender, receiver in ((first, second), (second, first)):
+        took = transfer(sender, receiver, size=size, patience=20).split()
+        assert took[0] == "took"
+        assert float(took[1]) > 0.6, "1 MB at 8 Mbit/s less the bucket of 64 kB takes 0.93 s"
+    second.uncap_bandwidth()
+    assert "tbf" not in second.exec("tc qdisc show dev eth1").stdout
+
+
+def test_an_mtu_black_hole_swallows_large_packets_only(bed: Testbed) -> None:
+    first, second = bed.hosts
+    for host in bed.hosts:
+        host.mtu_black_hole()
+    assert transfer(first, second, size=100).startswith("took")
+    assert transfer(first, second, size=200_000) == "silence"
+    for host in bed.hosts:
+        host.mend_mtu()
+    assert transfer(first, second, size=200_000).startswith("took")
+
+
+def test_docker_bridges_have_the_same_address_on_every_host(bed: Testbed) -> None:
+    for host in bed.hosts:
+        host.add_docker_bridge()
+    for host in bed.hosts:
+        assert "172.17.0.1/16" in host.exec("ip -4 -brief addr show docker0 up").stdout
+        host.heal()
+        assert "docker0" not in host.exec("ip -brief link").stdout
+
+
+def test_an_interface_can_have_another_name(bed: Testbed) -> None:
+    host = bed.hosts[1]
+    host.rename_interface("train", "ens5")
+    assert host.train_address in host.exec("ip -brief addr show ens5").stdout
+    assert transfer(bed.hosts[0], host).startswith("took")
+
+
+def test_debians_hosts_line_makes_a_host_resolve_itself_to_loopback(bed: Testbed) -> None:
+    host = bed.hosts[0]
+    host.wrong_etc_hosts()
+    resolve = [sys.executable, "-c", "import socket; print(socket.gethostbyname('node1'))"]
+    assert host.exec(resolve).stdout.strip() == "127.0.1.1"
+    assert bed.hosts[1].exec(resolve).stdout.strip() == host.address
+    host.heal()
+    assert host.exec(resolve).stdout.strip() == host.address
+
+
+@pytest.mark.parametrize("mount", ["/tmp", "/dev/shm", HOME])
+def test_a_full_disk_takes_no_byte(bed: Testbed, mount: str) -> None:
+    host = bed.hosts[0]
+    bed.ssh("node1", f"echo before > {mount}/before")
+    host.full_disk(mount)
+    done = bed.ssh("node1", f"echo more > {mount}/more", check=False)
+    assert "No space left" in done.stderr
+    assert bed.ssh("node1", f"cat {mount}/before").stdout == "before\n"
+    host.mend_disks()
+    bed.ssh("node1", f"echo more > {mount}/more")
+
+
+def test_noexec_and_read_only_folders(bed: Testbed) -> None:
+    host = bed.hosts[0]
+    program = "printf '#!/bin/sh\\necho ran\\n' > /tmp/p && chmod +x /tmp/p && /tmp/p"
+    assert bed.ssh("node1", program).stdout == "ran\n"
+    host.no_exec("/tmp")
+    assert "Permission denied" in bed.ssh("node1", "/tmp/p", check=False).stderr
+    host.read_only(HOME)
+    assert "Read-only" in bed.ssh("node1", "touch ~/x", check=False).stderr
+    host.heal()
+    assert bed.ssh("node1", "/tmp/p; touch ~/x").stdout == "ran\n"
+
+
+def test_a_noisy_shell_prints_into_every_command(bed: Testbed) -> None:
+    bed.hosts[0].bashrc("echo Welcome to the cluster")
+    assert bed.ssh("node1", "echo answer").stdout == "Welcome to the cluster\nanswer\n"
+    assert bed.ssh("node2", "echo answer").stdout == "answer\n"
+
+
+def test_a_host_can_have_another_python_or_none(bed: Testbed) -> None:
+    host = bed.hosts[0]
+    host.use_python("/bin/echo")
+    assert bed.ssh("node1", "python3 -V").stdout == "-V\n"
+    host.use_python(None)
+    missing = bed.ssh("node1", "python3 -V", check=False)
+    assert missing.returncode == 127
+    assert "not found" in missing.stderr
+    host.heal()
+    assert bed.ssh("node1", "python3 -V").stdout.startswith("Python 3")
+
+
+def test_keys_are_denied_and_host_keys_change(bed: Testbed) -> None:
+    first, second = bed.hosts
+    first.deny_keys()
+    assert "Permission denied" in ssh_fails(bed, "node1")
+    second.change_host_key()
+    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in ssh_fails(bed, "node2")
+    bed.reset()
+    bed.ssh("node1", "true")
+    bed.ssh("node2", "true")
+
+
+def test_sessions_survive_a_refusing_sshd(bed: Testbed) -> None:
+    host = bed.hosts[0]
+    session = subprocess.Popen(
+        ["ssh", *bed.ssh_options, "node1", "echo on; cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert session.stdout is not None
+    assert session.stdout.readline() == "on\n"
+    host.stop_sshd()
+    assert "refused" in ssh_fails(bed, "node1")
+    assert session.communicate("still here\n")[0] == "still here\n"
+    host.start_sshd()
+    bed.ssh("node1", "true")
+
+
+def test_a_frozen_host_takes_connections_and_says_nothing(bed: Testbed) -> None:
+    host = bed.hosts[0]
+    host.freeze()
+    with socket.create_connection((host.address, 22), timeout=2) as connection:
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(4)
+    host.thaw()
+    bed.ssh("node1", "true")
+
+
+def test_sessions_get_the_environment_that_was_set(bed: Testbed) -> None:
+    bed.hosts[0].set_environment({"FLAVOUR": "sweet and sour"})
+    assert bed.ssh("node1", "echo $FLAVOUR").stdout == "sweet and sour\n"
+    bed.reset()
+    assert bed.ssh("node1", "echo $FLAVOUR").stdout == "\n"
+
+
+def test_nodes_reach_one_another_only_where_asked(bed: Testbed) -> None:
+    hop = "ssh -o BatchMode=yes node2 hostname"
+    assert bed.ssh("node1", hop, check=False).returncode == 255
+    with Testbed(hosts=2, node_ssh=True) as open_bed:
+        assert open_bed.ssh("node1", hop).stdout == "node2\n"
+
+
+def test_processes_are_found_and_signalled_from_outside(bed: Testbed) -> None:
+    host = bed.hosts[0]
+    bed.ssh("node1", "setsid sleep 4711 >/dev/null 2>&1 < /dev/null &")
+    assert wait_for(
+        lambda: [it.argv for it in host.processes("sleep 4711")] == [("sleep", "4711")], 5
+    )
+    (met,) = host.processes("sleep 4711")
+    assert host.signal(15, "sleep 4711") == [met]
+    assert wait_for(lambda: not host.processes("sleep 4711"), 5)
+    assert wait_for(lambda: not host.processes(), 5), "a session that ended leaves nothing"
+
+
+def traces(folder: str, link: str) -> list[str]:
+    """Return what is left of a bed on this machine."""
+    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True)
+    left = [line for line in links.stdout.splitlines() if line.startswith(link)]
+    left += [
+        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder in line
+    ]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                argv = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            left += [f"{entry.name} {argv}"] if folder in argv or "sleep 4712" in argv else []
+    return left + ([folder] if Path(folder).exists() else [])
+
+
+OWNER = """
+import sys
+from testbed import Testbed
+bed = Testbed(hosts=2)
+bed.up()
+bed.hosts[0].exec("setsid sleep 4712 >/dev/null 2>&1 < /dev/null &")
+print(bed.folder, bed.uplink, bed.keeper_pid, bed.hosts[0].pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("victim", ["owner", "keeper"])
+def test_a_killed_bed_leaves_nothing(victim: str) -> None:
+    tests = str(Path(__file__).parents[1])
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        env={"PYTHONPATH": tests, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout is not None
+    folder, link, keeper, host = owner.stdout.readline().split()
+    namespaces = {name: namespace(host, name) for name in ("net", "mnt", "pid")}
+    assert len(traces(folder, link)) > 3
+    assert users_of(namespaces)
+
+    if victim == "owner":
+        owner.kill()
+    else:
+        subprocess.run(["kill", "-9", keeper], check=True)
+        owner.kill()
+    owner.communicate()
+
+    def swept() -> bool:
+        if victim == "keeper":
+            # Nobody was left to remove the folder: the next bed does.
+            with Testbed(hosts=1):
+                pass
+        return not traces(folder, link)
+
+    assert wait_for(swept, 10), traces(folder, link)
+    assert not users_of(namespaces)
+
+
+def namespace(pid: str, kind: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+
+
+def users_of(namespaces: dict[str, str]) -> list[str]:
+    """Return the processes that keep any of these namespaces alive."""
+    users = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if any(namespace(entry.name, kind) == it for kind, it in namespaces.items()):
+                    users.append(entry.name)
+            except OSError:
+                continue
+    return users
+
+
+def test_beds_run_side_by_side_on_networks_of_their_own(bed: Testbed) -> None:
+    with Testbed(hosts=1, prefix="other") as second:
+        assert second.hosts[0].address != bed.hosts[0].address
+        assert second.ssh("other1", "hostname").stdout == "other1\n"
+        assert bed.ssh("node1", "hostname").stdout == "node1\n"
+
+
+def test_ten_hosts_come_up_together() -> None:
+    with Testbed(hosts=10) as bed:
+        assert bed.ssh("node10", "getent hosts node1").stdout.split()[0] == bed.hosts[0].address
+        assert transfer(bed.hosts[0], bed.hosts[9]).startswith("took")

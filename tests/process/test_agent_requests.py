@@ -1,0 +1,157 @@
+"""Requests: side by side, bounded, and a bad one harms nobody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent import limits, protocol
+from fakes.agents import AgentNode, Bridge, launch, spec_of
+from fakes.shims import wait_until
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[AgentNode]:
+    node = AgentNode(tmp_path / "node")
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def bridge(node: AgentNode) -> Bridge:
+    return node.bridge()
+
+
+def test_hello_has_every_field(bridge: Bridge) -> None:
+    hello = bridge.done("hello", protocol=protocol.PROTOCOL_VERSION)
+    assert set(hello) == set(protocol.HELLO_FIELDS)
+    assert hello["cpus"] > 0
+    assert hello["mem_total"] > 0
+    assert {"iface", "address", "prefix", "family", "up", "loopback"} == set(hello["addresses"][0])
+
+
+def test_another_protocol_is_refused(bridge: Bridge) -> None:
+    assert bridge.refused("hello", protocol=99) == "bad_request"
+
+
+def test_an_unknown_op_is_refused(bridge: Bridge) -> None:
+    assert bridge.refused("fly") == "unknown_op"
+    assert bridge.done("ping")
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "code"),
+    [
+        ("follow", {"run": "no-such"}, "no_such_run"),
+        ("follow", {"run": "../../etc"}, "bad_request"),
+        ("follow", {}, "bad_request"),
+        ("stop", {"run": "no-such", "reason": "user"}, "no_such_run"),
+        ("stop", {"run": "no-such", "reason": "because"}, "bad_request"),
+        ("kill", {"run": "no-such"}, "no_such_run"),
+        ("start", {"run": "no-such"}, "no_such_run"),
+        ("forget", {"run": "no-such"}, "no_such_run"),
+        ("read_log", {"run": "no-such", "stream": "out"}, "no_such_run"),
+        ("prepare", {"run": "a-run", "spec": {}}, "bad_request"),
+        ("prepare", {"run": "a-run", "spec": []}, "bad_request"),
+        ("prepare", {"run": "A RUN", "spec": {}}, "bad_request"),
+        ("watch", {"interval": "fast"}, "bad_request"),
+        ("probe", {"group": 7}, "bad_request"),
+        ("probe", {"group": "no such group", "args": {}}, "bad_request"),
+    ],
+)
+def test_what_means_nothing_is_refused(
+    bridge: Bridge, op: str, arguments: dict[str, object], code: str
+) -> None:
+    assert bridge.refused(op, **arguments) == code
+
+
+def test_a_spec_of_another_run_is_refused(bridge: Bridge) -> None:
+    assert bridge.refused("prepare", run="run-one", spec=spec_of("run-two", [""])) == "bad_request"
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense\n", b"[1]\n", b'{"op": "ping"}\n', b'{"id": true, "op": "ping"}\n', b"\n"]
+)
+def test_a_malformed_line_ends_only_its_connection(node: AgentNode, line: bytes) -> None:
+    with node.bridge() as other:
+        bad = node.bridge()
+        bad.write(line)
+        message = bad.read()
+        assert message is not None
+        assert message["error"]["code"] == "bad_request"
+        assert bad.read() is None
+        assert other.done("ping")
+
+
+def test_a_line_too_long_ends_its_connection(node: AgentNode, bridge: Bridge) -> None:
+    try:
+        bridge.write(b'{"id": 1, "op": "' + b"x" * (protocol.MAX_LINE_BYTES + 100_000))
+    except BrokenPipeError:
+        pass
+    else:
+        message = bridge.read()
+        assert message is None or message["error"]["code"] == "bad_request"
+    with node.bridge() as other:
+        assert other.done("ping")
+
+
+def test_requests_run_side_by_side(bridge: Bridge) -> None:
+    watch = bridge.send("watch", interval=0.2)
+    assert bridge.done("ping")
+    assert bridge.done("runs") == {"runs": []}
+    items = []
+    for message in bridge.messages(watch):
+        items.append(message.get("item"))
+        if len(items) == 3:
+            bridge.send("cancel", target=watch)
+        if "item" not in message:
+            assert message["result"] == {"cancelled": True}
+    assert set(items[0] or {}) == {"t", "node", "gpus"}
+    assert set((items[0] or {})["node"]) == set(protocol.NODE_FIELDS)
+
+
+def test_cancelling_what_is_not_there_is_no_error(bridge: Bridge) -> None:
+    assert bridge.done("cancel", target=12345) == {}
+    assert bridge.done("cancel") == {}
+
+
+def test_streams_of_one_connection_are_bounded(bridge: Bridge) -> None:
+    numbers = [bridge.send("watch", interval=60) for _ in range(limits.MAX_REQUESTS + 3)]
+    codes: list[tuple[int, str]] = []
+    while len(codes) < 3:
+        message = bridge.read()
+        assert message is not None
+        if "error" in message:
+            codes.append((message["id"], message["error"]["code"]))
+    assert codes == [(number, "too_many") for number in numbers[-3:]]
+    assert bridge.done("ping")
+
+
+def test_an_id_in_use_is_refused(bridge: Bridge) -> None:
+    bridge.write(b'{"id": 5, "op": "watch", "interval": 60}\n{"id": 5, "op": "runs"}\n')
+    messages = [bridge.read(), bridge.read()]
+    codes = [message["error"]["code"] for message in messages if message and "error" in message]
+    assert codes == ["bad_request"]
+
+
+def test_streams_end_with_their_connection(node: AgentNode) -> None:
+    with node.bridge() as keeper:
+        agent = node.agent()
+        before = agent.num_threads()
+        other = node.bridge()
+        launch(keeper, spec_of("long-run", ["import time; time.sleep(600)"]))
+        for _ in range(5):
+            other.send("watch", interval=60)
+            other.send("follow", run="long-run")
+        wait_until("threads", lambda: agent.num_threads() >= before + 10)
+        other.close()
+        wait_until("no threads", lambda: agent.num_threads() <= before + 4)
+
+
+def test_a_probe_answers_with_facts(bridge: Bridge) -> None:
+    facts = bridge.done("probe", group="os", args={})["facts"]
+    assert isinstance(facts, dict)
+    json.dumps(facts)

@@ -1,0 +1,58 @@
+"""A dead agent comes back during a run, and is no part of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from distconsole_agent import proctree, unix
+from distconsole_agent.agentwatch import agent_lives
+from fakes.shims import RunUnderTest, gone, wait_until
+
+
+def agents_of(node_dir: Path) -> list[int]:
+    """Return the agents that serve a node folder."""
+    words = [b"distconsole_agent", b"agent", b"--node-dir", os.fsencode(node_dir)]
+    found = []
+    for pid in proctree.own_pids():
+        with contextlib.suppress(OSError):
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if all(word in argv for word in words):
+                found.append(pid)
+    return found
+
+
+def test_a_dead_agent_is_started_again_and_outlives_the_run(tmp_path: Path) -> None:
+    node_dir = tmp_path / "node0"
+    argv = [sys.executable, "-m", "distconsole_agent", "agent", "--node-dir", str(node_dir)]
+    with RunUnderTest(tmp_path, ["sleep", "600"], agent_argv=argv, run="r-agent") as run:
+        try:
+            run.start()
+            lock, socket = (str(node_dir / f"agent-dev.{what}") for what in ("lock", "sock"))
+            first = wait_until("an agent", lambda: agents_of(node_dir))[0]
+            wait_until("its socket", lambda: Path(socket).exists())
+            assert agent_lives(lock)
+            unix.connect(socket, 5).close()
+            os.kill(first, signal.SIGKILL)
+            wait_until("its end", lambda: gone(first))
+            second = wait_until("another agent", lambda: agents_of(node_dir))[0]
+            assert second != first
+            wait_until("its lock", lambda: agent_lives(lock))
+            stat = proctree.read_stat(second)
+            assert stat is not None
+            assert stat.ppid != run.shims[0].process.pid
+            run.shims[0].ask(op="stop", reason="user")
+            assert run.verdict()["state"] == "stopped"
+            assert not gone(second)
+        finally:
+            for pid in agents_of(node_dir):
+                os.kill(pid, signal.SIGKILL)
+                wait_until("the agent's end", lambda pid=pid: gone(pid))
+
+
+def test_a_free_lock_means_that_no_agent_lives(tmp_path: Path) -> None:
+    assert not agent_lives(str(tmp_path / "lock"))
+    assert agent_lives(str(tmp_path / "no" / "lock"))

@@ -1,0 +1,208 @@
+"""How a run on one node ends: by itself, by a failure, by a request; nothing may be left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent import proctree
+from fakes.shims import RunUnderTest, gone, script, wait_until
+
+PY = sys.executable
+
+
+def test_ranks_that_end_well_make_a_run_that_succeeded(tmp_path: Path) -> None:
+    hello = script(
+        tmp_path, "import os; print('rank', os.environ['RANK'], os.getsid(0) == os.getpid())"
+    )
+    with RunUnderTest(tmp_path, [PY, hello], ranks_per_node=2) as run:
+        assert run.start() == [{"ok": True, "started": True}]
+        assert run.verdict() == {"state": "succeeded", "exit_code": 0, "first_failure": None}
+        assert [run.shims[0].log(rank) for rank in (0, 1)] == ["rank 0 True\n", "rank 1 True\n"]
+        kinds = [event["event"] for event in run.shims[0].events()]
+        assert sorted(kinds[:4]) == ["exited", "exited", "started", "started"]
+        assert kinds[4:] == ["verdict", "ended"]
+        assert not (run.shims[0].run_dir / "shim.sock").exists()
+
+
+def test_the_first_exception_ends_the_others_and_is_the_verdict(tmp_path: Path) -> None:
+    boom = script(
+        tmp_path,
+        "import os, time\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    raise ValueError('boom')\n"
+        "time.sleep(600)\n",
+    )
+    with RunUnderTest(tmp_path, [PY, boom], ranks_per_node=3) as run:
+        run.start()
+        verdict = run.verdict()
+        assert verdict["state"] == "failed"
+        assert verdict["exit_code"] == 1
+        first = verdict["first_failure"]
+        assert (first["rank"], first["host"], first["error"]) == (1, "host0", "ValueError: boom")
+        assert first["traceback"].startswith("Traceback (most recent call last):")
+        exits = {event["rank"]: event for event in run.shims[0].events("exited")}
+        assert exits[0]["signal"] == signal.SIGTERM
+        assert exits[0]["exit_code"] == 143
+        assert [event["rank"] for event in run.shims[0].events("failed")] == [1]
+        assert run.shims[0].event("stopping")["reason"] == "failure"
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "error"),
+    [
+        ("import sys; sys.exit(3)", 3, "exited with code 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137, "killed by SIGKILL"),
+        ("import sys; print('no space', file=sys.stderr); sys.exit(28)", 28, "no space"),
+    ],
+)
+def test_the_exit_code_is_the_ranks_own(tmp_path: Path, end: str, code: int, error: str) -> None:
+    with RunUnderTest(tmp_path, [PY, "-c", end]) as run:
+        run.start()
+        verdict = run.verdict()
+        assert verdict["exit_code"] == verdict["first_failure"]["exit_code"] == code
+        assert verdict["first_failure"]["error"].startswith(error)
+        assert verdict["first_failure"].get("signal") == (9 if code == 137 else None)
+
+
+@pytest.mark.parametrize(("reason", "code"), [("user", 143), ("sigint", 130), ("sigterm", 143)])
+def test_a_stop_is_no_failure(tmp_path: Path, reason: str, code: int) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], ranks_per_node=2) as run:
+        run.start()
+        assert run.shims[0].ask(op="stop", reason=reason) == {"ok": True, "stopping": True}
+        assert run.verdict() == {"state": "stopped", "exit_code": code, "first_failure": None}
+        assert not run.shims[0].events("failed")
+
+
+def test_sigterm_to_the_shim_is_a_stop(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"]) as run:
+        run.start()
+        run.shims[0].process.terminate()
+        assert run.verdict()["exit_code"] == 143
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+    deaf = script(
+        tmp_path,
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf')\n"
+        "time.sleep(600)",
+    )
+    with RunUnderTest(tmp_path, [PY, deaf]) as run:
+        run.start()
+        wait_until("the rank", lambda: run.shims[0].log(0))
+        run.shims[0].ask(op="stop", reason="user", grace=0.3)
+        assert run.verdict()["state"] == "stopped"
+        assert run.shims[0].event("exited")["signal"] == signal.SIGKILL
+
+
+def test_kill_does_not_wait_for_the_grace(tmp_path: Path) -> None:
+    deaf = script(
+        tmp_path,
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf')\n"
+        "time.sleep(600)",
+    )
+    with RunUnderTest(tmp_path, [PY, deaf], grace=600) as run:
+        run.start()
+        wait_until("the rank", lambda: run.shims[0].log(0))
+        run.shims[0].ask(op="stop", reason="sigint")
+        run.shims[0].ask(op="kill")
+        assert run.verdict()["exit_code"] == 130
+
+
+def test_a_stopped_process_ends_too(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], grace=600) as run:
+        run.start()
+        os.kill(run.shims[0].pid(0), signal.SIGSTOP)
+        run.shims[0].ask(op="stop", reason="user")
+        run.verdict()
+        assert run.shims[0].event("exited")["signal"] == signal.SIGTERM
+
+
+DAEMON = """
+import os, signal, sys, time
+def daemon(name):
+    if os.fork():
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    if name == 'deaf':
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    open(f'{sys.argv[1]}/{name}', 'w').write(str(os.getpid()))
+    time.sleep(600)
+    os._exit(0)
+for name in ('polite', 'deaf'):
+    daemon(name)
+while not all(os.path.exists(f'{sys.argv[1]}/{n}') and os.path.getsize(f'{sys.argv[1]}/{n}') for n in ('polite', 'deaf')):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(7)", "time.sleep(600)"])
+def test_grandchildren_in_sessions_of_their_own_do_not_stay(tmp_path: Path, end: str) -> None:
+    daemons = script(tmp_path, DAEMON + end)
+    with RunUnderTest(tmp_path, [PY, daemons, str(tmp_path)], grace=0.5) as run:
+        run.start()
+        wait_until(
+            "daemons", lambda: (tmp_path / "deaf").exists() and (tmp_path / "polite").exists()
+        )
+        if end == "time.sleep(600)":
+            wait_until("its text", lambda: (tmp_path / "deaf").read_text())
+            run.shims[0].ask(op="stop", reason="user")
+        verdict = run.verdict()
+        assert all(gone(int((tmp_path / name).read_text())) for name in ("deaf", "polite"))
+        if not end:
+            assert verdict["state"] == "succeeded"
+            assert run.shims[0].event("note")["check"] == "run.leftover"
+
+
+def test_ranks_die_with_a_killed_shim_and_the_rest_is_found_by_its_environment(
+    tmp_path: Path,
+) -> None:
+    daemons = script(tmp_path, DAEMON + "time.sleep(600)")
+    with RunUnderTest(tmp_path, [PY, daemons, str(tmp_path)]) as run:
+        run.start()
+        shim = run.shims[0]
+        rank = shim.pid(0)
+        grandchild = int(wait_until("a daemon", lambda: _text(tmp_path / "deaf")))
+        shim.process.kill()
+        shim.process.wait()
+        wait_until("the rank's end", lambda: gone(rank))
+        assert not gone(grandchild)
+        assert proctree.kill_run(str(shim.run_dir)) == []
+        assert gone(grandchild)
+
+
+def test_a_stop_while_starting_leaves_nothing(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], ranks_per_node=16, grace=600) as run:
+        shim = run.shims[0]
+        shim.process.send_signal(signal.SIGSTOP)
+        with _two_requests(shim.run_dir, {"op": "start"}, {"op": "stop", "reason": "user"}):
+            shim.process.send_signal(signal.SIGCONT)
+            assert run.verdict()["state"] == "stopped"
+        assert {event["signal"] for event in shim.events("exited")} == {signal.SIGTERM}
+
+
+def test_a_run_that_is_stopped_before_its_start_ends(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
+        for shim in run.shims:
+            shim.ask(op="stop", reason="user")
+        assert run.verdict() == {"state": "stopped", "exit_code": 143, "first_failure": None}
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _two_requests(run_dir: Path, *requests: dict[str, str]):  # type: ignore[no-untyped-def]
+    import json
+
+    from distconsole_agent import unix
+
+    sock = unix.connect(str(run_dir / "shim.sock"), 10)
+    sock.sendall(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
+    return sock

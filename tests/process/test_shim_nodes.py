@@ -1,0 +1,205 @@
+"""Runs over several nodes: real shims on loopback addresses, real torch ranks among them."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from distconsole_agent.channel import LinkTimes
+from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
+
+PY = sys.executable
+
+ALL_REDUCE = """
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+tensor = torch.ones(4)
+dist.all_reduce(tensor)
+assert tensor.tolist() == [float(dist.get_world_size())] * 4
+open(f"{sys.argv[1]}/ready{rank}", "w").close()
+"""
+
+
+def test_a_failure_on_one_node_ends_the_others_without_a_console(tmp_path: Path) -> None:
+    boom = script(
+        tmp_path,
+        "import os, time\n"
+        "if os.environ['RANK'] == '2':\n    raise KeyError('lost')\n"
+        "time.sleep(600)\n",
+    )
+    with RunUnderTest(tmp_path, [PY, boom], nodes=3, ranks_per_node=2) as run:
+        run.start()
+        verdict = run.verdict()
+        first = verdict["first_failure"]
+        assert (first["rank"], first["host"]) == (2, "host1")
+        assert first["error"] == "KeyError: 'lost'"
+        assert {event["signal"] for event in run.shims[2].events("exited")} == {signal.SIGTERM}
+
+
+def test_a_failure_outside_a_collective_on_node_zero_reaches_the_others(tmp_path: Path) -> None:
+    with RunUnderTest(
+        tmp_path, ["sh", "-c", 'test "$RANK" = 0 && exit 9; sleep 600'], nodes=2
+    ) as run:
+        run.start()
+        verdict = run.verdict()
+        assert verdict["exit_code"] == 9
+        assert verdict["first_failure"]["host"] == "host0"
+
+
+def test_a_node_that_ends_early_waits_for_the_others(tmp_path: Path) -> None:
+    late = script(
+        tmp_path,
+        "import os, sys, time\n"
+        "while os.environ['RANK'] == '0' and not os.path.exists(sys.argv[1]): time.sleep(0.01)\n",
+    )
+    go = tmp_path / "go"
+    with RunUnderTest(tmp_path, [PY, late, str(go)], nodes=2) as run:
+        run.start()
+        run.shims[1].event("exited")
+        assert not run.shims[0].events("exited")
+        go.touch()
+        assert run.verdict()["state"] == "succeeded"
+
+
+def test_a_stop_at_any_node_is_a_stop_everywhere(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
+        run.start()
+        run.shims[1].ask(op="stop", reason="user")
+        assert run.verdict() == {"state": "stopped", "exit_code": 143, "first_failure": None}
+        assert run.shims[0].event("stopping")["reason"] == "user"
+
+
+def test_a_kill_reaches_deaf_ranks_of_other_nodes(tmp_path: Path) -> None:
+    deaf = "trap '' TERM; echo deaf; while :; do sleep 1; done"
+    with RunUnderTest(tmp_path, ["sh", "-c", deaf], nodes=2, grace=600) as run:
+        run.start()
+        for index, shim in enumerate(run.shims):
+            wait_until("a deaf rank", lambda shim=shim, index=index: shim.log(index))
+        run.shims[0].ask(op="stop", reason="sigint")
+        run.shims[0].ask(op="kill")
+        assert run.verdict()["exit_code"] == 130
+
+
+def test_the_death_of_node_zeros_shim_ends_the_other_nodes_long_before_a_lost_network(
+    tmp_path: Path,
+) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=3) as run:
+        run.start()
+        for index, shim in enumerate(run.shims):
+            shim.pid(index)
+        for shim in run.shims[1:]:
+            linked_to_the_coordinator(run, shim)
+        run.shims[0].process.send_signal(signal.SIGKILL)
+        for shim in run.shims[1:]:
+            verdict = shim.wait(LinkTimes().give_up - 5)
+            assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
+            first = verdict["first_failure"]
+            assert (first["rank"], first["host"]) == (0, "host0")
+            assert first["error"] == "node host0 lost: its shim is gone"
+
+
+def test_a_stop_asked_after_the_shim_of_node_zero_died_acts_at_once_and_hides_nothing(
+    tmp_path: Path,
+) -> None:
+    with RunUnderTest(tmp_path, ["sleep", "600"], nodes=2) as run:
+        run.start()
+        run.shims[1].pid(1)
+        linked_to_the_coordinator(run, run.shims[1])
+        run.shims[0].process.send_signal(signal.SIGKILL)
+        run.shims[0].process.wait(10)
+        run.shims[1].ask(op="stop", reason="user")
+        assert run.shims[1].event("exited", 5)["signal"] == signal.SIGTERM
+        verdict = run.shims[1].wait(LinkTimes().give_up - 5)
+        assert verdict["state"] in ("failed", "stopped")
+
+
+def linked_to_the_coordinator(run: RunUnderTest, shim: ShimUnderTest) -> None:
+    """Wait until a shim has a connection to node 0's coordinator."""
+    port = run.shims[0].ask(op="status")["coordinator"]["port"]
+    process = psutil.Process(shim.process.pid)
+    wait_until(
+        "a link",
+        lambda: any(
+            each.raddr and each.raddr.port == port and each.status == psutil.CONN_ESTABLISHED
+            for each in process.net_connections("tcp")
+        ),
+    )
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.parametrize(
+    ("ending", "error", "code"),
+    [
+        ("if rank == 1: raise ValueError('boom')", "ValueError: boom", 1),
+        ("if rank == 1: os.kill(os.getpid(), 9)", "killed by SIGKILL", 137),
+        ("if rank == 0: os._exit(41)", "exited with code 41", 41),
+    ],
+)
+def test_the_rank_that_fails_in_a_collective_is_blamed_not_its_victims(
+    tmp_path: Path, ending: str, error: str, code: int
+) -> None:
+    text = ALL_REDUCE + ending + "\nfor _ in range(10**9): dist.all_reduce(tensor)\n"
+    argv = [PY, script(tmp_path, text), str(tmp_path)]
+    with RunUnderTest(tmp_path, argv, nodes=2, unset=[]) as run:
+        run.start()
+        verdict = run.verdict(90)
+        # gloo's threads may abort an interpreter that leaves with an exception.
+        assert verdict["exit_code"] in (code, 134 if code == 1 else code)
+        assert verdict["first_failure"]["rank"] == (0 if "rank == 0" in ending else 1)
+        assert verdict["first_failure"]["error"].startswith(error)
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.parametrize("libuv", ["1", "0"])
+def test_torch_listens_on_the_port_that_the_shim_keeps(tmp_path: Path, libuv: str) -> None:
+    text = (
+        ALL_REDUCE + "while not os.path.exists(sys.argv[1] + '/go'): time.sleep(0.01)\n"
+        "dist.destroy_process_group()\n"
+    )
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}", "WORLD_SIZE": "2"}
+    argv = [PY, script(tmp_path, text), str(tmp_path)]
+    with RunUnderTest(tmp_path, argv, nodes=2, env={**env, "USE_LIBUV": libuv}) as run:
+        port = run.shims[0].ask(op="status")["master_port"]
+        run.start()
+        ready = [tmp_path / "ready0", tmp_path / "ready1"]
+        wait_until("ranks", lambda: all(path.exists() for path in ready), 90)
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+        (tmp_path / "go").touch()
+        assert run.verdict(60)["state"] == "succeeded"
+
+
+BIND = """
+import errno, socket, sys
+port = int(sys.argv[1])
+for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"), (socket.AF_INET, "127.0.0.1")):
+    for reuse in (0, 1):
+        with socket.socket(family) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+            try:
+                sock.bind((address, port))
+                sock.listen()
+                print(address, reuse, "listens")
+            except OSError as error:
+                print(address, reuse, errno.errorcode[error.errno])
+"""
+
+
+def test_the_kept_port_is_closed_to_others_and_open_to_reuse(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["true"]) as run:
+        port = str(run.shims[0].ask(op="status")["master_port"])
+        told = subprocess.run([PY, "-c", BIND, port], capture_output=True, text=True, timeout=20)
+        assert told.stdout.split("\n")[:-1] == [
+            f"{address} {reuse} {'listens' if reuse else 'EADDRINUSE'}"
+            for address in ("0.0.0.0", "::", "127.0.0.1")
+            for reuse in (0, 1)
+        ]
+        run.start()
+        run.verdict()

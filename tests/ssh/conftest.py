@@ -1,0 +1,33 @@
+"""Real OpenSSH servers for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.sshd import SSHD, SshServer
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[Callable[..., SshServer]]:
+    """Return a function that starts servers with further lines of sshd_config."""
+    if SSHD is None:
+        pytest.skip("no sshd here (openssh-server)")
+    servers: list[SshServer] = []
+
+    def make(lines: str = "", host_key: str = "ed25519") -> SshServer:
+        server = SshServer(tmp_path / f"s{len(servers)}", host_key=host_key, lines=lines)
+        servers.append(server)
+        return server.start()
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def server(make_server: Callable[..., SshServer]) -> SshServer:
+    """One server with nothing special."""
+    return make_server()

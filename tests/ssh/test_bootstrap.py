@@ -1,0 +1,286 @@
+"""Bringing and starting the agent on a real sshd, and each way in which a node can refuse it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import (
+    AgentError,
+    NodeError,
+    PythonError,
+    ShellNoiseError,
+    StorageError,
+)
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+from distconsole.remote.bootstrap import Bridge, open_bridge
+from distconsole.remote.pack import Pack, agent_pack, pack
+from distconsole.remote.paramiko_transport import ParamikoTransport
+
+NODE = Host(HostName("node"))
+
+STAND_IN = pack(
+    {
+        "__main__.py": b"import sys, os\n"
+        b"sys.stdout.write('distconsole-bridge 1\\n'); sys.stdout.flush()\n"
+        b"sys.stdout.write(' '.join(sys.argv[1:]) + '|' + os.environ.get('FROM_SETUP', '') + '\\0\\n')\n"
+        b"sys.stdout.flush(); sys.stdin.read()\n"
+    }
+)
+"""Speaks the bridge's first line and says how it was called: what is tried here is the way to it."""
+
+
+@contextmanager
+def bridge(server, host: Host = NODE, agent: Pack = STAND_IN) -> Iterator[tuple[Bridge, bytes]]:
+    transport = ParamikoTransport(str(server.ssh_config))
+    connection = transport.connect(host)
+    try:
+        opened = open_bridge(connection, host, agent)
+        line = opened.early
+        while b"\0\n" not in line:
+            line += opened.channel.recv(4096, 10)
+        yield opened, line[:-2]
+        opened.channel.close()
+    finally:
+        connection.close()
+        transport.close()
+
+
+def failure(server, host: Host = NODE, agent: Pack = STAND_IN) -> NodeError:
+    with pytest.raises(NodeError) as caught, bridge(server, host, agent):
+        pass
+    return caught.value
+
+
+def test_the_agent_is_pushed_once_and_found_again(server) -> None:
+    with bridge(server) as (first, line):
+        assert (first.pushed, line) == (True, b"bridge|")
+    with bridge(server) as (second, _):
+        assert not second.pushed
+    file = server.cache / "distconsole" / STAND_IN.name
+    assert file.read_bytes() == STAND_IN.content
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert [entry.name for entry in file.parent.iterdir()] == [STAND_IN.name]
+
+
+def test_a_damaged_file_is_replaced(server) -> None:
+    with bridge(server):
+        pass
+    file = server.cache / "distconsole" / STAND_IN.name
+    damaged = bytearray(STAND_IN.content)
+    damaged[60] ^= 1
+    file.write_bytes(damaged)
+    with bridge(server) as (opened, _):
+        assert opened.pushed
+    assert file.read_bytes() == STAND_IN.content
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash", "zsh", "tcsh", "csh", "fish"])
+def test_every_login_shell_starts_it(make_server, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    server = make_server(f'ForceCommand exec {shell} -c "$SSH_ORIGINAL_COMMAND"')
+    setup = """export FROM_SETUP="it's \\"quoted\\" \\\\ !here \\$x
+two lines"; echo noise"""
+    host = replace(NODE, setup=setup, node_dir="/tmp/a b'c")
+    with bridge(server, host) as (opened, line):
+        assert opened.pushed
+        assert line == b"""bridge --node-dir /tmp/a b'c|it's "quoted" \\ !here $x\ntwo lines"""
+    with bridge(server, host) as (opened, _):
+        assert not opened.pushed
+
+
+def test_the_setup_s_environment_reaches_the_python(server, tmp_path: Path) -> None:
+    bin_dir = tmp_path / "venv" / "bin"
+    bin_dir.mkdir(parents=True)
+    (bin_dir / "python3").write_text('#!/bin/sh\nFROM_SETUP=venv exec /usr/bin/python3 "$@"\n')
+    (bin_dir / "python3").chmod(0o755)
+    (bin_dir / "activate").write_text(f"PATH={bin_dir}:$PATH\n")
+    with bridge(server, replace(NODE, setup=f"source {bin_dir}/activate")) as (_, line):
+        assert line == b"bridge|venv"
+
+
+def test_a_setup_that_fails_says_with_what(server) -> None:
+    error = failure(server, replace(NODE, setup="echo no such module >&2; (exit 9)"))
+    assert isinstance(error, AgentError)
+    assert "exit code 9" in error.message
+    assert "no such module" in error.message
+
+
+def test_a_setup_that_reads_stdin_takes_nothing_of_ours(server) -> None:
+    with bridge(server, replace(NODE, setup="cat >/dev/null")) as (_, line):
+        assert line == b"bridge|"
+
+
+@pytest.mark.parametrize(
+    "noise", ["echo Welcome", "printf 'Welcome'", "printf '\\033[31mWelcome\\033[0m\\n\\a'"]
+)
+def test_a_shell_that_prints_is_told_with_its_words(make_server, noise: str) -> None:
+    server = make_server(f'ForceCommand {noise}; eval "$SSH_ORIGINAL_COMMAND"')
+    error = failure(server)
+    assert isinstance(error, ShellNoiseError)
+    assert "'Welcome'" in error.message
+    assert "[[ $- == *i* ]] || return" in error.hint
+
+
+def test_a_shell_that_prints_without_end_is_told_too(make_server) -> None:
+    server = make_server("ForceCommand yes")
+    assert isinstance(failure(server), ShellNoiseError)
+
+
+def test_an_account_that_may_not_run_commands_is_told(make_server) -> None:
+    server = make_server("ForceCommand echo This account is not available.; exit 1")
+    error = failure(server)
+    assert isinstance(error, AgentError)
+    assert "This account is not available." in error.message
+    assert "exit code 1" in error.message
+
+
+def test_no_python_is_told(server) -> None:
+    error = failure(server, replace(NODE, python="python9.99"))
+    assert isinstance(error, PythonError)
+    assert "python9.99" in error.message
+    assert "--python" in error.hint
+
+
+def test_a_python_that_cannot_be_run_is_told(server) -> None:
+    broken = server.folder / "broken"
+    broken.write_text("#!/nowhere/python\n")
+    broken.chmod(0o755)
+    assert isinstance(failure(server, replace(NODE, python=str(broken))), PythonError)
+    with bridge(server):
+        pass
+    assert isinstance(failure(server, replace(NODE, python=str(broken))), PythonError)
+
+
+OLD = [
+    path
+    for version in ("2.7.18", "3.6.15", "3.8.18")
+    if (path := Path(f"~/.pyenv/versions/{version}/bin/python").expanduser()).exists()
+]
+
+
+@pytest.mark.skipif(not OLD, reason="no old Python here")
+@pytest.mark.parametrize("python", OLD, ids=lambda path: path.parts[-3])
+@pytest.mark.parametrize("there", [False, True])
+def test_a_python_that_is_too_old_is_told_with_its_version(
+    server, python: Path, there: bool
+) -> None:
+    agent = agent_pack()
+    if there:
+        folder = server.cache / "distconsole"
+        folder.mkdir(parents=True)
+        (folder / agent.name).write_bytes(agent.content)
+    error = failure(server, replace(NODE, python=str(python)), agent)
+    assert isinstance(error, PythonError)
+    assert f"is Python {python.parts[-3]}; 3.9 or newer is needed" in error.message
+
+
+def test_a_cache_that_cannot_be_made_is_told(make_server) -> None:
+    server = make_server()
+    server.cache.write_text("a file where the folder should be")
+    error = failure(server)
+    assert isinstance(error, StorageError)
+    assert str(server.cache) in error.message
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", options, "dctest", str(folder)]
+    if subprocess.run(command, capture_output=True, timeout=20).returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [("size=4k", "No space left on device"), ("ro", "Read-only file system")],
+)
+def test_a_full_or_read_only_cache_is_told(server, options: str, words: str) -> None:
+    big = pack({"__main__.py": os.urandom(40_000)})
+    with mounted(server.cache, options):
+        error = failure(server, agent=big)
+        left = list(server.cache.rglob("*agent*"))
+    assert isinstance(error, StorageError)
+    assert words in error.message
+    assert "XDG_CACHE_HOME" in error.hint
+    assert left == []
+
+
+def test_another_place_for_the_file_can_be_set_up(server, tmp_path: Path) -> None:
+    host = replace(NODE, setup=f"export XDG_CACHE_HOME={tmp_path}/elsewhere")
+    server.cache.write_text("unusable")
+    with bridge(server, host) as (opened, _):
+        assert opened.pushed
+    assert (tmp_path / "elsewhere" / "distconsole" / STAND_IN.name).exists()
+
+
+def test_a_python_that_crashes_is_told_with_its_last_words(server) -> None:
+    broken = pack({"__main__.py": b"raise RuntimeError('no luck \\x1b[2J today')\n"})
+    error = failure(server, agent=broken)
+    assert isinstance(error, AgentError)
+    assert "RuntimeError: no luck  today" in error.message
+
+
+def test_a_python_that_prints_at_its_start_is_told(server) -> None:
+    chatty = pack({"__main__.py": b"print('hello from sitecustomize'); input()\n"})
+    error = failure(server, agent=chatty)
+    assert isinstance(error, AgentError)
+    assert "'hello from sitecustomize'" in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("storage", StorageError), ("python", PythonError), ("internal", AgentError)],
+)
+def test_a_bridge_that_cannot_serve_says_why(server, code: str, kind: type[NodeError]) -> None:
+    line = f'{{"error": {{"code": "{code}", "message": "because", "hint": "do this"}}}}'
+    refusing = pack({"__main__.py": f"print({line!r}); raise SystemExit(1)\n".encode()})
+    error = failure(server, agent=refusing)
+    assert type(error) is kind
+    assert error.message == "node: because"
+    assert error.hint == "do this"
+
+
+def node_folder_failure(server, folder: Path) -> StorageError:
+    error = failure(server, replace(NODE, node_dir=str(folder)), agent_pack())
+    assert isinstance(error, StorageError)
+    assert str(folder) in error.message
+    return error
+
+
+def test_a_node_folder_without_exec_is_told(server) -> None:
+    with mounted(server.folder / "noexec", "noexec"):
+        error = node_folder_failure(server, server.folder / "noexec" / "dc")
+    assert "noexec" in error.message
+
+
+def test_a_node_folder_of_somebody_else_is_told(server) -> None:
+    if os.getuid() != 0:
+        pytest.skip("giving a folder away needs root")
+    folder = server.folder / "theirs"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 1234, 1234)
+    node_folder_failure(server, folder)
+
+
+def test_a_node_folder_open_to_others_is_told(server) -> None:
+    folder = server.folder / "open"
+    folder.mkdir()
+    folder.chmod(0o755)
+    node_folder_failure(server, folder)

@@ -1,0 +1,413 @@
+"""Reaching a host: what works with real OpenSSH, and what each way of failing is called."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import (
+    AuthError,
+    ChangedHostKeyError,
+    ConnectError,
+    LinkLostError,
+    NodeError,
+    ResolveError,
+    UnknownHostKeyError,
+)
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+from distconsole.remote import paramiko_transport
+from distconsole.remote.paramiko_transport import ParamikoTransport, SshConnection
+
+NODE = Host(HostName("node"))
+
+
+@contextmanager
+def connected(config: str, host: Host = NODE) -> Iterator[SshConnection]:
+    transport = ParamikoTransport(config)
+    try:
+        connection = transport.connect(host)
+        try:
+            yield connection
+        finally:
+            connection.close()
+    finally:
+        transport.close()
+
+
+def failure(config: str, host: Host = NODE) -> NodeError:
+    with pytest.raises(NodeError) as caught, connected(config, host):
+        pass
+    return caught.value
+
+
+def test_a_command_runs_and_its_streams_and_code_come_back(server) -> None:
+    with connected(str(server.ssh_config)) as connection:
+        done = connection.run("echo out; echo err >&2; exit 7", 10)
+    assert (done.exit_code, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
+
+
+def test_the_socket_sends_at_once(server) -> None:
+    with connected(str(server.ssh_config)) as connection:
+        stream = connection._stream._stream
+        assert isinstance(stream, socket.socket)
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_the_address_that_was_reached_is_known(server) -> None:
+    with connected(str(server.ssh_config)) as connection:
+        assert connection.reached_at == "127.0.0.1"
+
+
+def test_a_large_output_is_bounded(server) -> None:
+    with connected(str(server.ssh_config)) as connection:
+        done = connection.run("head -c 5000000 /dev/zero; head -c 300000 /dev/zero >&2", 20)
+    assert done.exit_code == 0
+    assert len(done.stdout) == 1 << 20
+    assert len(done.stderr) < 10_000
+
+
+@contextmanager
+def port_that(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port at which something else than SSH answers."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+
+        def serve() -> None:
+            held = []
+            while not over.is_set():
+                with suppress(TimeoutError):
+                    connection, _ = listener.accept()
+                    held.append(connection)
+                    answer(connection)
+            for connection in held:
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_a_refused_port_is_a_connect_error(server) -> None:
+    error = failure(server.write_config(f"    Port {free_port()}"))
+    assert isinstance(error, ConnectError)
+    assert "refused" in error.message
+
+
+def test_a_silent_port_is_a_connect_error(server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paramiko_transport, "BANNER_SECONDS", 0.5)
+    with port_that(lambda connection: None) as port:
+        error = failure(server.write_config(f"    Port {port}"))
+    assert isinstance(error, ConnectError)
+    assert "says nothing" in error.message
+
+
+def test_what_is_not_ssh_is_quoted_without_its_escapes(
+    server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paramiko_transport, "BANNER_SECONDS", 0.5)
+    with port_that(lambda connection: connection.sendall(b"\x1b[31mHTTP/1.1 400\r\n\r\n")) as port:
+        error = failure(server.write_config(f"    Port {port}"))
+    assert isinstance(error, ConnectError)
+    assert "not an SSH server; it says 'HTTP/1.1 400'" in error.message
+
+
+def test_a_server_that_hangs_up_is_a_connect_error(server) -> None:
+    with port_that(lambda connection: connection.close()) as port:
+        error = failure(server.write_config(f"    Port {port}"))
+    assert isinstance(error, ConnectError)
+    assert "hangs up" in error.message
+
+
+def test_a_server_that_dies_in_the_key_exchange_is_a_connect_error(server) -> None:
+    def half(connection: socket.socket) -> None:
+        connection.sendall(b"SSH-2.0-Half\r\n")
+        connection.recv(4096)
+        connection.close()
+
+    with port_that(half) as port:
+        error = failure(server.write_config(f"    Port {port}"))
+    assert isinstance(error, ConnectError)
+    assert "key exchange" in error.message
+
+
+def test_a_name_without_an_address_is_a_resolve_error(server) -> None:
+    error = failure(server.write_config("    HostName no-such-host.invalid"))
+    assert isinstance(error, ResolveError)
+    assert "node in ssh_config" in error.message
+
+
+def test_an_unknown_key_tells_the_line_that_adds_it(server) -> None:
+    server.known_hosts.write_text("")
+    error = failure(str(server.ssh_config))
+    assert isinstance(error, UnknownHostKeyError)
+    shown = subprocess.run(
+        ["ssh-keygen", "-l", "-f", server.folder / "host.pub"], capture_output=True, text=True
+    ).stdout.split()[1]
+    assert shown in error.message
+    line = error.hint[error.hint.index("mkdir") :]
+    assert (server.folder / "host.pub").read_text().split()[1] in line
+    subprocess.run(line, shell=True, check=True, timeout=20)
+    with connected(str(server.ssh_config)) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+def test_a_changed_key_tells_the_line_that_mends_it(server, tmp_path: Path) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "k"], check=True
+    )
+    other = (tmp_path / "k.pub").read_text()
+    server.known_hosts.write_text(f"[127.0.0.1]:{server.port} {other}")
+    error = failure(str(server.ssh_config))
+    assert isinstance(error, ChangedHostKeyError)
+    assert f"{server.known_hosts}:1" in error.message
+    line = error.hint[error.hint.index("ssh-keygen") :]
+    assert line.startswith(f"ssh-keygen -R '[127.0.0.1]:{server.port}' -f {server.known_hosts}")
+    subprocess.run(line, shell=True, check=True, capture_output=True, timeout=20)
+    with connected(str(server.ssh_config)) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+def test_a_revoked_key_is_refused(server) -> None:
+    server.known_hosts.write_text(
+        f"[127.0.0.1]:{server.port} {server.host_public}\n@revoked * {server.host_public}\n"
+    )
+    error = failure(str(server.ssh_config))
+    assert isinstance(error, ChangedHostKeyError)
+    assert "revoked" in error.message
+
+
+@pytest.mark.parametrize("strict", ["no", "accept-new", "off"])
+def test_strict_checking_is_never_weakened(server, strict: str) -> None:
+    server.known_hosts.write_text("")
+    error = failure(server.write_config(f"    StrictHostKeyChecking {strict}"))
+    assert isinstance(error, UnknownHostKeyError)
+
+
+def test_hashed_names_and_an_alias_are_found(server) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-H", "-f", server.known_hosts], check=True, capture_output=True, timeout=20
+    )
+    assert server.known_hosts.read_text().startswith("|1|")
+    with connected(str(server.ssh_config)) as connection:
+        assert connection.run("true", 10).exit_code == 0
+    server.known_hosts.write_text(f"its-name {server.host_public}\n")
+    with connected(server.write_config("    HostKeyAlias its-name")) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+def test_an_unknown_alias_is_added_by_the_very_key(server) -> None:
+    server.known_hosts.write_text("")
+    config = server.write_config("    HostKeyAlias its-name")
+    error = failure(config)
+    line = error.hint[error.hint.index("echo") :]
+    subprocess.run(line, shell=True, check=True, timeout=20)
+    with connected(config) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
+def test_a_server_with_many_keys_is_asked_for_the_known_one(
+    make_server, kind: str, tmp_path: Path
+) -> None:
+    for name in ("rsa", "ecdsa"):
+        command = ["ssh-keygen", "-q", "-t", name, "-N", "", "-f", tmp_path / name]
+        subprocess.run(command, check=True, timeout=60)
+    server = make_server(f"HostKey {tmp_path / 'rsa'}\nHostKey {tmp_path / 'ecdsa'}")
+    public = server.folder / "host.pub" if kind == "ed25519" else tmp_path / f"{kind}.pub"
+    server.known_hosts.write_text(f"[127.0.0.1]:{server.port} {public.read_text()}")
+    with connected(str(server.ssh_config)) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+def test_a_wrong_key_is_an_auth_error_that_names_it(server) -> None:
+    (server.folder / "authorized").write_text("")
+    error = failure(str(server.ssh_config))
+    assert isinstance(error, AuthError)
+    assert str(server.user_key) in error.message
+    assert f"ssh-copy-id -p {server.port}" in error.hint
+
+
+def test_no_key_at_all_is_an_auth_error(server) -> None:
+    server.user_key.unlink()
+    error = failure(str(server.ssh_config))
+    assert isinstance(error, AuthError)
+    assert "cannot be read" in error.message
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+def test_a_locked_key_without_an_agent_says_so(server, kind: str) -> None:
+    locked = server.folder / "locked"
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", kind, "-N", "secret", "-f", locked], check=True, timeout=60
+    )
+    config = server.ssh_config
+    config.write_text(
+        config.read_text().replace(f"IdentityFile {server.user_key}", f"IdentityFile {locked}")
+    )
+    error = failure(str(config))
+    assert isinstance(error, AuthError)
+    assert "needs a passphrase and no agent holds it" in error.message
+    assert error.hint == f"ssh-add {locked}"
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "agent"
+    process = subprocess.Popen(
+        ["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    # It prints its address once it listens.
+    process.stdout.readline()
+    yield path
+    process.terminate()
+    process.communicate()
+
+
+def test_the_agent_s_key_is_used_where_the_file_is_locked(server, agent: Path) -> None:
+    subprocess.run(
+        ["ssh-add", "-q", server.user_key],
+        env={**os.environ, "SSH_AUTH_SOCK": str(agent)},
+        check=True,
+        timeout=20,
+    )
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", server.user_key],
+        check=True,
+        timeout=60,
+        stdout=subprocess.DEVNULL,
+    )
+    with connected(server.write_config(f"    IdentityAgent {agent}")) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+def test_the_host_s_own_user_and_port_win(server) -> None:
+    config = server.write_config()
+    refused = failure(config, Host(HostName("node"), port=free_port()))
+    assert isinstance(refused, ConnectError)
+    error = failure(config, Host(HostName("node"), user="nobody-we-know"))
+    assert isinstance(error, AuthError)
+    assert "nobody-we-know@" in error.message
+
+
+def jump_config(first, last, more: str = "") -> str:
+    text = Path(last.write_config(f"    ProxyJump hop\n{more}")).read_text()
+    first.write_config(name="hop")
+    last.ssh_config.write_text(text + first.ssh_config.read_text())
+    return str(last.ssh_config)
+
+
+def test_a_host_is_reached_through_a_jump_host(make_server) -> None:
+    first, last = make_server(), make_server()
+    with connected(jump_config(first, last)) as connection:
+        assert connection.run("echo $XDG_CACHE_HOME", 10).stdout.decode().strip() == str(
+            last.cache
+        )
+
+
+def test_many_hosts_share_one_connection_to_their_jump_host(make_server) -> None:
+    first, last = make_server(), make_server()
+    transport = ParamikoTransport(jump_config(first, last))
+    connections = [transport.connect(NODE) for _ in range(3)]
+    assert all(connection.run("true", 10).exit_code == 0 for connection in connections)
+    log = (first.folder / "log").read_text()
+    for connection in connections:
+        connection.close()
+    transport.close()
+    assert log.count("Accepted publickey") == 1
+
+
+def test_a_chain_of_jumps_is_followed(make_server) -> None:
+    first, last = make_server(), make_server()
+    config = Path(jump_config(first, last))
+    config.write_text(
+        config.read_text().replace("ProxyJump hop", "ProxyJump hop,hop2")
+        + first.ssh_config.read_text().replace("Host hop", "Host hop2")
+    )
+    with connected(str(config)) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+def test_a_dead_jump_host_is_named(make_server) -> None:
+    first, last = make_server(), make_server()
+    config = jump_config(first, last)
+    first.stop()
+    error = failure(config)
+    assert isinstance(error, ConnectError)
+    assert "by way of hop" in error.message
+
+
+def test_a_jump_host_that_cannot_reach_the_host_says_so(make_server) -> None:
+    first, last = make_server(), make_server()
+    config = jump_config(first, last)
+    last.stop()
+    error = failure(config)
+    assert isinstance(error, ConnectError)
+    assert "cannot reach 127.0.0.1" in error.message
+
+
+def test_an_unknown_key_behind_a_jump_is_added_without_keyscan(make_server) -> None:
+    first, last = make_server(), make_server()
+    config = jump_config(first, last)
+    last.known_hosts.write_text("")
+    error = failure(config)
+    assert isinstance(error, UnknownHostKeyError)
+    line = error.hint[error.hint.index("echo") :]
+    subprocess.run(line, shell=True, check=True, timeout=20)
+    with connected(config) as connection:
+        assert connection.run("true", 10).exit_code == 0
+
+
+def test_a_jump_host_that_jumps_through_itself_ends(make_server) -> None:
+    server = make_server()
+    error = failure(server.write_config("    ProxyJump node"))
+    assert isinstance(error, ConnectError)
+
+
+def test_a_proxy_command_is_spoken_through(server) -> None:
+    command = f"ssh -F {server.folder}/plain -W %h:%p node"
+    (server.folder / "plain").write_text(server.ssh_config.read_text())
+    with connected(server.write_config(f"    ProxyCommand {command}")) as connection:
+        assert connection.reached_at == ""
+        assert connection.run("echo through", 10).stdout == b"through\n"
+
+
+def test_a_proxy_command_that_fails_says_so(server) -> None:
+    error = failure(server.write_config("    ProxyCommand exit 3"))
+    assert isinstance(error, ConnectError)
+    assert "ProxyCommand ended" in error.message
+
+
+def test_death_mid_stream_is_a_lost_link(server) -> None:
+    with connected(str(server.ssh_config)) as connection:
+        channel = connection.open("echo here; sleep 60", 10)
+        assert channel.recv(100, 10) == b"here\n"
+        server.cut_sessions()
+        with pytest.raises(LinkLostError):
+            channel.recv(100, 10)
+        assert not connection.alive
+
+
+def test_a_command_that_ends_is_no_lost_link(server) -> None:
+    with connected(str(server.ssh_config)) as connection:
+        channel = connection.open("exit 4", 10)
+        assert channel.recv(100, 10) == b""
+        assert channel.exit_code(5) == 4

@@ -1,0 +1,228 @@
+"""A link to a real agent on embedded nodes: asking, streaming, losing, finding again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from distconsole.config.schema import Config
+from distconsole.errors import ConnectError, LinkLostError, NodeError, RequestError, UsageError
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.outcome import Failed, Ok
+from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.remote.link import NodeLink
+from distconsole.remote.local_transport import LocalTransport
+from distconsole.session import Session
+from fakes.sshd import wait_until
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(2, folder=tmp_path / "e") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def session(embedded: EmbeddedCluster) -> Iterator[Session]:
+    with Session(Config(), embedded.cluster) as session:
+        yield session
+
+
+def test_every_host_is_connected_and_says_who_it_is(session: Session) -> None:
+    outcomes = session.connect()
+    assert [type(outcome) for outcome in outcomes] == [Ok, Ok]
+    assert list(session.links) == ["node1", "node2"]
+    for name, link in session.links.items():
+        assert link.pushed
+        assert link.hello.uid == os.getuid()
+        assert link.hello.node_dir.endswith(f"{name}/node")
+    pids = {link.hello.agent_pid for link in session.links.values()}
+    assert len(pids) == 2
+
+
+def test_a_second_session_finds_file_and_agent(
+    embedded: EmbeddedCluster, session: Session
+) -> None:
+    first = session.link("node1")
+    with Session(Config(), embedded.cluster) as again:
+        second = again.link("node1")
+        assert not second.pushed
+        assert second.hello.agent_pid == first.hello.agent_pid
+
+
+def test_a_host_that_is_not_there_delays_and_spoils_nothing(
+    embedded: EmbeddedCluster,
+) -> None:
+    hosts = (*embedded.cluster.hosts, Host(HostName("gone"), port=1))
+    cluster = Cluster(hosts, embedded.cluster.ssh_config)
+    with Session(Config(), cluster) as session:
+        first, second, gone = session.connect()
+        assert isinstance(first, Ok)
+        assert isinstance(second, Ok)
+        assert isinstance(gone, Failed)
+        assert isinstance(gone.error, ConnectError)
+        with pytest.raises(UsageError):
+            session.link("nobody")
+
+
+def test_an_unknown_op_and_bad_arguments_are_refused(session: Session) -> None:
+    link = session.link("node1")
+    with pytest.raises(RequestError) as caught:
+        link.request("fly")
+    assert caught.value.code == "unknown_op"
+    with pytest.raises(RequestError) as caught:
+        link.request("stop", run="no-such-run", grace=1, reason="user")
+    assert caught.value.code == "no_such_run"
+
+
+def test_the_clocks_of_one_machine_agree(session: Session) -> None:
+    offset = session.link("node1").clock_offset()
+    assert abs(offset.seconds) <= offset.rtt_seconds
+
+
+def test_many_threads_share_one_link(session: Session) -> None:
+    link = session.link("node1")
+    answers: list[int] = []
+
+    def ask() -> None:
+        answers.extend(link.request("ping")["time_ns"] for _ in range(20))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 160
+
+
+def test_samples_stream_until_they_are_cancelled(session: Session) -> None:
+    link = session.link("node1")
+    with link.stream("watch", interval=0.2) as samples:
+        first, second = next(samples), next(samples)
+    assert first["node"]["mem_total"] == second["node"]["mem_total"] > 0
+    assert list(samples) == []
+    assert link.request("ping")["time_ns"] > 0
+
+
+def test_a_power_cut_is_one_lost_notice_and_ends_every_stream(
+    embedded: EmbeddedCluster, session: Session
+) -> None:
+    notices: list[tuple[str, NodeError]] = []
+    session.on_lost(lambda link, error: notices.append((link.name, error)))
+    session.connect()
+    link = session.link("node1")
+    samples = link.stream("watch", interval=60)
+    embedded.power_cut("node1")
+    with pytest.raises(LinkLostError):
+        list(samples)
+    with pytest.raises(LinkLostError):
+        link.request("ping")
+    wait_until(lambda: bool(notices))
+    assert [name for name, _ in notices] == ["node1"]
+    assert list(session.links) == ["node2"]
+    with pytest.raises(NodeError):
+        link.reconnect(seconds=0.5)
+
+
+def test_closing_gives_no_notice(embedded: EmbeddedCluster) -> None:
+    notices = []
+    with Session(Config(), embedded.cluster) as session:
+        session.on_lost(lambda link, error: notices.append(error))
+        session.connect()
+        link = session.link("node1")
+    assert notices == []
+    with pytest.raises(LinkLostError):
+        link.request("ping")
+    with pytest.raises(LinkLostError):
+        link.reconnect(5)
+
+
+def test_a_killed_agent_is_replaced_over_the_same_connection(session: Session) -> None:
+    lost = threading.Event()
+    session.on_lost(lambda link, error: lost.set())
+    link = session.link("node1")
+    connection, before = link._connection, link.hello.agent_pid
+    psutil.Process(before).kill()
+    assert lost.wait(10)
+    link.reconnect(20)
+    assert link.hello.agent_pid != before
+    assert link._connection is connection
+
+
+def test_a_cut_connection_is_made_again(server) -> None:
+    host = Host(HostName("node"), node_dir=str(server.node_dir))
+    lost = threading.Event()
+    with Session(Config(), Cluster((host,), str(server.ssh_config))) as session:
+        session.on_lost(lambda link, error: lost.set())
+        link = session.link("node")
+        before = link.hello.agent_pid
+        server.cut_sessions()
+        assert lost.wait(10)
+        assert not link.connected
+        link.reconnect(20)
+        assert link.hello.agent_pid == before
+        assert link.request("ping")["time_ns"] > 0
+
+
+def test_this_machine_needs_no_ssh(tmp_path: Path) -> None:
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    host = Host(HostName("here"), node_dir=str(tmp_path / "node"), local=True)
+    link = NodeLink(host, LocalTransport(environ))
+    link.connect()
+    try:
+        assert link.request("ping")["time_ns"] > 0
+        pid = link.hello.agent_pid
+    finally:
+        link.close()
+        psutil.Process(pid).kill()
+
+
+def test_an_embedded_node_is_real_ssh(embedded: EmbeddedCluster) -> None:
+    import subprocess
+
+    command = ["ssh", "-F", str(embedded.ssh_config), "node2", "cat; echo err >&2; exit 5"]
+    done = subprocess.run(command, input=b"in", capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (5, b"in", b"err\n")
+
+
+def test_an_embedded_node_lets_nobody_else_in(embedded: EmbeddedCluster, tmp_path: Path) -> None:
+    import subprocess
+
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "k"], check=True
+    )
+    text = embedded.ssh_config.read_text()
+    config = tmp_path / "config"
+    config.write_text(text.replace(str(embedded.folder / "id_ed25519"), str(tmp_path / "k")))
+    done = subprocess.run(
+        ["ssh", "-F", str(config), "-o", "BatchMode=yes", "node1", "true"],
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 255
+    assert b"Permission denied (publickey)" in done.stderr
+
+
+def test_nothing_of_an_embedded_cluster_is_left(tmp_path: Path) -> None:
+    with (
+        EmbeddedCluster(2, folder=tmp_path / "e") as cluster,
+        Session(Config(), cluster.cluster) as session,
+    ):
+        session.connect()
+        pids = [link.hello.agent_pid for link in session.links.values()]
+        assert all(psutil.pid_exists(pid) for pid in pids)
+    assert not any(lives(pid) for pid in pids)

@@ -1,0 +1,151 @@
+"""What is wrong with one host of two: it is told by its own error, and the other host works."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.schema import Config
+from distconsole.errors import (
+    AuthError,
+    ChangedHostKeyError,
+    ConnectError,
+    LinkLostError,
+    NodeError,
+    PythonError,
+    ShellNoiseError,
+    StorageError,
+)
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.outcome import Failed, Ok
+from distconsole.remote import conversation
+from distconsole.session import Session
+from testbed import HOME, Testbed
+from testbed import Host as BedHost
+
+pytestmark = pytest.mark.testbed
+
+OLD_PYTHON = Path("~root/.pyenv/versions/3.8.18/bin/python").expanduser()
+
+Fault = Callable[[BedHost], object]
+
+FAULTS: dict[str, tuple[Fault, type[NodeError], str]] = {
+    "no keys": (BedHost.deny_keys, AuthError, "accepts none of our keys"),
+    "no sshd": (BedHost.stop_sshd, ConnectError, "refused"),
+    "another host key": (BedHost.change_host_key, ChangedHostKeyError, "not the one"),
+    "a shell that prints": (
+        lambda host: host.bashrc("echo Welcome\n"),
+        ShellNoiseError,
+        "Welcome",
+    ),
+    "no python": (lambda host: host.use_python(None), PythonError, "python3"),
+    "a full /tmp": (BedHost.full_disk, StorageError, "/tmp"),
+    "a full home": (lambda host: host.full_disk(HOME), StorageError, "No space left"),
+    "a /tmp without exec": (BedHost.no_exec, StorageError, "noexec"),
+    "a read-only home": (lambda host: host.read_only(HOME), StorageError, "Read-only"),
+    "a read-only /tmp": (BedHost.read_only, StorageError, "/tmp"),
+}
+if OLD_PYTHON.exists():
+    FAULTS["an old python"] = (lambda host: host.use_python(OLD_PYTHON), PythonError, "3.8.18")
+
+
+def cluster(bed: Testbed, folder: Path) -> Cluster:
+    """The bed's hosts, given up sooner than a person would like."""
+    config = folder / "ssh_config"
+    config.write_text("ConnectTimeout 2\n" + Path(bed.ssh_config).read_text())
+    return Cluster(tuple(Host(HostName(host.name)) for host in bed.hosts), str(config))
+
+
+@contextmanager
+def session(bed: Testbed, folder: Path) -> Iterator[Session]:
+    with Session(Config(), cluster(bed, folder)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_has_its_error_and_spoils_nobody_else(
+    bed: Testbed, tmp_path: Path, name: str
+) -> None:
+    fault, kind, words = FAULTS[name]
+    fault(bed.hosts[1])
+    with session(bed, tmp_path) as opened:
+        healthy, faulty = opened.connect()
+        assert isinstance(healthy, Ok)
+        assert healthy.value.request("ping")["time_ns"] > 0
+    assert isinstance(faulty, Failed)
+    assert type(faulty.error) is kind, faulty.error.message
+    assert words in faulty.error.message
+    assert faulty.error.hint
+
+
+def test_a_silent_host_takes_its_own_timeout_only(bed: Testbed, tmp_path: Path) -> None:
+    bed.hosts[1].link_down()
+    with session(bed, tmp_path) as opened:
+        first, second = opened.connecting()
+    assert isinstance(first, Ok)
+    assert first.host == "node1"
+    assert isinstance(second, Failed)
+    assert isinstance(second.error, ConnectError)
+
+
+def test_a_host_behind_another_is_reached(bed: Testbed, tmp_path: Path) -> None:
+    both = cluster(bed, tmp_path)
+    hosts = (*both.hosts, Host(HostName("node2-behind"), node_dir="/tmp/distconsole-behind"))
+    with Session(Config(), replace(both, hosts=hosts)) as opened:
+        assert [type(outcome) for outcome in opened.connect()] == [Ok] * 3
+        behind = opened.link("node2-behind")
+        assert behind.hello.hostname == opened.link("node2").hello.hostname
+
+
+def test_a_silent_cut_is_noticed_once_and_mended(
+    bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "PING_SECONDS", 0.3)
+    monkeypatch.setattr(conversation, "LOST_SECONDS", 1.0)
+    notices: list[tuple[str, NodeError]] = []
+    noticed = threading.Event()
+
+    def note(link: object, error: NodeError) -> None:
+        notices.append((getattr(link, "name", ""), error))
+        noticed.set()
+
+    with session(bed, tmp_path) as opened:
+        opened.on_lost(note)
+        opened.connect()
+        link = opened.link("node2")
+        agent = link.hello.agent_pid
+        bed.hosts[1].cut_from_console()
+        assert noticed.wait(20)
+        bed.hosts[1].mend_to_console()
+        link.reconnect(30)
+        assert link.hello.agent_pid == agent
+        assert link.request("ping")["time_ns"] > 0
+        assert opened.link("node1").connected
+    assert [name for name, _ in notices] == ["node2"]
+    assert isinstance(notices[0][1], LinkLostError)
+
+
+def test_a_host_that_was_switched_off_and_on_is_found_again(
+    bed: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "PING_SECONDS", 0.3)
+    monkeypatch.setattr(conversation, "LOST_SECONDS", 1.0)
+    lost = threading.Event()
+    with session(bed, tmp_path) as opened:
+        opened.on_lost(lambda link, error: lost.set())
+        opened.connect()
+        link = opened.link("node2")
+        before = time.time()
+        bed.power_cut(bed.hosts[1])
+        assert lost.wait(30)
+        bed.hosts[1].power_on()
+        link.reconnect(60)
+        assert link.pushed
+        assert link.request("ping")["time_ns"] > before * 1e9

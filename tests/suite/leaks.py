@@ -1,0 +1,89 @@
+"""What a test must not leave: threads, child processes, file descriptors. It ends none of them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+SETTLE_SECONDS = 3.0
+DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").exists() else Path("/dev/fd")
+KEPT_BY_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Children that multiprocessing starts once and keeps until this process ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What this process holds at one moment."""
+
+    threads: frozenset[tuple[int, str]]
+    children: frozenset[tuple[int, str]]
+    descriptors: frozenset[tuple[int, str]]
+
+    @classmethod
+    def now(cls) -> Held:
+        return cls(threads(), children(), descriptors())
+
+    def since(self, earlier: Held) -> list[str]:
+        """Say what is held now and was not earlier, a line each."""
+        return [
+            *(f"thread {name!r}" for _, name in sorted(self.threads - earlier.threads)),
+            *(f"process {pid}: {argv}" for pid, argv in sorted(self.children - earlier.children)),
+            *(
+                f"descriptor {fd}: {to}"
+                for fd, to in sorted(self.descriptors - earlier.descriptors)
+            ),
+        ]
+
+
+def leaked_since(earlier: Held, seconds: float = SETTLE_SECONDS) -> list[str]:
+    """Return what is still held after at most ``seconds``, in which it may end by itself."""
+    if not (left := Held.now().since(earlier)):
+        return []
+    gc.collect()
+    deadline = time.monotonic() + seconds
+    while (left := Held.now().since(earlier)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def threads() -> frozenset[tuple[int, str]]:
+    return frozenset((thread.ident or 0, thread.name) for thread in threading.enumerate())
+
+
+def children() -> frozenset[tuple[int, str]]:
+    found = set()
+    for child in psutil.Process().children():
+        try:
+            argv = " ".join(child.cmdline())
+        except psutil.ZombieProcess:
+            argv = "(not waited for)"
+        except psutil.NoSuchProcess:
+            continue
+        if not any(kept in argv for kept in KEPT_BY_PYTHON):
+            found.add((child.pid, argv))
+    return frozenset(found)
+
+
+def descriptors() -> frozenset[tuple[int, str]]:
+    found = set()
+    for entry in DESCRIPTORS.iterdir():
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue
+        found.add((int(entry.name), target))
+    return frozenset(found - kept_descriptors(found))
+
+
+def kept_descriptors(found: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Return the listing's own descriptor and the pipe to multiprocessing's tracker."""
+    from multiprocessing import resource_tracker
+
+    tracker = getattr(resource_tracker._resource_tracker, "_fd", None)
+    own = {f"/proc/{psutil.Process().pid}/fd", str(DESCRIPTORS)}
+    return {(fd, target) for fd, target in found if fd == tracker or target in own}

@@ -1,0 +1,161 @@
+"""Claims about how a sitting ends, how much drawing costs in messages, and what never loads the screen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from distconsole.model import requests as ask
+from distconsole.model.events import Event
+from distconsole.operations.control import Wish
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.widgets.line_table import LineTable
+from fakes import scenes
+from fakes.stage import (
+    ATTACH,
+    CONSOLE,
+    LARGE,
+    SMALL,
+    on_screen,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
+
+SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts}
+
+
+async def test_quitting_leaves_the_run_and_says_so() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("ctrl+q")
+        await pilot.pause()
+        assert not app.is_running
+        assert app.sitting.end() == [scenes.RUN]
+    attach = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
+    assert attach.asked is not None
+    assert attach.asked.wish is Wish.LEAVE
+
+
+@pytest.mark.parametrize("word", ["quit", "exit", ":q"])
+async def test_whatever_fingers_type_to_leave_leaves(word: str) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        app.query_one(Prompt).offer(word)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert not app.is_running
+
+
+async def test_the_exit_code_of_attach_is_that_of_the_run() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.failing}, request=ATTACH)
+    async with on_screen(app, stage):
+        pass
+    assert app.first is not None
+    assert app.first.exit_code == 1
+
+
+async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
+    def demo() -> Iterator[Event]:
+        yield from scenes.checked(ok=True)
+        yield from scenes.succeeded()
+
+    request = ask.Demo()
+    app, stage = staged({ask.Demo: demo}, request=request)
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        assert app.view == "run"
+        assert "test_accuracy 0.9739" in screen_text(app)
+        await typed(app, stage, pilot, "view check")
+        assert app.view == "check"
+        assert "✓ healthy" in screen_text(app)
+
+
+async def test_a_slow_screen_loses_nothing_of_the_picture() -> None:
+    flood = 20_000
+
+    def many() -> Iterator[Event]:
+        yield scenes.plan(2)
+        for number in range(flood):
+            yield scenes.log(0, f"line {number}")
+
+    app, stage = staged({ask.Attach: many, ask.Top: tuple}, request=ATTACH)
+    posted = 0
+    post = app.post_message
+
+    def counted(message: object) -> bool:
+        nonlocal posted
+        posted += 1
+        return post(message)  # type: ignore[arg-type]
+
+    app.post_message = counted  # type: ignore[assignment,method-assign]
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        feed = app.sitting.shown_run()
+        assert feed is not None
+        assert feed.run.log_count == flood
+        assert f"line {flood - 1}" in screen_text(app)
+    assert posted < flood / 20
+
+
+async def test_one_rank_that_moves_draws_one_line() -> None:
+    app, stage = staged({ask.Attach: partial(scenes.training, 16), ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await settled(app, stage, pilot)
+        table = app.query_one("#ranks", LineTable)
+        drawn: list[int] = []
+        make = table.render_line
+
+        def counted(y: int) -> object:
+            drawn.append(y)
+            return make(y)
+
+        table.render_line = counted  # type: ignore[assignment,method-assign]
+        feed = app.sitting.shown_run()
+        assert feed is not None
+        feed.fold(scenes.window(3, 600, scenes.MINUTE_LATER))
+        app.draw_now()
+        app.redraw()
+        await pilot.pause()
+        assert set(drawn) == {4}
+
+
+async def test_a_run_that_this_sitting_follows_is_listed_as_running() -> None:
+    app, stage = staged(SCENES | {ask.Runs: scenes.past_runs}, request=CONSOLE)
+    async with on_screen(app, stage, SMALL) as pilot:
+        await typed(app, stage, pilot, "attach digits")
+        await typed(app, stage, pilot, "view runs")
+        assert "● running" in screen_text(app)
+        assert len([request for request in stage.asked if isinstance(request, ask.Runs)]) == 1
+
+
+HEADLESS = {
+    "check": "check --only os --level quick",
+    "run --dry-run": "run --dry-run train.py",
+    "runs": "runs",
+}
+
+
+@pytest.mark.parametrize("words", HEADLESS.values(), ids=HEADLESS)
+def test_the_headless_program_never_loads_the_screen(words: str, tmp_path: Path) -> None:
+    program = (
+        "import sys; from distconsole.__main__ import run; "
+        f"code = run({words.split()!r}); "
+        "print(code, 'textual' in sys.modules, file=sys.stderr)"
+    )
+    (tmp_path / "train.py").write_text("import torch.distributed\n")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1].endswith("False"), done.stderr

@@ -1,0 +1,57 @@
+"""Snapshots: what the views look like, small and large, dark and light, at one fixed moment.
+
+``pytest tests/tui --snapshot-update`` accepts what they look like now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from textual.pilot import Pilot
+
+from distconsole.model import requests as ask
+from distconsole.tui.prompt import Prompt
+from fakes import scenes
+from fakes.stage import LARGE, SMALL, settled, staged
+
+SCENES = {
+    "run": {ask.Attach: scenes.straggling},
+    "failed": {ask.Attach: scenes.failing},
+    "cluster": {ask.Top: lambda: scenes.hosts(lost="node2")},
+    "check": {ask.Check: scenes.checked},
+    "runs": {ask.Runs: scenes.past_runs},
+}
+SIZES = {"small": SMALL, "large": LARGE}
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_view_looks_as_it_did(
+    scene: str, size: str, theme: str, snap_compare: Callable[..., bool]
+) -> None:
+    app, stage = staged({ask.Top: scenes.hosts} | SCENES[scene])
+    app.sitting.begin()
+    lines = {"run": f"attach {scenes.RUN}", "failed": f"attach {scenes.RUN}", "check": "check"}
+
+    async def set_the_scene(pilot: Pilot[int]) -> None:
+        app.query_one(Prompt).cursor_blink = False
+        app.theme = f"textual-{theme}"
+        app.doer.perform(lines.get(scene, f"view {scene}"), quiet=True)
+        await settled(app, stage, pilot)
+
+    try:
+        assert snap_compare(app, run_before=set_the_scene, terminal_size=SIZES[size])
+    finally:
+        app.sitting.end()

@@ -1,0 +1,173 @@
+"""Claims about the prompt: verbs, mistakes, completion, history, keys that type lines."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from distconsole.model import requests as ask
+from distconsole.tui.prompt import MAX_HISTORY, History, Prompt
+from fakes import scenes
+from fakes.stage import ATTACH, on_screen, screen_text, settled, staged, typed
+
+SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.checked}
+
+
+async def test_a_typed_verb_is_asked_for_and_its_view_is_shown() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press(*"check", "space", *"--only", "space", *"os", "enter")
+        await settled(app, stage, pilot)
+        assert ask.Check(only=("os",)) in stage.asked
+        assert app.view == "check"
+        assert "not healthy" in screen_text(app)
+
+
+async def test_a_wrong_verb_is_answered_with_the_nearest_one() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "chek")
+        assert "Did you mean 'check'" in screen_text(app)
+        assert [type(request) for request in stage.asked] == [ask.Top]
+
+
+async def test_the_prompt_keeps_the_focus_after_a_verb() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "check")
+        assert isinstance(app.focused, Prompt)
+        assert app.focused.value == ""
+
+
+async def test_tab_completes_a_verb_as_far_as_it_is_certain() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("c", "h", "tab")
+        assert app.query_one(Prompt).value == "check "
+
+
+async def test_tab_shows_what_is_possible_where_there_are_several_ways() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("r", "tab")
+        await pilot.pause()
+        text = screen_text(app)
+        assert all(verb in text for verb in ("run", "runs", "rerun", "replay"))
+
+
+async def test_tab_completes_verbs_of_the_screen_and_their_words() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press(*"sort", "space", *"wo", "tab")
+        assert app.query_one(Prompt).value == "sort worst "
+
+
+async def test_a_run_that_is_followed_completes_by_its_name() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await pilot.press(*"stop", "space", "d", "tab")
+        assert app.query_one(Prompt).value.strip() == f"stop {scenes.RUN}"
+
+
+async def test_lines_are_kept_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "history"
+    app, stage = staged(SCENES, history=path)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "check")
+    assert path.read_text() == "check\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_up_brings_back_the_line_typed_in_an_earlier_sitting(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_text("check --level full\nruns\n")
+    app, stage = staged(SCENES, history=path)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("c", "up")
+        assert app.query_one(Prompt).value == "check --level full"
+        await pilot.press("down")
+        assert app.query_one(Prompt).value == "c"
+
+
+def test_a_history_open_to_others_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.touch(mode=0o644)
+    History(path).add("run --env TOKEN=1 train.py")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_two_consoles_keep_each_others_lines(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    one, other = History(path), History(path)
+    one.add("check")
+    other.add("runs")
+    assert History(path).lines == ["check", "runs"]
+
+
+def test_a_history_does_not_grow_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_text("".join(f"show {number}\n" for number in range(3 * MAX_HISTORY)))
+    assert len(History(path).lines) == MAX_HISTORY
+    assert len(path.read_text().splitlines()) == MAX_HISTORY
+
+
+def test_a_history_on_a_disk_that_refuses_costs_only_the_history(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    history = History(blocked / "history")
+    history.add("check")
+    assert history.lines == ["check"]
+
+
+async def test_a_key_does_what_its_line_does() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("f7")
+        await settled(app, stage, pilot)
+        assert ask.Check() in stage.asked
+        assert app.view == "check"
+
+
+async def test_f8_asks_before_it_stops_a_run() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await pilot.press("f8")
+        assert app.query_one(Prompt).value == f"stop {scenes.RUN}"
+        assert not any(isinstance(request, ask.Stop) for request in stage.asked)
+        await pilot.press("enter")
+        await settled(app, stage, pilot)
+        assert ask.Stop(run=scenes.RUN) in stage.asked
+
+
+async def test_f8_offers_nothing_when_no_run_goes_on() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.succeeded})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await pilot.press("f8")
+        assert app.query_one(Prompt).value == ""
+
+
+async def test_ctrl_c_stops_nothing_and_says_what_does() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("ctrl+c")
+        await settled(app, stage, pilot)
+        assert f"F8 stops {scenes.RUN}" in screen_text(app)
+        assert all(control.asked is None for control in stage.controls)
+
+
+async def test_ctrl_c_gives_up_a_line() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press(*"stop", "ctrl+c")
+        assert app.query_one(Prompt).value == ""
+
+
+async def test_the_palette_lists_keys_and_verbs() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage):
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert "stop run (F8)" in titles
+        assert {"check", "run", "demo", "sort"} <= set(titles)

@@ -1,0 +1,290 @@
+"""Claims about what stands on the screen, at every size that matters."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from distconsole.errors import UnreachableError
+from distconsole.model import requests as ask
+from distconsole.model.events import Event
+from distconsole.tui.keys import VIEWS
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.views.ranks import RankRow, rank_rows
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.log_tail import LogTail
+from fakes import scenes
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    MIDDLE,
+    SMALL,
+    on_screen,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
+
+SCENES = {
+    ask.Attach: scenes.straggling,
+    ask.Top: partial(scenes.hosts, lost="node2"),
+    ask.Check: scenes.checked,
+    ask.Runs: scenes.past_runs,
+}
+WORDS = {
+    "cluster": ["1 of 2 hosts connected, without node2", "connection refused", "node1"],
+    "check": ["not healthy", "os.hostname_bindable", "hint: correct /etc/hosts"],
+    "run": ["healthy: 4 ranks", "ms/step", "loss", "rank 3 on node2 is slow", "epoch 5"],
+    "logs": ["6 lines", "epoch 0"],
+    "runs": ["4 runs, 1 failed", "digits-1121-002", "✗ failed"],
+    "transcript": ["> check"],
+    "help": ["Quitting never stops a run", "Page Up"],
+}
+
+
+@pytest.mark.parametrize("size", [(40, 10), SMALL, MIDDLE, LARGE], ids=str)
+@pytest.mark.parametrize("view", VIEWS)
+async def test_every_view_says_what_it_must_at_every_size(
+    view: str, size: tuple[int, int]
+) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, size) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await typed(app, stage, pilot, "check")
+        await typed(app, stage, pilot, f"view {view}")
+        text = screen_text(app)
+        if size != (40, 10):
+            assert [word for word in WORDS[view] if word not in text] == []
+        assert len(text.splitlines()) <= size[1]
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "ansi-dark", "nord"])
+async def test_every_theme_draws_the_run(theme: str) -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"theme {theme}")
+        assert "healthy" in screen_text(app)
+
+
+async def test_a_failed_run_shows_the_first_failure_and_its_traceback() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.failing}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "✗1     2 node2" in text
+        assert "rank 2 on node2 failed first" in text
+        assert "loss.backward()" in text
+        assert "samples/s 1714" not in text
+        await typed(app, stage, pilot, "plots")
+        assert "samples/s 1714" in screen_text(app)
+
+
+async def test_a_run_that_went_well_shows_its_results() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.succeeded}, request=ATTACH)
+    async with on_screen(app, stage):
+        assert "test_accuracy 0.9739" in screen_text(app)
+        assert "✓ succeeded after 60.0 s" in screen_text(app)
+
+
+async def test_ranks_on_a_lost_host_are_marked() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.host_lost}, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE):
+        text = screen_text(app)
+        assert "no connection to node2" in text
+        assert "?      2 node2" in text
+
+
+async def test_a_stalled_rank_is_marked_by_its_shape() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.stalled}, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE):
+        assert "‖      1 node1" in screen_text(app)
+
+
+async def test_a_silent_host_greys_out_with_its_age() -> None:
+    app, stage = staged({ask.Top: scenes.hosts}, age_seconds=12.0)
+    async with on_screen(app, stage):
+        assert "silent, last seen 12 s ago" in screen_text(app)
+
+
+@pytest.mark.parametrize("world", [64, 512])
+async def test_the_worst_of_many_ranks_is_the_first_line_when_asked(world: int) -> None:
+    app, stage = staged(SCENES | {ask.Attach: partial(scenes.straggling, world)}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        assert f" {world - 1} node" not in table_text(app)
+        await typed(app, stage, pilot, "sort worst")
+        assert f"▲  {world - 1:>5} node" in table_text(app)
+
+
+def table_text(app: object) -> str:
+    text = screen_text(app)  # type: ignore[arg-type]
+    lines = text.splitlines()
+    start = next(place for place, line in enumerate(lines) if "ms/step" in line)
+    return "\n".join(lines[start : start + 3])
+
+
+def test_the_first_to_fail_comes_before_all_others() -> None:
+    from distconsole.monitor.timeline import RunTimeline
+
+    timeline = RunTimeline()
+    for event in scenes.failing():
+        timeline.apply(event)  # type: ignore[arg-type]
+    order = [(row.view.rank, row.trouble) for row in rank_rows(timeline, "worst")]
+    assert order[0] == (2, 0)
+    assert {trouble for _, trouble in order[1:]} == {2}
+
+
+async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await pilot.press("escape", "down", "down")
+        table: LineTable[RankRow] = app.query_one("#ranks", LineTable)
+        table.show(list(reversed(table.rows)))
+        row = table.row_under_cursor()
+        assert row is not None
+        assert row.view.rank == 2
+
+
+async def test_escape_goes_into_the_view_and_back() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("escape")
+        assert app.focused is app.query_one("#ranks")
+        await pilot.press("l")
+        await settled(app, stage, pilot)
+        assert app.view == "logs"
+        assert "filter '0' shows" in screen_text(app)
+        await pilot.press("escape")
+        assert isinstance(app.focused, Prompt)
+
+
+async def test_a_click_chooses_a_rank_and_a_heading_sorts() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.click("#ranks", offset=(10, 3))
+        assert app.query_one("#ranks", LineTable).cursor == 2
+        await pilot.click("#ranks", offset=(37, 0))
+        await settled(app, stage, pilot)
+        assert "ms/step▾" in screen_text(app)
+
+
+async def test_a_tab_of_the_title_can_be_clicked() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.click("#title", offset=(screen_text(app).splitlines()[0].index("F6") + 1, 0))
+        await settled(app, stage, pilot)
+        assert app.view == "runs"
+
+
+async def test_enter_on_a_past_run_replays_it() -> None:
+    app, stage = staged(SCENES | {ask.Replay: scenes.succeeded})
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("f6")
+        await settled(app, stage, pilot)
+        await pilot.press("escape", "down", "enter")
+        await settled(app, stage, pilot)
+        assert ask.Replay(run="digits-1121-001") in stage.asked
+        assert app.view == "run"
+
+
+async def test_moving_through_past_runs_opens_none() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("f6")
+        await settled(app, stage, pilot)
+        await pilot.press("escape", "down", "down", "up")
+        await settled(app, stage, pilot)
+        assert app.view == "runs"
+        assert not any(isinstance(request, ask.Replay | ask.Attach) for request in stage.asked)
+
+
+async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> None:
+    def many() -> list[Event]:
+        return [*scenes.training(), *(scenes.log(0, f"line {n}") for n in range(200))]
+
+    app, stage = staged(SCENES | {ask.Attach: many}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        assert "line 199" in screen_text(app)
+        await pilot.press("pageup")
+        await settled(app, stage, pilot)
+        shown = screen_text(app)
+        assert "line 199" not in shown
+        feed = app.sitting.shown_run()
+        assert feed is not None
+        feed.fold(scenes.log(0, "line 200"))
+        app.redraw()
+        await pilot.pause()
+        before, after = shown.splitlines()[2:10], screen_text(app).splitlines()[2:10]
+        assert before == after
+        app.query_one("#log-lines", LogTail).action_follow()
+        await settled(app, stage, pilot)
+        assert "line 200" in screen_text(app)
+
+
+async def test_long_log_lines_can_be_read_to_their_end() -> None:
+    long = "a" * 90 + "THE END"
+    scene = partial(list, [scenes.plan(2), scenes.log(0, long)])
+    app, stage = staged(SCENES | {ask.Attach: scene}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        assert "THE END" not in screen_text(app)
+        await pilot.press("escape", "right", "right")
+        await settled(app, stage, pilot)
+        assert "THE END" in screen_text(app)
+
+
+async def test_a_feed_that_errors_shows_its_error_and_its_hint() -> None:
+    def broken() -> list[Event]:
+        raise UnreachableError("gpu01 refuses", "ssh gpu01 says why")
+
+    app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
+    app.sitting.begin()
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press(*"attach", "space", "x", "enter")
+        await app.workers.wait_for_complete()
+        app.sitting.feeds[-1].join(5)
+        app.redraw()
+        await pilot.pause()
+        text = screen_text(app)
+        assert "✗ gpu01 refuses" in text
+        assert "hint: ssh gpu01 says why" in text
+    app.sitting.end()
+
+
+async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
+    def broken() -> list[Event]:
+        raise ZeroDivisionError("a fault")
+
+    app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
+    app.sitting.begin()
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.press(*"attach", "space", "x", "enter")
+        app.sitting.feeds[-1].join(5)
+        app.redraw()
+        await pilot.pause()
+        assert "ZeroDivisionError: a fault" in screen_text(app)
+    app.sitting.end()
+
+
+async def test_the_view_keeps_its_room_while_much_is_said() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        for number in range(50):
+            app.sitting.transcript.say(f"news {number}")
+        await settled(app, stage, pilot)
+        assert app.query_one("#views").size.height >= 19
+        assert "news 49" in screen_text(app)
+
+
+async def test_a_screen_that_is_resized_draws_what_fits() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        assert "data ms" in screen_text(app)
+        await pilot.resize_terminal(*SMALL)
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "data ms" not in text
+        assert "ms/step" in text
+        assert max(len(line) for line in text.splitlines()) <= 80

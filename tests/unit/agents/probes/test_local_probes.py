@@ -1,0 +1,263 @@
+"""Probes of one node, on this machine for real, and their parsers by cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from distconsole_agent import probes
+from distconsole_agent.probes import inspect_python, mpi
+from distconsole_agent.probes.programs import run_program, run_script
+from distconsole_agent.protocol import MAX_LINE_BYTES, ErrorCode
+from fakes import nvml
+
+CASES = Path(__file__).parents[3] / "cases" / "facts"
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((CASES / f"{name}.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("case", cases("mpi_version"), ids=lambda case: str(case["facts"]))
+def test_the_version_of_an_mpi_is_read_from_its_banner(case: dict[str, Any]) -> None:
+    assert list(mpi.parse_version(case["output"])) == case["facts"]
+
+
+@pytest.mark.parametrize("case", cases("mpi_build"))
+def test_the_build_of_an_mpi_is_read_from_ompi_info(case: dict[str, Any]) -> None:
+    assert mpi.parse_build(case["output"]) == case["facts"]
+
+
+@pytest.mark.parametrize("case", cases("torch_version"), ids=lambda case: case["facts"]["version"])
+def test_torch_is_read_from_its_version_file(
+    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/version.py").write_text(case["output"])
+    monkeypatch.setattr(inspect_python, "package_folder", lambda name: str(tmp_path / name))
+
+    facts = inspect_python.torch_facts({"nvidia-nccl-cu12": "2.27.5"})
+
+    assert facts["nccl"] == "2.27.5"
+    assert {name: facts[name] for name in case["facts"]} == case["facts"]
+
+
+def test_a_group_that_is_not_there_is_refused() -> None:
+    with pytest.raises(probes.ProbeError) as raised:
+        probes.run("no.such", {}, 1.0)
+    assert raised.value.code == ErrorCode.BAD_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("group", "args"),
+    [
+        ("net.listen", {"address": 5, "secret": "ab" * 32}),
+        ("net.listen", {"address": "127.0.0.1", "secret": "short"}),
+        ("net.connect", {"secret": "ab" * 32, "targets": [5]}),
+        ("coll", {"ranks": [7], "world_size": 2}),
+        ("port", {"ports": "29500"}),
+        ("many", {"probes": [5]}),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(group: str, args: dict[str, Any]) -> None:
+    with pytest.raises(probes.ProbeError) as raised:
+        probes.run(group, args, 1.0)
+    assert raised.value.code == ErrorCode.BAD_REQUEST
+
+
+def test_the_machine_says_who_it_is() -> None:
+    facts = probes.run("os", {"paths": ["/nowhere/at/all"]}, 5.0)
+    assert facts["hostname"] == socket.gethostname()
+    assert facts["uid"] == os.getuid()
+    assert facts["filesystems"]["/dev/shm"]["total"] > 0
+    assert facts["filesystems"]["/nowhere/at/all"]["error"] == "No such file or directory"
+    assert facts["resolution"]["addresses"] or facts["resolution"]["error"]
+    assert facts["limits"]["nofile"][0] >= 256
+
+
+def test_facts_fit_into_one_line_of_the_wire() -> None:
+    asked = [{"name": name, "group": name} for name in ("os", "python_env", "mpi", "net", "shell")]
+    answer = probes.run("many", {"probes": asked}, 20.0)
+    assert len(json.dumps(answer)) < MAX_LINE_BYTES / 8
+    assert all("facts" in entry for entry in answer["answers"].values()), answer
+
+
+def test_one_probe_that_fails_or_hangs_costs_the_others_nothing() -> None:
+    asked = [
+        {"name": "bad", "group": "no.such"},
+        {"name": "slow", "group": "python_env", "args": {"setup": "sleep 60"}, "seconds": 0.3},
+        {"name": "net", "group": "net"},
+    ]
+    began = time.monotonic()
+    answers = probes.run("many", {"probes": asked}, 10.0)["answers"]
+    assert time.monotonic() - began < 8
+    assert answers["bad"]["error"]["code"] == ErrorCode.BAD_REQUEST
+    assert answers["slow"]["error"]["code"] == ErrorCode.TIMED_OUT
+    assert answers["net"]["facts"]["addresses"]
+
+
+def test_a_program_is_killed_at_its_deadline_with_all_its_children() -> None:
+    mark = f"36{os.getpid()}"
+    ended = run_program(["sh", "-c", f"sleep {mark} & sleep {mark}; true"], 0.3)
+    assert ended.exit_code is None
+    assert not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+
+
+def test_what_a_program_leaves_behind_holding_its_streams_does_not_hold_us() -> None:
+    mark = f"37{os.getpid()}"
+    began = time.monotonic()
+    ended = run_program(["sh", "-c", f"echo out; sleep {mark} & exit 3"], 20.0)
+    assert (ended.exit_code, ended.out) == (3, "out\n")
+    assert time.monotonic() - began < 10
+    assert not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+
+
+def test_a_program_that_floods_is_bounded() -> None:
+    ended = run_program(["head", "-c", "8000000", "/dev/zero"], 20.0)
+    assert ended.exit_code == 0
+    assert len(ended.out) <= 1024 * 1024
+
+
+def test_a_script_is_on_no_disk_and_in_no_command_line() -> None:
+    source = (
+        b"import sys; print(sys.argv[1:], open('/proc/self/cmdline').read().count('secretword'))"
+    )
+    ended = run_script(source + b" # secretword", ["a", "b c"], 10.0, python=sys.executable)
+    assert ended.out == "['a', 'b c'] 0\n"
+
+
+def test_a_script_runs_after_setup_whatever_setup_prints() -> None:
+    setup = "echo noise; export PROBED=yes"
+    source = b"import os; print(os.environ['PROBED'])"
+    ended = run_script(source, [], 10.0, python=sys.executable, setup=setup)
+    assert ended.out.splitlines() == ["noise", "yes"]
+
+
+def test_python_is_looked_at_without_importing_torch() -> None:
+    facts = probes.run("python_env", {"setup": "echo noise; export NCCL_DEBUG=INFO"}, 20.0)
+    assert facts["python"]["version"] == ".".join(map(str, sys.version_info[:3]))
+    assert "pytest" in facts["python"]["packages"]
+    assert facts["env"]["variables"]["NCCL_DEBUG"] == "INFO"
+    assert isinstance(facts["torch"]["present"], bool)
+
+
+def test_probes_look_at_the_session_that_asks() -> None:
+    def variables(level: str) -> dict[str, Any]:
+        environment = {**os.environ, "NCCL_DEBUG": level, "PATH": f"/of/{level}:/usr/bin:/bin"}
+        asked = [{"name": name, "group": name} for name in ("python_env", "shell")]
+        answers = probes.run("many", {"probes": asked}, 20.0, environment)["answers"]
+        assert answers["shell"]["facts"]["path"] == environment["PATH"]
+        found: dict[str, Any] = answers["python_env"]["facts"]["env"]["variables"]
+        return found
+
+    assert variables("WARN")["NCCL_DEBUG"] == "WARN"
+    assert variables("INFO")["NCCL_DEBUG"] == "INFO"
+    assert probes.run("shell", {}, 10.0)["path"] == os.environ["PATH"]
+
+
+def test_variables_that_look_like_secrets_stay_on_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOROVOD_SECRET_KEY", "hush")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    variables = probes.run("python_env", {}, 20.0)["env"]["variables"]
+    assert "NCCL_DEBUG" in variables
+    assert "HOROVOD_SECRET_KEY" not in variables
+
+
+def test_an_interpreter_that_is_not_there_is_a_probe_that_failed() -> None:
+    with pytest.raises(probes.ProbeError, match="cannot be started") as raised:
+        probes.run("python_env", {"python": "/no/such/python"}, 5.0)
+    assert raised.value.code == ErrorCode.PROBE_FAILED
+
+
+@pytest.mark.horovod
+def test_horovod_says_what_is_in_it_without_being_imported() -> None:
+    facts = probes.run("python_env", {"load": True}, 60.0)["horovod"]
+    assert facts["present"]
+    assert facts["load_error"] == ""
+    assert facts["built"]["gloo"] or facts["built"]["mpi"]
+    assert facts["against"]["pytorch"]
+
+
+@pytest.mark.mpi
+def test_mpi_is_found_where_the_shell_finds_it() -> None:
+    facts = probes.run("mpi", {"setup": "export PATH=/usr/bin:$PATH", "deep": True}, 20.0)
+    assert facts["present"]
+    assert facts["version"][0].isdigit()
+
+
+def test_a_node_without_mpi_says_so() -> None:
+    assert probes.run("mpi", {"setup": "export PATH=/nowhere"}, 10.0) == {"present": False}
+
+
+def test_a_held_port_names_its_holder() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        state = probes.run("port", {"ports": [port]}, 5.0)["ports"][str(port)]
+    assert (state["free"], state["why"]) == (False, "in use")
+    assert state["holder"]["pid"] == os.getpid()
+    assert probes.run("port", {"ports": [port]}, 5.0)["ports"][str(port)]["free"]
+
+
+def test_a_free_port_can_be_bound() -> None:
+    port = probes.run("port.free", {"address": "127.0.0.1"}, 5.0)["port"]
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+    with pytest.raises(probes.ProbeError, match="cannot be bound"):
+        probes.run("port.free", {"address": "203.0.113.7"}, 5.0)
+
+
+def test_the_way_to_a_peer_is_asked_of_the_kernel() -> None:
+    facts = probes.run("net", {"peers": ["127.0.0.1", "not an address"]}, 5.0)
+    assert facts["routes"] == {"127.0.0.1": "127.0.0.1", "not an address": None}
+    assert any(entry["loopback"] for entry in facts["addresses"])
+
+
+def test_a_node_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a driver")
+    assert probes.run("gpu", {}, 20.0)["present"] is False
+
+
+@pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
+def test_gpus_are_listed_through_pynvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = nvml.FakeNvml(tmp_path / "control")
+    try:
+        for name, value in fake.environment().items():
+            monkeypatch.setenv(name, value)
+        facts = probes.run("gpu", {}, 20.0)
+        assert facts["present"]
+        assert facts["count"] == len(facts["gpus"]) == 8
+        assert facts["gpus"][0]["uuid"]
+        fake.lose(3)
+        broken = probes.run("gpu", {}, 20.0)
+        assert broken["count"] == 8
+    finally:
+        fake.close()
+
+
+@pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
+def test_a_driver_that_hangs_does_not_hang_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = nvml.FakeNvml(tmp_path / "control")
+    try:
+        for name, value in fake.environment().items():
+            monkeypatch.setenv(name, value)
+        fake.hang("nvmlDeviceGetMemoryInfo")
+        with pytest.raises(probes.ProbeError, match="did not answer") as raised:
+            probes.run("gpu", {}, 1.5)
+        assert raised.value.code == ErrorCode.TIMED_OUT
+    finally:
+        fake.close()

@@ -1,0 +1,478 @@
+"""The drain: everything that a run leaves becomes an entry once, also when it is stopped anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole_agent.drain import Drain
+from distconsole_agent.follow import LogTexts
+from distconsole_agent.journal import Journal, Reader
+from distconsole_agent.proctree import read_stat
+from fakes.ring_writer import RingWriter
+
+SECOND = 10**9
+
+
+class Run:
+    """A run's folder without a run: a test plays shim, ranks and clock."""
+
+    def __init__(self, folder: Path, *, ranks: int = 2, engine_ranks: bool = True) -> None:
+        self.folder = folder
+        for name in ("logs", "errors", "journal", "rings"):
+            (folder / name).mkdir(parents=True)
+        self.spec = {
+            "run": "run-under-test",
+            "node_index": 0,
+            "nodes": [{"host": "a", "address": "", "ranks": list(range(ranks))}],
+            "ranks": [{"rank": 0, "env": {"CUDA_VISIBLE_DEVICES": "3"}}],
+            "engine_ranks": engine_ranks,
+        }
+        self.now = 1000.0
+        self.alive(os.getpid())
+        self.rings: list[RingWriter] = []
+        self.open()
+
+    def open(self) -> None:
+        self.journal = Journal(str(self.folder / "journal"))
+        assert self.journal.open_writer()
+        self.drain = Drain(
+            str(self.folder),
+            self.spec,
+            self.journal,
+            lambda: self.now,
+            lambda: int(self.now * 1e9),
+        )
+
+    def crash(self) -> None:
+        """Lose everything that is not on disk."""
+        self.drain.close()
+        self.journal.close()
+        self.open()
+
+    def close(self) -> None:
+        self.drain.close()
+        self.journal.close()
+        for ring in self.rings:
+            ring.close()
+
+    def tick(self, seconds: float = 0.1) -> None:
+        self.now += seconds
+        self.drain.tick()
+
+    def shim(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"t_ns": int(self.now * 1e9), "event": event, **fields})
+        with (self.folder / "shim.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+    def alive(self, pid: int) -> None:
+        stat = read_stat(pid)
+        start = stat.starttime if stat is not None else 1
+        (self.folder / "shim.pid").write_text(f"{pid} {start}\n")
+
+    def start(self, rank: int, pid: int | None = None) -> None:
+        self.shim("started", rank=rank, local_rank=rank, pid=pid or 5000 + rank)
+
+    def exit(self, rank: int, code: int = 0, pid: int | None = None) -> None:
+        self.shim("exited", rank=rank, local_rank=rank, pid=pid or 5000 + rank, exit_code=code, signal=None)  # fmt: skip
+
+    def log(self, rank: int | None, text: str, stream: str = "out") -> None:
+        stem = "engine" if rank is None else f"rank-{rank}"
+        with (self.folder / "logs" / f"{stem}.{stream}").open("a") as file:
+            file.write(text)
+
+    def ring(self, rank: int, **more: Any) -> RingWriter:
+        more = {"pid": 5000 + max(rank, 0), **more}
+        started_ns = int(self.now * 1e9) + len(self.rings)
+        ring = RingWriter(self.folder / "rings", rank, started_ns=started_ns, **more)
+        self.rings.append(ring)
+        return ring
+
+    def entries(self, kind: str = "") -> list[dict[str, Any]]:
+        reader, texts = Reader(self.journal, 0), LogTexts(str(self.folder / "logs"))
+        try:
+            lines = [texts.fill(e) if b'"kind":"log"' in e else e for e in reader.read_all()]
+        finally:
+            reader.close()
+            texts.close()
+        return [e for e in map(json.loads, lines) if kind in ("", e["kind"])]
+
+    def states(self) -> list[tuple[int, str]]:
+        return [(e["rank"], e["state"]) for e in self.entries("state")]
+
+    def text(self, rank: int | None, stream: str = "out") -> str:
+        parts = [e for e in self.entries("log") if (e["rank"], e["stream"]) == (rank, stream)]
+        return "".join(part["text"] for part in parts)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path / "run")
+    yield run
+    run.close()
+
+
+@pytest.fixture
+def engine_run(tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path / "run", engine_ranks=False)
+    yield run
+    run.close()
+
+
+def test_what_a_rank_printed_and_recorded_comes_before_its_end(run: Run) -> None:
+    run.start(0)
+    run.tick()
+    ring = run.ring(0)
+    ring.step(0, 1.5)
+    run.log(0, "last words")
+    run.exit(0)
+    run.tick()
+    kinds = [entry["kind"] for entry in run.entries()]
+    assert kinds.index("window") < len(kinds) - 1
+    assert kinds.index("log") < len(kinds) - 1
+    assert run.states()[-1] == (0, "exited")
+    assert run.entries()[-1]["kind"] == "state"
+
+
+def test_the_end_is_the_last_entry(run: Run) -> None:
+    run.start(0)
+    run.exit(0)
+    run.shim("verdict", state="succeeded", exit_code=0, first_failure=None)
+    run.log(0, "x" * 200_000)
+    run.now += 2.5
+    run.shim("ended")
+    run.tick()
+    last = run.entries()[-1]
+    assert (last["kind"], last["state"], last["exit_code"]) == ("end", "succeeded", 0)
+    assert last["seconds"] == 2.5
+    assert run.text(0) == "x" * 200_000
+    assert run.drain.over
+    assert [entry["seq"] for entry in run.entries()] == list(range(1, run.journal.last_seq + 1))
+
+
+@pytest.mark.parametrize(
+    ("codes", "stopping", "state", "exit_code"),
+    [
+        ((0, 0), False, "succeeded", 0),
+        ((0, 7), False, "failed", 7),
+        ((15, 15), True, "stopped", 15),
+        ((), False, "stopped", 143),
+    ],
+)
+def test_a_run_without_a_verdict_is_judged_by_its_exits(
+    run: Run, codes: tuple[int, ...], stopping: bool, state: str, exit_code: int
+) -> None:
+    for rank in range(len(codes)):
+        run.start(rank)
+    if stopping:
+        run.shim("stopping", reason="user")
+    for rank, code in enumerate(codes):
+        run.exit(rank, code)
+    run.shim("ended")
+    run.tick()
+    end = run.entries()[-1]
+    assert (end["state"], end["exit_code"]) == (state, exit_code)
+
+
+def test_failures_notes_and_verdicts_are_passed_on(run: Run) -> None:
+    first = {"rank": 1, "host": "a", "exit_code": 1, "error": "E", "traceback": "T"}
+    run.shim("failed", rank=1, pid=1, exit_code=1, signal=None, error="E", traceback="T")
+    run.shim("note", check="x.y", severity="warn", summary="S", hint="H", rank=1)
+    run.shim("verdict", state="failed", exit_code=1, first_failure=first)
+    run.tick()
+    failure, note, verdict = run.entries()
+    assert (failure["kind"], failure["rank"], failure["traceback"]) == ("failure", 1, "T")
+    assert (note["kind"], note["check"], note["rank"]) == ("note", "x.y", 1)
+    assert (verdict["kind"], verdict["first_failure"]) == ("verdict", first)
+
+
+def test_windows_come_every_second_for_all_ranks_at_once(run: Run) -> None:
+    for rank in range(2):
+        run.start(rank)
+        run.ring(rank)
+    run.tick(1.0)
+    for tenth in range(50):
+        for ring in run.rings:
+            ring.step(tenth)
+        run.tick(0.1)
+    windows = run.entries("window")
+    assert 8 <= len(windows) <= 12
+    run.tick(1.0)
+    for rank in range(2):
+        assert sum(w["steps"] for w in run.entries("window") if w["rank"] == rank) == 50
+
+
+def test_a_rank_is_known_by_the_process_it_was_started_as(run: Run) -> None:
+    run.start(1, pid=777)
+    ring = run.ring(-1, pid=777)
+    ring.step(0)
+    run.tick(1.0)
+    assert [w["rank"] for w in run.entries("window")] == [1]
+
+
+def test_a_recorder_waits_until_its_rank_is_known(engine_run: Run) -> None:
+    run = engine_run
+    run.start(0, pid=50)
+    ring = run.ring(-1, pid=os.getpid())
+    ring.step(0)
+    run.tick(1.0)
+    assert run.entries("window") == []
+    ring.set_rank(1)
+    run.tick(1.0)
+    assert [(w["rank"], w["steps"]) for w in run.entries("window")] == [(1, 1)]
+    assert run.states() == [(0, "starting"), (1, "starting"), (1, "starting"), (1, "running")]
+
+
+def test_a_process_that_never_trains_writes_nothing(engine_run: Run) -> None:
+    run = engine_run
+    run.start(0, pid=50)
+    ring = run.ring(-1)
+    ring.phase("interpreter")
+    run.tick(1.0)
+    run.shim("ended")
+    run.tick(1.0)
+    assert [e["kind"] for e in run.entries()] == ["state", "state", "end"]
+
+
+def test_phases_count_from_the_start_of_the_rank(run: Run) -> None:
+    run.start(0)
+    run.tick()
+    run.now += 2.0
+    ring = run.ring(0, pid=5000)
+    ring.phase("import_torch")
+    ring.phase("init_process_group")
+    run.now += 3.0
+    run.tick()
+    phases = run.entries("phase")
+    assert [p["phase"] for p in phases] == ["import_torch", "init_process_group"]
+    assert all(2.0 <= p["seconds"] <= 6.0 for p in phases)
+    assert run.states()[-1] == (0, "running")
+
+
+def test_a_process_that_replaces_another_goes_on_with_its_steps(run: Run) -> None:
+    run.start(0)
+    old = run.ring(0, pid=5000)
+    for step in range(10):
+        old.step(step)
+    run.tick(1.0)
+    new = run.ring(0, pid=5000)
+    new.phase("interpreter")
+    run.tick(1.0)
+    for step in range(5):
+        new.step(step, 0.5)
+    run.tick(1.0)
+    assert [(w["step"], w["steps"]) for w in run.entries("window")] == [(9, 10), (14, 5)]
+
+
+def test_of_two_processes_that_train_as_one_rank_the_newest_counts(run: Run) -> None:
+    run.start(0)
+    old = run.ring(0, pid=os.getpid())
+    old.step(0)
+    run.tick(1.0)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    new = run.ring(0, pid=child.pid)
+    for step in range(3):
+        new.step(step)
+        old.step(step + 1)
+    run.tick(1.0)
+    old.step(9)
+    run.tick(1.0)
+    assert sum(w["steps"] for w in run.entries("window")) == 1 + 3 + 3
+    child.communicate(b"\n")
+    old.step(10)
+    run.tick(1.0)
+    old.step(11)
+    run.tick(1.0)
+    windows = run.entries("window")
+    assert sum(w["steps"] for w in windows) == 7 + 2
+    assert [w["step"] for w in windows] == sorted(w["step"] for w in windows)
+
+
+def test_losses_that_arrive_late_know_their_samples_after_a_crash(run: Run) -> None:
+    run.start(0)
+    ring = run.ring(0)
+    for step in range(5):
+        ring.step(step, samples=16)
+    run.tick(1.0)
+    run.crash()
+    for step in range(5):
+        ring.late_loss(step, 1.0 - step / 10)
+    run.tick(1.0)
+    points = run.entries("window")[-1]["points"]["loss"]
+    assert points == [[n, 1.0 - n / 10, 16] for n in range(5)]
+
+
+def test_what_a_ring_lost_and_its_guard_counted_is_dropped(run: Run) -> None:
+    run.start(0)
+    ring = run.ring(0, capacity=32)
+    ring.step(0)
+    run.tick(1.0)
+    for step in range(1, 101):
+        ring.step(step)
+    ring.set_guard_errors(3)
+    run.tick(1.0)
+    run.crash()
+    run.tick(1.0)
+    windows = run.entries("window")
+    steps = sum(w["steps"] for w in windows)
+    assert steps + sum(w["dropped"] for w in windows) == 101 + 3
+
+
+def test_a_rank_that_stops_making_steps_has_stalled(run: Run, monkeypatch: Any) -> None:
+    run.start(0)
+    ring = run.ring(0)
+    for step in range(5):
+        ring.put(1, step=step, time_ns=int(run.now * 1e9), seconds=(0.01,) * 5)
+    run.tick(1.0)
+    for _ in range(40):
+        run.tick(1.0)
+    assert run.states()[-2:] == [(0, "running"), (0, "stalled")]
+    run.crash()
+    run.tick(1.0)
+    assert run.states()[-1] == (0, "stalled")
+    ring.put(1, step=5, time_ns=int(run.now * 1e9), seconds=(0.01,) * 5)
+    run.tick(1.0)
+    assert run.states()[-1] == (0, "running")
+
+
+def test_an_engines_log_is_nobodys_and_its_ranks_have_their_own(engine_run: Run) -> None:
+    run = engine_run
+    run.start(0, pid=50)
+    run.log(None, "from torchrun\n")
+    run.log(1, "step 1\rstep 2\r")
+    run.exit(0)
+    run.log(1, "the end")
+    run.tick(1.0)
+    assert run.text(None) == "from torchrun\n"
+    assert run.text(1) == "step 1\rstep 2\rthe end"
+
+
+def test_an_engines_rank_that_raised_has_failed(engine_run: Run) -> None:
+    run = engine_run
+    run.start(0, pid=50)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ring = run.ring(0, pid=child.pid)
+    ring.step(0)
+    run.tick(1.0)
+    child.communicate(b"\n")
+    raised = {"pid": child.pid, "rank": 0, "time_ns": 5, "type": "E", "message": "", "traceback": ""}  # fmt: skip
+    (run.folder / "errors" / f"{child.pid}.json").write_text(json.dumps(raised))
+    run.tick(1.0)
+    run.tick(1.0)
+    assert run.states()[-1] == (0, "failed")
+
+
+def test_a_dead_shim_ends_the_run_as_lost(run: Run) -> None:
+    ghost = subprocess.Popen([sys.executable, "-c", ""])
+    rank = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env={**os.environ, "DISTCONSOLE_RUN_DIR": str(run.folder)},
+    )
+    run.alive(ghost.pid)
+    ghost.wait()
+    run.start(0, pid=rank.pid)
+    run.log(0, "still printed")
+    run.tick(1.0)
+    assert rank.wait(10) == -9
+    assert run.states() == [(0, "starting"), (0, "failed")]
+    note, end = run.entries("note")[0], run.entries()[-1]
+    assert (note["check"], note["severity"]) == ("run.supervisor_lost", "fail")
+    assert (end["kind"], end["state"]) == ("end", "lost")
+    assert run.text(0) == "still printed"
+
+
+def test_a_shims_last_words_count_although_it_is_gone(run: Run) -> None:
+    ghost = subprocess.Popen([sys.executable, "-c", ""])
+    run.alive(ghost.pid)
+    ghost.wait()
+    run.start(0)
+    run.exit(0)
+    run.shim("verdict", state="succeeded", exit_code=0, first_failure=None)
+    run.shim("ended")
+    run.tick(5.0)
+    assert run.entries()[-1]["state"] == "succeeded"
+
+
+def test_a_journal_that_cannot_be_written_loses_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.start(0)
+    run.log(0, "one\n")
+    ring = run.ring(0)
+    ring.step(0)
+    with monkeypatch.context() as patch:
+
+        def full(entries: Any, changed: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(run.journal, "append", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space"):
+                run.tick(1.0)
+        run.log(0, "two\n")
+        run.exit(0)
+        with pytest.raises(OSError, match="No space"):
+            run.tick(1.0)
+    run.tick(1.0)
+    run.tick(1.0)
+    assert run.text(0) == "one\ntwo\n"
+    assert run.states() == [(0, "starting"), (0, "running"), (0, "exited")]
+    assert sum(w["steps"] for w in run.entries("window")) == 1
+
+
+def test_samples_are_entries(run: Run) -> None:
+    run.drain.samples.append({"t": 1.0, "kind": "sample", "node": None, "gpus": []})
+    run.tick()
+    assert [e["kind"] for e in run.entries()] == ["sample"]
+
+
+def test_gpus_are_mapped_by_what_the_ranks_were_given(run: Run) -> None:
+    run.start(0)
+    run.tick()
+    assert run.drain.rank_processes() == [
+        {"rank": 0, "local_rank": 0, "pid": 5000, "cuda_visible_devices": "3"}
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_drain_that_is_stopped_anywhere_neither_loses_nor_doubles(run: Run, seed: int) -> None:
+    chance = random.Random(seed)
+    printed = ["", ""]
+    made = [0, 0]
+    for rank in range(2):
+        run.start(rank)
+        run.ring(rank)
+    for _ in range(150):
+        rank = chance.randrange(2)
+        for _ in range(chance.randrange(20)):
+            run.rings[rank].step(made[rank], samples=4)
+            made[rank] += 1
+        text = chance.choice(("", "half a line ", "line é\n", "x" * 70_000 + "\n"))
+        printed[rank] += text
+        run.log(rank, text)
+        run.tick(chance.choice((0.1, 0.1, 1.0)))
+        if chance.random() < 0.15:
+            run.crash()
+    for rank in range(2):
+        run.exit(rank)
+    run.shim("verdict", state="succeeded", exit_code=0, first_failure=None)
+    run.shim("ended")
+    run.crash()
+    run.tick()
+    assert run.drain.over
+    entries = run.entries()
+    assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
+    for rank in range(2):
+        mine = [w for w in entries if w["kind"] == "window" and w["rank"] == rank]
+        assert sum(w["steps"] for w in mine) == made[rank]
+        assert sum(w["dropped"] for w in mine) == 0
+        assert run.text(rank) == printed[rank]
+        assert [s for r, s in run.states() if r == rank] == ["starting", "running", "exited"]

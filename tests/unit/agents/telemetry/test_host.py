@@ -1,0 +1,117 @@
+"""The host's load: real psutil on this machine, and what is left without it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from distconsole_agent.protocol import NODE_FIELDS
+from distconsole_agent.telemetry.host import SURVEY_SECONDS, HostSampler
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_sample_has_the_fields_of_the_protocol_and_rates_from_the_second_on() -> None:
+    clock = Clock()
+    sampler = HostSampler(clock)
+    first = sampler.sample()
+    clock.now += 1
+    second = sampler.sample()
+    assert tuple(first) == tuple(second) == NODE_FIELDS
+    assert first["cpu"] is None
+    assert first["net_rx_s"] is None
+    assert first["disk_read_s"] is None
+    assert 0 < second["mem_used"] < second["mem_total"]
+    assert second["cpus"] == os.cpu_count()
+
+
+def test_cpu_is_the_busy_share_between_two_samples() -> None:
+    sampler = HostSampler()
+    sampler.sample()
+    before = psutil.cpu_times()
+    until = before.user + before.system + 0.1
+    while psutil.cpu_times().user + psutil.cpu_times().system < until:
+        sum(range(10_000))
+    cpu = sampler.sample()["cpu"]
+    assert cpu is not None
+    assert 0 < cpu <= 100
+
+
+def test_without_psutil_only_what_python_knows_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    values = HostSampler().sample()
+    assert tuple(values) == NODE_FIELDS
+    assert {name for name, value in values.items() if value is not None} == {"cpus", "load1"}
+
+
+def test_a_lower_memory_limit_is_the_memory_there_is(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    group = tmp_path / "sys/fs/cgroup/job"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("1048576\n")
+    (group / "memory.current").write_text("4096\n")
+    values = HostSampler(Clock(), tmp_path / "proc", tmp_path / "sys").sample()
+    assert (values["mem_used"], values["mem_total"]) == (4096, 1048576)
+
+
+def test_a_limit_above_the_memory_of_the_host_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/job\n")
+    group = tmp_path / "sys/fs/cgroup/job"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text(f"{2**59}\n")
+    (group / "memory.current").write_text("4096\n")
+    values = HostSampler(Clock(), tmp_path / "proc", tmp_path / "sys").sample()
+    assert values["mem_total"] == psutil.virtual_memory().total
+
+
+def test_rdma_traffic_is_network_traffic(tmp_path: Path) -> None:
+    counters = tmp_path / "class/infiniband/mlx5_0/ports/1/counters"
+    counters.mkdir(parents=True)
+    (counters.parent / "link_layer").write_text("InfiniBand\n")
+    (counters / "port_rcv_data").write_text("1000\n")
+    (counters / "port_xmit_data").write_text("2000\n")
+    clock = Clock()
+    sampler = HostSampler(clock, sys_root=tmp_path)
+    sampler.sample()
+    (counters / "port_rcv_data").write_text("1500\n")
+    (counters / "port_xmit_data").write_text("4000\n")
+    clock.now += 2
+    values = sampler.sample()
+    assert (values["net_rx_s"], values["net_tx_s"]) == (1000.0, 4000.0)
+
+
+def test_no_interface_in_sight_is_no_rate_rather_than_zero(tmp_path: Path) -> None:
+    clock = Clock()
+    sampler = HostSampler(clock, sys_root=tmp_path)
+    sampler.sample()
+    clock.now += 1
+    values = sampler.sample()
+    assert values["net_rx_s"] is None
+    assert values["disk_write_s"] is None
+
+
+def test_an_interface_that_came_later_does_not_count_as_a_burst(tmp_path: Path) -> None:
+    names = list(psutil.net_io_counters(pernic=True))
+    lowest = tmp_path / "class" / "net" / names[0]
+    clock = Clock()
+    sampler = HostSampler(clock, sys_root=tmp_path)
+    sampler.sample()
+    lowest.mkdir(parents=True)
+    clock.now += SURVEY_SECONDS
+    assert sampler.sample()["net_rx_s"] is None
+    clock.now += 1
+    rate = sampler.sample()["net_rx_s"]
+    assert rate is not None
+    assert rate >= 0

@@ -1,0 +1,62 @@
+"""When the process lists are read, and how MIG profiles and throttle reasons are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from distconsole_agent.telemetry.mig import profile
+from distconsole_agent.telemetry.nvml import MigSlices, throttle_words
+from distconsole_agent.telemetry.reader import ListSchedule
+
+MIB = 2**20
+
+
+def listings(pids_by_second: list[set[int]]) -> list[int]:
+    schedule = ListSchedule()
+    return [second for second, pids in enumerate(pids_by_second) if schedule.due(second, pids)]
+
+
+def test_processes_are_listed_at_once_and_then_every_thirty_seconds() -> None:
+    assert listings([set()] * 95) == [0, 30, 60, 90]
+
+
+def test_new_ranks_are_looked_for_after_five_and_fifteen_seconds() -> None:
+    assert listings([set()] * 3 + [{7, 8}] * 60) == [0, 8, 18, 48]
+
+
+def test_ranks_that_are_there_at_the_start_are_listed_at_once() -> None:
+    assert listings([{7}] * 40) == [0, 30]
+
+
+def test_ranks_that_end_cause_no_listing() -> None:
+    assert listings([{7, 8}] * 3 + [{7}] * 20 + [set()] * 6) == [0]
+
+
+@pytest.mark.parametrize(
+    ("bits", "words"),
+    [
+        (0, []),
+        (0x1, []),
+        (0x2, []),
+        (0x4, ["power_cap"]),
+        (0x8 | 0x40, ["hw_slowdown", "hw_thermal"]),
+        (0x20 | 0x80 | 0x10, ["sync_boost", "sw_thermal", "hw_power_brake"]),
+        (0x700, ["display_clock", "board_limit", "reliability"]),
+        (1 << 40, []),
+    ],
+)
+def test_throttle_reasons_are_words_and_idle_is_none(bits: int, words: list[str]) -> None:
+    assert throttle_words(bits) == words
+
+
+def test_a_profile_is_the_end_of_the_drivers_name() -> None:
+    assert profile("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", None, None) == "1c.3g.40gb"
+
+
+def test_a_profile_is_put_together_from_slices() -> None:
+    assert profile("NVIDIA A100", MigSlices(3, 3, 20096 * MIB), (1, 0)) == "3g.20gb"
+    assert profile(None, MigSlices(3, 1, 40320 * MIB), None) == "1c.3g.39gb"
+
+
+def test_a_profile_without_slices_is_its_identifiers() -> None:
+    assert profile(None, None, (5, 0)) == "gi5/ci0"

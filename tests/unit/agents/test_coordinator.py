@@ -1,0 +1,372 @@
+"""The coordinator and its peers over real loopback sockets, in one loop whose clock is ours."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from distconsole_agent.blame import Failure, Stop, Verdict
+from distconsole_agent.channel import MAX_HELLO_BYTES, LinkTimes
+from distconsole_agent.coordinator import MAX_STRANGERS, Coordinator
+from distconsole_agent.link import LinkEvents
+from distconsole_agent.loop import Loop
+from distconsole_agent.peer import Peer
+from distconsole_agent.runspec import RunSpec, parse_spec
+from fakes.relay import Relay
+
+SECOND = 10**9
+TIMES = LinkTimes()
+
+
+class World:
+    """Nodes of one run, a network between them, and time that moves when told to."""
+
+    def __init__(self, nodes: int = 2, skews_ns: tuple[int, ...] = ()) -> None:
+        self.now = 1000.0
+        self.loop = Loop(clock=lambda: self.now)
+        self.told: list[list[tuple[str, Any]]] = [[] for _ in range(nodes)]
+        self.skews_ns = (*skews_ns, *([0] * nodes))[:nodes]
+        self.coordinator = Coordinator(
+            self.loop, spec(nodes, 0), self._events(0), TIMES, self._wall(0)
+        )
+        assert self.coordinator.endpoint is not None
+        self.relay = Relay(self.loop, self.coordinator.endpoint)
+        self.peers = [
+            Peer(
+                self.loop,
+                spec(nodes, i),
+                self.relay.endpoint,
+                self._events(i),
+                TIMES,
+                self._wall(i),
+            )
+            for i in range(1, nodes)
+        ]
+        self.links = [self.coordinator, *self.peers]
+
+    def begin(self) -> None:
+        for link in self.links:
+            link.begin()
+
+    def turn(self, seconds: float) -> None:
+        """Let so much time go by, in steps that let every message arrive."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.05
+            self.settle()
+
+    def settle(self) -> None:
+        for wait_seconds in (0.0, 0.001, 0.0):
+            for _ in range(10 if not wait_seconds else 1):
+                self.loop.run_once(wait_seconds)
+
+    def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> float:
+        """Let time go by until something is true; return how much went by."""
+        began = self.now
+        while not condition():
+            assert self.now - began < seconds, "it never became true"
+            self.turn(0.05)
+        return self.now - began
+
+    def heard(self, node: int, kind: str) -> list[Any]:
+        return [what for name, what in self.told[node] if name == kind]
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+        self.relay.close()
+        self.settle()
+        self.loop.close()
+
+    def _events(self, node: int) -> LinkEvents:
+        told = self.told[node]
+        return LinkEvents(
+            stop=lambda reason, grace: told.append(("stop", (reason, grace))),
+            verdict=lambda verdict: told.append(("verdict", verdict)),
+            note=lambda note: told.append(("note", note)),
+            finished=lambda: told.append(("finished", None)),
+        )
+
+    def _wall(self, node: int) -> Callable[[], int]:
+        return lambda: int(self.now * SECOND) + self.skews_ns[node]
+
+
+def spec(nodes: int, index: int, secret: str = "ab" * 32, run: str = "r1") -> RunSpec:
+    return parse_spec(
+        {
+            "run": run,
+            "secret": secret,
+            "node_index": index,
+            "nodes": [
+                {"host": f"host{i}", "address": "127.0.0.1", "ranks": [2 * i, 2 * i + 1]}
+                for i in range(nodes)
+            ],
+            "ranks": [],
+            "grace": 10.0,
+        }
+    )
+
+
+def failure(node: int, t_ns: int, error: str = "ValueError: boom") -> Failure:
+    return Failure(node, 2 * node, 77, t_ns, 1, None, error, "")
+
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def make_world() -> Iterator[MakeWorld]:
+    made: list[World] = []
+
+    def make(*args: Any, **kwargs: Any) -> World:
+        made.append(World(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    world = make_world(3)
+    world.begin()
+    world.turn(1.0)
+    return world
+
+
+def test_all_nodes_ending_makes_one_verdict_for_all(world: World) -> None:
+    for link in world.links:
+        link.ended()
+    world.until(lambda: all(world.heard(node, "finished") for node in range(3)))
+    assert [world.heard(node, "verdict") for node in range(3)] == [
+        [Verdict("succeeded", 0, None)]
+    ] * 3
+
+
+def test_a_failure_stops_every_other_node_at_once(world: World) -> None:
+    world.peers[0].failed(failure(1, int(world.now * SECOND)))
+    world.settle()
+    assert world.heard(0, "stop") == world.heard(2, "stop") == [("failure", 5.0)]
+    assert world.heard(1, "stop") == []
+    for link in world.links:
+        link.ended()
+    world.until(lambda: world.heard(2, "verdict"))
+    (verdict,) = world.heard(2, "verdict")
+    assert verdict.first_failure["host"] == "host1"
+
+
+def test_a_faster_stop_is_passed_on_and_a_slower_one_is_not(world: World) -> None:
+    stop = Stop(2, int(world.now * SECOND), "sigint")
+    world.peers[1].stopping(stop, 10.0)
+    world.settle()
+    world.coordinator.stopping(stop._replace(node=0), 60.0)
+    world.peers[1].stopping(stop, 0.0)
+    world.settle()
+    assert world.heard(1, "stop") == [("sigint", 10.0), ("sigint", 0.0)]
+
+
+def test_times_are_compared_on_one_clock(make_world: MakeWorld) -> None:
+    world = make_world(3, skews_ns=(0, 5 * SECOND, -3 * SECOND))
+    world.begin()
+    world.turn(1.0)
+    now_ns = int(world.now * SECOND)
+    # Node 1 failed first and its clock is ahead; node 2's is behind.
+    world.peers[1].failed(failure(2, now_ns + 2_000_000 - 3 * SECOND, "KeyError: second"))
+    world.peers[0].failed(failure(1, now_ns + 1_000_000 + 5 * SECOND, "KeyError: first"))
+    for link in world.links:
+        link.ended()
+    world.until(lambda: world.heard(0, "verdict"))
+    assert world.heard(0, "verdict")[0].first_failure["error"] == "KeyError: first"
+
+
+def test_no_verdict_before_a_clock_is_known(make_world: MakeWorld) -> None:
+    world = make_world(2, skews_ns=(0, 5 * SECOND))
+    world.begin()
+    now_ns = int(world.now * SECOND)
+    world.peers[0].failed(failure(1, now_ns + 1_000_000 + 5 * SECOND, "KeyError: first"))
+    world.peers[0].ended()
+    world.coordinator.failed(failure(0, now_ns + 2_000_000, "KeyError: second"))
+    world.coordinator.ended()
+    world.until(lambda: world.heard(0, "verdict"))
+    assert world.heard(0, "verdict")[0].first_failure["error"] == "KeyError: first"
+
+
+def test_a_cut_connection_comes_back_and_nothing_is_lost_or_doubled(world: World) -> None:
+    world.relay.refuses = True
+    world.relay.cut()
+    world.turn(2.0)
+    world.peers[0].failed(failure(1, int(world.now * SECOND)))
+    world.coordinator.stopping(Stop(0, int(world.now * SECOND), "user"), 3.0)
+    world.turn(2.0)
+    assert world.heard(2, "stop") == []
+    world.relay.refuses = False
+    world.turn(3.0)
+    assert world.heard(1, "stop") == world.heard(2, "stop") == [("user", 3.0)]
+    for _ in range(3):
+        world.relay.cut()
+        world.turn(3.0)
+    assert world.heard(2, "stop") == [("user", 3.0)]
+    for link in world.links:
+        link.ended()
+    world.until(lambda: world.heard(1, "verdict") and world.heard(2, "verdict"))
+    assert world.heard(2, "verdict")[0].state == "failed"
+    assert world.heard(0, "note") == []
+
+
+def test_a_silent_link_is_replaced(world: World) -> None:
+    before = world.relay.connections
+    world.relay.silent = True
+    world.turn(TIMES.silent + 3)
+    world.relay.silent = False
+    world.turn(TIMES.connect + 3)
+    assert world.relay.connections > before
+    world.peers[0].failed(failure(1, int(world.now * SECOND)))
+    world.settle()
+    assert world.heard(2, "stop") == [("failure", 5.0)]
+    assert world.heard(0, "note") == []
+
+
+def test_a_node_that_stays_silent_is_lost_and_the_run_with_it(world: World) -> None:
+    world.relay.silent = True
+    waited = world.until(lambda: world.heard(0, "stop"))
+    assert TIMES.silent + TIMES.give_up <= waited < TIMES.silent + TIMES.give_up + 5
+    notes = world.heard(0, "note")
+    assert {note["check"] for note in notes} == {"run.node_lost"}
+    assert "host1" in notes[0]["summary"]
+    world.until(lambda: world.heard(1, "stop") and world.heard(2, "stop"))
+    for link in world.links:
+        link.ended()
+    world.until(lambda: all(world.heard(node, "finished") for node in range(3)))
+    verdict = world.heard(0, "verdict")[0]
+    assert (verdict.state, verdict.exit_code) == ("failed", 1)
+    assert verdict.first_failure["error"] == "node host1 lost"
+    assert verdict.first_failure["rank"] == 2
+    # On the other side of the cut it is node 0 that is gone.
+    assert world.heard(1, "verdict")[0].first_failure["error"] == "node host0 lost"
+
+
+def test_a_node_that_never_connects_is_lost(make_world: MakeWorld) -> None:
+    world = make_world(2)
+    world.coordinator.begin()
+    world.until(lambda: world.heard(0, "stop"))
+    world.coordinator.ended()
+    world.until(lambda: world.heard(0, "finished"))
+    assert world.heard(0, "verdict")[0].first_failure["error"] == "node host1 lost"
+
+
+def test_a_rank_that_failed_has_the_blame_also_when_its_node_is_lost(world: World) -> None:
+    world.peers[0].failed(failure(1, int(world.now * SECOND), "ValueError: boom"))
+    world.settle()
+    world.relay.refuses = True
+    world.relay.cut()
+    world.coordinator.ended()
+    waited = world.until(lambda: world.heard(0, "verdict"))
+    assert waited < 5.0 + TIMES.settle + 1.0
+    assert world.heard(0, "verdict")[0].first_failure["error"] == "ValueError: boom"
+
+
+def test_a_linked_node_that_cannot_end_does_not_hold_up_the_verdict(world: World) -> None:
+    world.coordinator.failed(failure(0, int(world.now * SECOND)))
+    world.coordinator.ended()
+    world.peers[1].ended()
+    waited = world.until(lambda: world.heard(2, "finished"))
+    assert 5.0 < waited < 5.0 + TIMES.settle + 1.0
+    assert not world.heard(1, "finished")
+    world.peers[0].ended()
+    assert world.heard(1, "finished")
+
+
+# Strangers
+
+
+def greeted(world: World) -> tuple[socket.socket, dict[str, Any]]:
+    assert world.coordinator.endpoint is not None
+    sock = socket.create_connection(world.coordinator.endpoint)
+    world.settle()
+    return sock, json.loads(sock.recv(4096))
+
+
+def closed(world: World, sock: socket.socket) -> bool:
+    world.settle()
+    sock.setblocking(False)
+    try:
+        return sock.recv(4096) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET / HTTP/1.1",
+        b"[1]",
+        b'{"node": 1, "nonce": "00", "proof": ""}',
+        b'{"node": true, "nonce": "' + b"0" * 64 + b'", "proof": ""}',
+        b'{"node": 1, "nonce": "' + b"0" * 64 + b'", "proof": "' + b"0" * 64 + b'"}',
+        b'{"node": 1, "nonce": "' + b"0" * 64 + b'", "proof": "\xc3\xa4"}',
+        b"x" * (MAX_HELLO_BYTES + 1),
+    ],
+)
+def test_who_does_not_know_the_secret_is_dropped(world: World, line: bytes) -> None:
+    sock, _ = greeted(world)
+    with sock:
+        sock.sendall(line + b"\n")
+        assert closed(world, sock)
+    assert all(not world.heard(node, "stop") for node in range(3))
+
+
+def test_who_says_nothing_is_dropped_after_the_handshakes_time(world: World) -> None:
+    sock, _ = greeted(world)
+    with sock:
+        assert not closed(world, sock)
+        world.turn(TIMES.handshake + 0.5)
+        assert closed(world, sock)
+
+
+def test_strangers_are_bounded_and_do_not_keep_a_node_out(make_world: MakeWorld) -> None:
+    world = make_world(2)
+    crowd = [greeted(world)[0] for _ in range(MAX_STRANGERS + 5)]
+    assert sum(closed(world, sock) for sock in crowd) == 5
+    world.begin()
+    world.turn(1.0)
+    world.coordinator.stopping(Stop(0, 1, "user"), 1.0)
+    world.settle()
+    assert world.heard(1, "stop") == [("user", 1.0)]
+    for sock in crowd:
+        sock.close()
+
+
+@pytest.mark.parametrize("other", [{"secret": "cd" * 32}, {"run": "r2"}])
+def test_a_shim_of_another_run_is_not_let_in(make_world: MakeWorld, other: dict[str, str]) -> None:
+    world = make_world(2)
+    stranger = Peer(world.loop, spec(2, 1, **other), world.relay.endpoint, world._events(1), TIMES)
+    world.coordinator.begin()
+    stranger.begin()
+    world.turn(2.0)
+    world.coordinator.stopping(Stop(0, 1, "user"), 1.0)
+    world.turn(1.0)
+    assert world.heard(1, "stop") == []
+    stranger.close()
+
+
+def test_a_coordinator_that_does_not_know_the_secret_is_not_believed(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(2)
+    false = Coordinator(world.loop, spec(2, 0, secret="cd" * 32), world._events(0), TIMES)
+    assert false.endpoint is not None
+    peer = Peer(world.loop, spec(2, 1), false.endpoint, world._events(1), TIMES)
+    peer.begin()
+    world.turn(3.0)
+    false.stopping(Stop(0, 1, "user"), 1.0)
+    world.turn(1.0)
+    assert world.heard(1, "stop") == []
+    peer.close()
+    false.close()

@@ -1,0 +1,69 @@
+"""The summary of the benchmarks: its verdicts and its table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.report import Row, cuts_rows, main, memory_rows, start_rows, table
+
+
+def spread(median: float) -> dict[str, float]:
+    return {"median": median, "low": median, "high": median}
+
+
+def starts(ratio: float) -> dict[str, Any]:
+    seconds = {"by_hand": spread(2.0), "warm": spread(2.0 * ratio), "cold": spread(9.0)}
+    return {
+        "seconds": seconds,
+        "script_seconds": seconds,
+        "ratios": {"warm": spread(ratio), "cold": spread(4.5)},
+        "target": 1.15,
+    }
+
+
+@pytest.mark.parametrize(("ratio", "met"), [(1.15, True), (1.16, False)])
+def test_only_the_warm_start_is_judged_and_by_its_ratio(ratio: float, met: bool) -> None:
+    judged = [row for row in start_rows(starts(ratio)) if row.met is not None]
+    assert [(row.figure, row.met) for row in judged] == [("start, warm", met)]
+
+
+def test_one_lost_record_misses_the_target() -> None:
+    found = {"cuts": 1, "steps_s_a_rank": 99.0, "blind_spots": 0, "audit": {"steps": 10}}
+    assert cuts_rows({"network": {**found, "off": 0}})[0].met is True
+    assert cuts_rows({"network": {**found, "off": 1}})[0].met is False
+
+
+def test_a_missing_line_misses_the_target() -> None:
+    figures = {
+        "lines": 10,
+        "received": [10, 9],
+        "peak_rss_bytes": {"console": 2**20},
+        "seconds": {"ours": spread(2.0)},
+        "ratio": spread(2.0),
+    }
+    assert memory_rows(figures)[0].met is False
+
+
+def test_a_row_shows_its_verdict_under_the_right_head() -> None:
+    head, rule, line = table([Row("f", "1 s", "2 s", "≤ 1 s", False)]).splitlines()
+    assert len(head) == len(rule) == len(line)
+    assert [cell.strip() for cell in line.strip("|").split("|")] == [
+        "f",
+        "1 s",
+        "2 s",
+        "≤ 1 s",
+        "MISSED",
+    ]
+
+
+def test_what_lies_there_is_shown_without_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"benchmark": "start", "machine": {}, "figures": starts(1.1)}
+    (tmp_path / "start.json").write_text(json.dumps(document))
+    assert main(["--no-run", "--out", str(tmp_path)]) == 0
+    assert "start, warm" in capsys.readouterr().out

@@ -1,0 +1,182 @@
+"""The frame around the checks: selection, cells, the report, its files and the reference page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from distconsole.checks.catalogue import CATALOGUE
+from distconsole.checks.collective import cases
+from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome, View
+from distconsole.checks.facts import CollFacts, Facts, NetFacts, OsFacts, ReachFacts, SshFacts
+from distconsole.checks.files import hostfile, junit
+from distconsole.checks.judge import Verdicts, judge
+from distconsole.checks.reference import explain, reference_page
+from distconsole.checks.report import bus_factor, message_bytes
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.run import needs_of
+from distconsole.checks.select import at_level, selected
+from distconsole.errors import UsageError
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import CheckReport, HostReport, NetworkReport
+from distconsole.model.names import HostName
+from distconsole.model.requests import Level
+
+DOCS = Path(__file__).parents[3] / "docs/checks.md"
+GROUPS = {"ssh", "os", "python", "torch", "gpu", "mpi", "horovod", "net", "coll", "clock", "fs"}
+
+
+def host(name: str, *facts: Facts) -> HostEvidence:
+    evidence = HostEvidence(Host(HostName(name)))
+    for each in facts:
+        evidence.learn(each)
+    return evidence
+
+
+def rule_of(*said: Said, needs: tuple[type[Facts], ...] = (OsFacts,)) -> Rule:
+    def speak(_view: View) -> Iterator[Said]:
+        yield from said
+
+    return Rule("x.y", "os", Level.QUICK, needs, "c", "h", speak)
+
+
+def cells_of(rule: Rule, *hosts: HostEvidence) -> dict[str, tuple[str, str]]:
+    verdicts = Verdicts()
+    judge(rule, hosts, View(hosts, tuple(each.name for each in hosts)), verdicts)
+    return {
+        name: (cells["x.y"].outcome.value, cells["x.y"].why)
+        for name, cells in verdicts.cells.items()
+    }
+
+
+def test_every_host_has_a_cell_whatever_became_of_it() -> None:
+    os_facts = OsFacts(hostname="x")
+    late = host("late", SshFacts())
+    late.lack(OsFacts, Outcome.TIMED_OUT, "the node did not answer in 2.5 s")
+    rule = rule_of(
+        fail("x.y", "bad", ("bad",)),
+        warn("x.y", "odd", ("odd",)),
+        Unjudged(("other",), "no GPU"),
+    )
+    assert cells_of(
+        rule,
+        host("bad", SshFacts(), os_facts),
+        host("odd", SshFacts(), os_facts),
+        host("other", SshFacts(), os_facts),
+        host("good", SshFacts(), os_facts),
+        late,
+        host("gone", SshFacts(error_kind="connect")),
+    ) == {
+        "bad": ("fail", "bad"),
+        "odd": ("warn", "odd"),
+        "other": ("skipped", "no GPU"),
+        "good": ("pass", ""),
+        "late": ("timed_out", "the node did not answer in 2.5 s"),
+        "gone": ("could_not_run", UNREACHED),
+    }
+
+
+def test_a_check_that_found_nothing_out_says_that_it_was_not_looked_at() -> None:
+    assert cells_of(rule_of(), host("a", SshFacts()))["a"] == (
+        "could_not_run",
+        "os was not looked at",
+    )
+
+
+def test_a_finding_without_hosts_is_about_all() -> None:
+    cells = cells_of(rule_of(fail("x.y", "all")), host("a", OsFacts(hostname="a")))
+    assert cells == {"a": ("fail", "all")}
+
+
+def test_ids_are_unique_and_groups_are_those_of_the_command_line() -> None:
+    ids = [rule.id for rule in CATALOGUE]
+    assert len(ids) == len(set(ids))
+    assert {rule.group for rule in CATALOGUE} <= GROUPS
+
+
+def test_only_and_skip_take_groups_and_prefixes() -> None:
+    ids = {rule.id for rule in selected(CATALOGUE, only=("net", "os.host"))}
+    assert {"net.reach_tcp", "port.master_free", "os.hostname_unique"} <= ids
+    assert "os.kernel" not in ids
+    left = {rule.id for rule in selected(CATALOGUE, only=("net",), skip=("net.rtt",))}
+    assert "net.rtt" not in left
+
+
+@pytest.mark.parametrize(
+    ("flag", "only", "skip"), [("--only", ("nett",), ()), ("--skip", (), ("x",))]
+)
+def test_a_word_that_means_no_check_is_a_usage_error(
+    flag: str, only: tuple[str, ...], skip: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError, match=flag):
+        selected(CATALOGUE, only, skip)
+
+
+def test_quick_launches_nothing() -> None:
+    quick = [rule for rule in CATALOGUE if at_level(rule, Level.QUICK)]
+    assert CollFacts not in needs_of(quick)
+    assert CollFacts in needs_of(CATALOGUE)
+
+
+def test_what_a_check_leans_on_is_gathered_too() -> None:
+    rules = selected(CATALOGUE, only=("coll",))
+    assert {ReachFacts, NetFacts} <= needs_of(rules)
+
+
+def test_the_reference_page_is_true() -> None:
+    assert DOCS.read_text(encoding="utf-8") == reference_page(), (
+        "run: python -m distconsole.checks > docs/checks.md"
+    )
+
+
+def test_explain_tells_a_check_and_names_near_ones() -> None:
+    assert "127.0.1.1" in explain("os.hostname_bindable")
+    with pytest.raises(UsageError) as raised:
+        explain("os.hostname_bindabel")
+    assert raised.value.hint == "did you mean os.hostname_bindable?"
+
+
+def test_bus_bandwidth_follows_nccl_tests() -> None:
+    assert [bus_factor("all_reduce", ranks) for ranks in (2, 4, 8)] == [1.0, 1.5, 1.75]
+    assert [bus_factor("all_gather", ranks) for ranks in (2, 4, 8)] == [0.5, 0.75, 0.875]
+    assert bus_factor("broadcast", 8) == 1.0
+    assert message_bytes("all_reduce", 1000, 4, 8) == 4000
+    assert message_bytes("reduce_scatter", 1000, 4, 8) == 32000
+
+
+def test_the_job_fits_into_one_argument() -> None:
+    assert len(str(cases(Level.FULL))) < 4000
+
+
+def report() -> CheckReport:
+    return CheckReport(
+        ok=False,
+        hosts={
+            "a": HostReport(reachable=True, facts={}),
+            "b": HostReport(reachable=True, facts={}),
+        },
+        findings=(fail("x.y", "bad", ("b",)),),
+        network=NetworkReport(),
+        collectives=(),
+        seconds=1.0,
+        cells={"a": {"x.y": "pass", "x.z": "skipped"}, "b": {"x.y": "fail", "x.z": "warn"}},
+        why={"a": {"x.z": 'no "GPU"'}, "b": {"x.y": "bad <thing>", "x.z": "odd"}},
+    )
+
+
+def test_a_hostfile_has_the_hosts_that_passed() -> None:
+    cluster = Cluster((Host(HostName("a"), slots=4), Host(HostName("b"))))
+    assert hostfile(cluster, ["a"], None) == "a slots=4\n"
+    assert hostfile(cluster, ["a", "b"], 2) == "a slots=2\nb slots=2\n"
+
+
+def test_junit_counts_every_cell() -> None:
+    suite = ElementTree.fromstring(junit(report()))  # noqa: S314 - our own text
+    assert suite.attrib["tests"] == "4"
+    assert (suite.attrib["failures"], suite.attrib["skipped"]) == ("1", "1")
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert failure.attrib["message"] == "bad <thing>"

@@ -1,0 +1,201 @@
+"""Which hosts a command means."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
+from distconsole.config.hosts import resolve_cluster
+from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
+from distconsole.config.schema import ClusterSettings, Config, HostSettings
+from distconsole.errors import ConfigError, UsageError
+from distconsole.model.requests import Where
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("gpu[01-03,12]", ["gpu01", "gpu02", "gpu03", "gpu12"]),
+        ("gpu[8-11]", ["gpu8", "gpu9", "gpu10", "gpu11"]),
+        ("gpu[008-010].rack", ["gpu008.rack", "gpu009.rack", "gpu010.rack"]),
+        ("r[1-2]n[3,5]", ["r1n3", "r1n5", "r2n3", "r2n5"]),
+        ("plain", ["plain"]),
+    ],
+)
+def test_ranges_expand_and_keep_their_zeros(text: str, names: list[str]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu[", "gpu]", "gpu[a-b]", "gpu[5-1]", "gpu[]", "gpu[1-99999999]", "g[1-99]h[1-99]"]
+)
+def test_a_range_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(RangeError):
+        expand(text)
+
+
+def test_a_large_range_is_bounded() -> None:
+    assert len(expand(f"n[1-{MAX_HOSTS}]")) == MAX_HOSTS
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a,b:4", [NamedHost("a"), NamedHost("b", slots=4)]),
+        ("me@a:2 , b", [NamedHost("a", "me", 2), NamedHost("b")]),
+        (
+            "g[1-2,4]:8",
+            [NamedHost("g1", slots=8), NamedHost("g2", slots=8), NamedHost("g4", slots=8)],
+        ),
+        ("[fe80::1]:4", [NamedHost("fe80::1", slots=4)]),
+        ("me@[::1]", [NamedHost("::1", "me")]),
+        ("fe80::1%eth0", [NamedHost("fe80::1%eth0")]),
+        ("10.0.0.1:2", [NamedHost("10.0.0.1", slots=2)]),
+        ("node_1.example", [NamedHost("node_1.example")]),
+    ],
+)
+def test_the_list_reads_users_slots_ranges_and_ipv6(text: str, hosts: list[NamedHost]) -> None:
+    assert read_list(text) == hosts
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a b", "-oProxyCommand=x", "a:0", "a:x", "a:99999", "@a", "a;b", "a$(x)", "a:", "me you@a"],
+)
+def test_a_host_that_is_no_host_is_refused(text: str) -> None:
+    with pytest.raises(RangeError):
+        read_list(text)
+
+
+HOSTFILES = {
+    "Open MPI": (
+        "# my machines\n\na slots=4 max_slots=8\nme@b slots = 2  # the small one\n",
+        [NamedHost("a", slots=4), NamedHost("b", "me", 2)],
+    ),
+    "Horovod": ("a slots=4\nb slots=4\n", [NamedHost("a", slots=4), NamedHost("b", slots=4)]),
+    "MPICH": ("a:4\nb:2 ifhn=b-ib\n", [NamedHost("a", slots=4), NamedHost("b", slots=2)]),
+    "Slurm": ("n[01-02]\n", [NamedHost("n01"), NamedHost("n02")]),
+    "plain": ("a\r\nb\r\n", [NamedHost("a"), NamedHost("b")]),
+    "IPv6": (
+        "[fe80::1]:2\nfe80::2 slots=3\n",
+        [NamedHost("fe80::1", slots=2), NamedHost("fe80::2", slots=3)],
+    ),
+    "with a port": ("a port=2222 user=me\n", [NamedHost("a", "me", port=2222)]),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTFILES)
+def test_every_launcher_s_hostfile_is_read(kind: str, tmp_path: Path) -> None:
+    text, hosts = HOSTFILES[kind]
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    assert read_hostfile(file) == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a\n\n# c\nb\na slots=2\n", [":5:", "a is there already, in line 1"]),
+        ("a slots=4\nb slot=4\n", [":2:", "unknown setting 'slot'"]),
+        ("a\nb slots=many\n", [":2:", "'many'"]),
+        ("a b\n", [":1:", "'a b'"]),
+        ("a:4 slots=2\n", [":1:", "twice"]),
+        ("# nothing\n", ["names no host"]),
+        ("x[3-1]\n", [":1:", "backwards"]),
+    ],
+)
+def test_a_wrong_line_is_named_by_file_and_number(
+    text: str, words: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_hostfile(file)
+    assert str(file) in caught.value.message
+    assert all(word in caught.value.message for word in words)
+
+
+def test_a_hostfile_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read_hostfile(tmp_path / "nowhere")
+
+
+def names(where: Where, config: Config, environ: dict[str, str]) -> list[tuple[str, int | None]]:
+    return [(host.name, host.slots) for host in resolve_cluster(where, config, environ).hosts]
+
+
+SLURM = {"SLURM_JOB_NODELIST": "n[1-4]", "SLURM_TASKS_PER_NODE": "2(x3),1"}
+LAB = Config(cluster="lab", clusters={"lab": ClusterSettings(hosts=("a", "b:2"))})
+
+
+def test_flags_win_over_slurm_over_the_configuration_over_this_machine() -> None:
+    assert names(Where(hosts="x"), LAB, SLURM) == [("x", None)]
+    assert names(Where(cluster="lab"), LAB, SLURM) == [("a", None), ("b", 2)]
+    assert names(Where(), LAB, SLURM) == [("n1", 2), ("n2", 2), ("n3", 2), ("n4", 1)]
+    assert names(Where(), LAB, {}) == [("a", None), ("b", 2)]
+    (here,) = resolve_cluster(Where(), Config(), {}).hosts
+    assert (here.name, here.local) == (socket.gethostname(), True)
+
+
+@pytest.mark.parametrize(
+    ("environ", "slots"),
+    [
+        ({"SLURM_TASKS_PER_NODE": "1(x2)"}, [None, None]),
+        ({"SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_NTASKS": "2"}, [1, 1]),
+        ({"SLURM_TASKS_PER_NODE": "4"}, [None, None]),
+        ({"SLURM_TASKS_PER_NODE": "nonsense"}, [None, None]),
+        ({"SLURM_TASKS_PER_NODE": "2(x99999999999)"}, [None, None]),
+        ({}, [None, None]),
+    ],
+)
+def test_slurm_s_tasks_are_slots_only_where_somebody_asked_for_them(
+    environ: dict[str, str], slots: list[int | None]
+) -> None:
+    found = names(Where(), Config(), {"SLURM_JOB_NODELIST": "n[1-2]", **environ})
+    assert [slot for _, slot in found] == slots
+
+
+def test_the_slurm_node_we_stand_on_needs_no_ssh() -> None:
+    here = socket.gethostname().split(".")[0]
+    cluster = resolve_cluster(Where(), Config(), {"SLURM_JOB_NODELIST": f"{here},other9"})
+    assert [host.local for host in cluster.hosts] == [True, False]
+
+
+def test_a_flag_wins_over_the_host_over_its_cluster_over_all() -> None:
+    config = Config(
+        shared=HostSettings(python="p-all", setup="s-all", nic="n-all"),
+        hosts={"a": HostSettings(setup="s-host", slots=7, user="u-host", address="10.0.0.9")},
+        clusters={
+            "lab": ClusterSettings(
+                hosts=("me@a", "b:2"), shared=HostSettings(nic="n-lab", slots=3)
+            )
+        },
+    )
+    a, b = resolve_cluster(Where(cluster="lab", python="p-flag"), config, {}).hosts
+    assert (a.python, a.setup, a.nic, a.slots) == ("p-flag", "s-host", "n-lab", 7)
+    assert (a.user, a.address) == ("me", "10.0.0.9")
+    assert (b.python, b.setup, b.nic, b.slots) == ("p-flag", "s-all", "n-lab", 2)
+
+
+def test_a_host_named_twice_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="a twice"):
+        resolve_cluster(Where(hosts="a,b,a"), Config(), {})
+
+
+def test_an_unknown_cluster_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_cluster(Where(cluster="lba"), LAB, {})
+    assert "did you mean 'lab'" in caught.value.hint
+
+
+def test_the_ssh_config_comes_from_the_flag_then_the_environment_then_the_file() -> None:
+    config = Config(ssh_config=Path("/c/ssh"))
+    environ = {"DISTCONSOLE_SSH_CONFIG": "/e/ssh"}
+    flag = Where(hosts="a", ssh_config="/f/ssh")
+    assert resolve_cluster(flag, config, environ).ssh_config == "/f/ssh"
+    assert resolve_cluster(Where(hosts="a"), config, environ).ssh_config == "/e/ssh"
+    assert resolve_cluster(Where(hosts="a"), config, {}).ssh_config == "/c/ssh"
+    assert resolve_cluster(Where(hosts="a"), Config(), {}).ssh_config is None

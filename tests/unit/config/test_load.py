@@ -1,0 +1,143 @@
+"""What distconsole.toml says, and what it says about a mistake in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from distconsole.config import paths
+from distconsole.config.load import load_config, read_config
+from distconsole.config.schema import VERB_KEYS
+from distconsole.errors import ConfigError
+from distconsole.grammar.verbs import HOST_OPTIONS, VERB_COMMANDS
+
+WHOLE = """
+cluster = "lab"
+ssh_config = "ssh/config"
+python = "/opt/py/bin/python"
+node-dir = "/local/dc"
+
+[clusters.lab]
+hosts = ["gpu[01-02]:8", "me@big"]
+setup = '''
+module load cuda
+source ~/venv/bin/activate
+'''
+
+[hosts."gpu[01-02]"]
+nic = "eth1"
+slots = 4
+
+[hosts.gpu02]
+address = "10.0.0.2"
+port = 2222
+
+[run]
+launcher = "torchrun"
+nproc = "gpu"
+max-restarts = 3
+grace = 5
+env = { OMP_NUM_THREADS = 4, A = "b c" }
+
+[check]
+only = ["net", "coll"]
+budget = 30
+"""
+
+
+def test_a_whole_file_is_understood(tmp_path: Path) -> None:
+    file = tmp_path / "distconsole.toml"
+    file.write_text(WHOLE)
+    config = read_config(file)
+    assert config.cluster == "lab"
+    assert config.ssh_config == tmp_path / "ssh" / "config"
+    assert config.shared.node_dir == "/local/dc"
+    lab = config.clusters["lab"]
+    assert lab.hosts == ("gpu[01-02]:8", "me@big")
+    two = config.settings("gpu02", lab)
+    assert (two.nic, two.slots, two.address, two.port) == ("eth1", 4, "10.0.0.2", 2222)
+    assert two.python == "/opt/py/bin/python"
+    assert two.setup == "module load cuda\nsource ~/venv/bin/activate\n"
+    assert config.verbs["run"] == {
+        "launcher": "torchrun",
+        "nproc": "gpu",
+        "max_restarts": 3,
+        "grace_seconds": 5.0,
+        "env": ("OMP_NUM_THREADS=4", "A=b c"),
+    }
+    assert config.verbs["check"]["only"] == ("net", "coll")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words", "hint"),
+    [
+        ("\nclustre = 'a'\n", 2, "unknown key 'clustre'", "'cluster'"),
+        ("[run]\n\nluancher = 'torch'\n", 3, "'luancher' in [run]", "'launcher'"),
+        ("[run]\nlauncher = 'torchrn'\n", 2, "one of auto, torch", "'torchrun'"),
+        ("[check]\nnproc = 0\n", 2, "whole number from 1", ""),
+        ("[check]\nstrict = 'yes'\n", 2, "true or false", ""),
+        ("[hosts.a]\nx = 1\n[hosts.b]\npyhton = 'p'\n", 4, "[hosts.b]", "'python'"),
+        ("[hosts.a]\nport = 70000\n", 2, "a port", ""),
+        ("[clusters.lab]\nslots = 2\n", 1, "one of 'hosts' and 'hostfile'", ""),
+        ("[chek]\nnproc = 1\n", 1, "unknown key 'chek'", "'check'"),
+        ("run.launchr = 'x'\n", 1, "'launchr' in [run]", "'launcher'"),
+        ("hosts = 'a,b'\n", 1, "must be a table", ""),
+        ("[run]\nnproc = true\n", 2, "or 'gpu'", ""),
+        ("[hosts.'a[3-1]']\nslots = 1\n", 1, "backwards", ""),
+    ],
+)
+def test_a_mistake_names_file_line_key_and_the_right_one(
+    text: str, line: int, words: str, hint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "distconsole.toml"
+    file.write_text(text.replace("x = 1\n", "slots = 1\n"))
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    assert caught.value.message.startswith(f"{file}:{line}: ")
+    assert words in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "distconsole.toml"
+    file.write_text("a = 1\nb = = 2\n")
+    with pytest.raises(ConfigError, match=r"not TOML.*line 2"):
+        read_config(file)
+
+
+def test_the_nearest_project_file_wins_over_the_user_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    user = paths.user_config_file()
+    user.parent.mkdir(parents=True)
+    user.write_text("python = 'user'\nnic = 'ib0'\n[run]\nname = 'n'\ngrace = 1\n")
+    inner = tmp_path / "project" / "src" / "deep"
+    inner.mkdir(parents=True)
+    (tmp_path / "project" / "distconsole.toml").write_text("python = 'mine'\n[run]\ngrace = 2\n")
+    config = load_config(inner)
+    assert (config.shared.python, config.shared.nic) == ("mine", "ib0")
+    assert config.verbs["run"] == {"name": "n", "grace_seconds": 2.0}
+    assert config.files == (tmp_path / "project" / "distconsole.toml", user)
+
+
+def test_without_any_file_nothing_is_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert load_config(tmp_path).files == ()
+
+
+def test_every_flag_of_every_verb_has_its_key() -> None:
+    """``setup``'s and ``why``'s flags are the hosts', ``explain`` is a question, not a setting."""
+    for command in VERB_COMMANDS:
+        flags = {
+            option.name
+            for option in command.params
+            if isinstance(option, click.Option)
+            and option.name not in (*HOST_OPTIONS, "help", "explain")
+        }
+        keys = VERB_KEYS.get(command.name or "", {})
+        assert {key.parameter or name for name, key in keys.items()} == flags, command.name

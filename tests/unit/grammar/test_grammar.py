@@ -1,0 +1,179 @@
+"""The grammar: every verb parses to its request, wrong words are told apart, nothing is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import UsageError
+from distconsole.grammar import VERBS, Vocabulary, complete_line, parse_args, parse_line
+from distconsole.model import requests as ask
+
+CASES = [
+    ("", ask.OpenConsole()),
+    ("--hosts a,b", ask.OpenConsole(where=ask.Where(hosts="a,b"))),
+    ("check --hosts a", ask.Check(where=ask.Where(hosts="a"))),
+    (
+        "check --level full --only net,coll --skip coll.x --nproc 2 --budget 2m --strict --json",
+        ask.Check(
+            level=ask.Level.FULL,
+            only=("net", "coll"),
+            skip=("coll.x",),
+            nproc=2,
+            budget_seconds=120.0,
+            strict=True,
+            json=True,
+        ),
+    ),
+    ("check --explain net.reach", ask.Explain(check="net.reach")),
+    (
+        "run --nproc gpu --env A=1 --env B=x=y -m pkg.train --lr 0.1 --help",
+        ask.Run(
+            script="pkg.train",
+            arguments=("--lr", "0.1", "--help"),
+            nproc="gpu",
+            env=(("A", "1"), ("B", "x=y")),
+            module=True,
+        ),
+    ),
+    (
+        "run --no-sync --grace 3 train.py",
+        ask.Run(script="train.py", sync=False, grace_seconds=3.0),
+    ),
+    (
+        "run --launcher torchrun --pass-args init-method t.py",
+        ask.Run(
+            script="t.py",
+            launcher=ask.LauncherName.TORCHRUN,
+            pass_args=ask.PassArgs.INIT_METHOD,
+        ),
+    ),
+    ("top --once --json", ask.Top(once=True, json=True)),
+    ("runs --json", ask.Runs(json=True)),
+    ("show last", ask.Show(run="last")),
+    ("attach last --json", ask.Attach(run="last", json=True)),
+    ("logs r1 --rank 3 --tail 5 -f", ask.Logs(run="r1", rank=3, tail=5, follow=True)),
+    ("stop r1 --grace 2", ask.Stop(run="r1", grace_seconds=2.0)),
+    ("rerun r1 --exclude a,b --exclude c", ask.Rerun(run="r1", exclude=("a", "b", "c"))),
+    ("why r1", ask.Why(run="r1")),
+    ("replay r1", ask.Replay(run="r1")),
+    (
+        "export r1 --format csv -o x.csv",
+        ask.Export(run="r1", format=ask.ExportFormat.CSV, output="x.csv"),
+    ),
+    ("report r1 -o x.html", ask.ReportPage(run="r1", output="x.html")),
+    ("bench collectives", ask.Bench(what="collectives")),
+    ("setup --hosts a", ask.Prepare(where=ask.Where(hosts="a"))),
+    ("demo --nodes 3 --headless", ask.Demo(nodes=3, headless=True)),
+]
+
+
+@pytest.mark.parametrize(("line", "request_"), CASES, ids=[line or "nothing" for line, _ in CASES])
+def test_a_line_means_one_request(line: str, request_: ask.Request) -> None:
+    assert parse_args(line.split()) == request_
+
+
+def test_every_verb_is_covered_by_a_case() -> None:
+    used = {line.split()[0] for line, _ in CASES if line and not line.startswith("-")}
+    assert used == set(VERBS)
+
+
+@pytest.mark.parametrize(
+    "line", ["--hosts a,b --python /p check", "check --hosts a,b --python /p"]
+)
+def test_host_options_mean_the_same_before_and_after_the_verb(line: str) -> None:
+    expected = ask.Check(where=ask.Where(hosts="a,b", python="/p"))
+    assert parse_line(line) == expected
+
+
+def test_hosts_given_with_the_verb_replace_a_cluster_given_before() -> None:
+    request = parse_line("--cluster big --setup x check --hosts a")
+    assert request == ask.Check(where=ask.Where(hosts="a", setup="x"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "nothing was asked"),
+        ("rn x.py", "Did you mean 'run'"),
+        ("zzzz", "no verb 'zzzz'"),
+        ("run", "SCRIPT"),
+        ("run --nproc 0 x.py", "--nproc"),
+        ("run --env FOO x.py", "NAME=VALUE"),
+        ("check --hosts a --hostfile f", "exclude each other"),
+        ("check --level deep", "deep"),
+        ("logs last --rank -1", "--rank"),
+        ("stop last --grace soon", "soon"),
+        ("check 'a", "quote"),
+        ("check --bogus", "--bogus"),
+    ],
+)
+def test_a_wrong_line_is_one_clear_error_with_exit_code_2(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_line(line)
+    assert words in f"{caught.value.message} {caught.value.hint}"
+    assert caught.value.exit_code == 2
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bad_environment_word_is_refused_without_repeating_its_value() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_line("run --env 'my-token=s3cret' x.py")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["--help", "help", "run --help", "help run", "-h", "--version"])
+def test_help_is_a_request_and_nothing_is_printed(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = parse_line(line)
+    assert isinstance(request, ask.ShowHelp)
+    assert "distconsole" in request.text
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "continued"),
+    [
+        ("ch", "check"),
+        ("check --le", "check --level"),
+        ("check --level q", "check --level quick"),
+        ("check --hosts gpu1,", "check --hosts gpu1,gpu2"),
+        ("check --only net,co", "check --only net,coll"),
+        ("attach d", "attach digits-1"),
+        ("stop ", "stop last"),
+        ("run --launcher si", "run --launcher single"),
+        ("logs last --rank ", "logs last --rank 0"),
+        ("--hosts g", "--hosts gpu1"),
+    ],
+)
+def test_a_line_is_completed(line: str, continued: str) -> None:
+    known = Vocabulary(hosts=("gpu1", "gpu2"), runs=("digits-1",), ranks=("0", "1"))
+    assert continued in [completion.line for completion in complete_line(line, known)]
+
+
+def test_files_complete_for_the_script_and_for_file_options(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / ".hidden").touch()
+    lines = [found.line for found in complete_line("run t", Vocabulary(), tmp_path)]
+    assert lines == ["run tests/", "run train.py"]
+    lines = [found.line for found in complete_line("check --junit tr", Vocabulary(), tmp_path)]
+    assert lines == ["check --junit train.py"]
+
+
+@pytest.mark.parametrize("line", ['check "a', "run '", "zzz --x ", "run --env A", "\\"])
+def test_completing_nonsense_never_fails(line: str) -> None:
+    assert isinstance(complete_line(line, Vocabulary()), list)
+
+
+def test_the_configuration_speaks_where_the_words_say_nothing() -> None:
+    defaults = {"run": {"nproc": "gpu", "grace_seconds": 3, "env": ["A=1"]}}
+    request = parse_line("run train.py", defaults=defaults)
+    assert request == ask.Run(script="train.py", nproc="gpu", grace_seconds=3.0, env=(("A", "1"),))
+    request = parse_line("run --nproc 2 --grace 5 train.py", defaults=defaults)
+    assert isinstance(request, ask.Run)
+    assert (request.nproc, request.grace_seconds) == ("2", 5.0)

@@ -1,0 +1,302 @@
+"""Plans compared as values: who starts what where, with which variables."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole.errors import ConfigError, PlanError, UnavailableError, UsageError
+from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.environment import read_env_file, shown_env, user_env
+from distconsole.launch.execute import node_spec
+from distconsole.launch.identity import new_run_id, new_secret
+from distconsole.launch.plan import make_plan
+from distconsole.launch.script import ScriptTraits
+from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.launch.torchrun import OWN_LOGS
+from distconsole.model.addresses import Interface
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.job import LaunchPlan
+from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
+from distconsole.model.requests import LauncherName, PassArgs, Run
+
+TRAITS = ScriptTraits(readable=True, torch=True, distributed=True)
+
+
+def facts(number: int, gpus: int = 0, cpus: int = 8) -> NodeFacts:
+    interfaces = (Interface(f"eth{number}", f"10.0.0.{number + 1}", 24),)
+    return NodeFacts("/opt/venv/bin/python", cpus, gpus, interfaces, boot_id=str(number))
+
+
+def plan(
+    request: Run,
+    *hosts: Host,
+    gpus: tuple[int, ...] = (),
+    traits: ScriptTraits = TRAITS,
+    env: dict[str, str] | None = None,
+) -> LaunchPlan:
+    hosts = hosts or (Host(HostName("a")), Host(HostName("b")))
+    return make_plan(
+        request,
+        Cluster(hosts),
+        {h.name: facts(i, gpus[i] if gpus else 0) for i, h in enumerate(hosts)},
+        RunId("train-0101-abc"),
+        traits=traits,
+        env=env or {},
+        folder="/work/job",
+    )
+
+
+def test_ranks_follow_the_order_of_hosts() -> None:
+    made = plan(Run("train.py", ("--lr", "0.1"), nproc="2"))
+    first, second = made.nodes
+    assert made.world_size == 4
+    assert (first.world_ranks, second.world_ranks) == ((0, 1), (2, 3))
+    assert first.ranks[0].argv == (
+        *("/opt/venv/bin/python", "/work/job/train.py"),
+        *("--lr", "0.1"),
+    )
+    assert [(r.rank, r.local_rank, r.env) for r in second.ranks] == [
+        (2, 0, {"RANK": "2", "LOCAL_RANK": "0"}),
+        (3, 1, {"RANK": "3", "LOCAL_RANK": "1"}),
+    ]
+
+
+def test_the_variables_are_those_of_env_initialisation() -> None:
+    second = plan(Run("train.py", nproc="2")).nodes[1]
+    assert second.env == {
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "{port}",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "4",
+        "GLOO_SOCKET_IFNAME": "eth1",
+        "NCCL_SOCKET_IFNAME": "=eth1",
+    }
+    assert "TORCHELASTIC_USE_AGENT_STORE" in second.unset
+
+
+def test_unequal_hosts_get_unequal_ranks() -> None:
+    hosts = (Host(HostName("a"), slots=3), Host(HostName("b")))
+    made = plan(Run("train.py", nproc="1"), *hosts)
+    assert [node.world_ranks for node in made.nodes] == [(0, 1, 2), (3,)]
+    assert made.nodes[1].env["WORLD_SIZE"] == "4"
+
+
+def test_a_rank_for_each_gpu_unless_said_otherwise() -> None:
+    assert plan(Run("train.py"), gpus=(4, 2)).world_size == 6
+    assert plan(Run("train.py", nproc="gpu"), gpus=(4, 2)).world_size == 6
+    made = plan(Run("train.py", nproc="gpu"), gpus=(4, 0))
+    assert made.world_size == 5
+    assert made.notes == ("no GPU on b: one rank each",)
+    assert plan(Run("train.py")).notes == ()
+
+
+@pytest.mark.parametrize("nproc", ["0", "-1", "two", "1.5"])
+def test_a_number_of_ranks_that_is_none_is_refused(nproc: str) -> None:
+    with pytest.raises(PlanError, match="--nproc"):
+        plan(Run("train.py", nproc=nproc))
+
+
+def test_hosts_that_are_one_machine_share_its_processors() -> None:
+    hosts = (Host(HostName("a"), slots=1), Host(HostName("b"), slots=3))
+    same = facts(0, cpus=8)
+    made = make_plan(
+        Run("t.py"),
+        Cluster(hosts),
+        {host.name: same for host in hosts},
+        RunId("t-1-a"),
+        traits=TRAITS,
+        env={},
+        folder="/",
+    )
+    assert [node.env["OMP_NUM_THREADS"] for node in made.nodes] == ["2", "2"]
+    assert {node.address for node in made.nodes} == {"127.0.0.1"}
+
+
+def test_the_users_variables_win() -> None:
+    made = plan(Run("train.py"), env={"OMP_NUM_THREADS": "7", "MASTER_ADDR": "1.2.3.4"})
+    assert made.nodes[0].env["OMP_NUM_THREADS"] == "7"
+    assert made.nodes[0].env["MASTER_ADDR"] == "1.2.3.4"
+
+
+def test_the_interpreter_asked_for_wins_over_the_agents() -> None:
+    hosts = (Host(HostName("a"), python="/usr/bin/python3.12"), Host(HostName("b")))
+    made = plan(Run("m.train", module=True), *hosts)
+    assert made.nodes[0].ranks[0].argv == ("/usr/bin/python3.12", "-m", "m.train")
+    assert made.nodes[1].ranks[0].argv[0] == "/opt/venv/bin/python"
+
+
+@pytest.mark.parametrize("declared", ["--local_rank", "--local-rank"])
+def test_the_local_rank_is_added_as_the_script_spells_it(declared: str) -> None:
+    traits = ScriptTraits(readable=True, local_rank=declared)
+    made = plan(Run("old.py", ("--x",), nproc="2"), traits=traits)
+    assert made.nodes[0].ranks[1].argv[-2:] == (f"{declared}=1", "--x")
+
+
+def test_the_init_method_is_added_with_the_first_hosts_address() -> None:
+    made = plan(Run("old.py", pass_args=PassArgs.INIT_METHOD, nproc="1"))
+    assert made.nodes[1].ranks[0].argv[2:] == (
+        *("--init_method", "tcp://10.0.0.1:{port}"),
+        *("--rank", "1", "--world_size", "2"),
+    )
+
+
+def test_torchrun_is_static_and_its_world_ranks_are_known() -> None:
+    made = plan(Run("train.py", ("-v",), launcher=LauncherName.TORCHRUN, nproc="2"))
+    second = made.nodes[1]
+    assert not made.engine_ranks
+    assert second.world_ranks == (2, 3)
+    assert len(second.ranks) == 1
+    assert shlex.join(second.ranks[0].argv) == (
+        "/opt/venv/bin/python -m torch.distributed.run --nnodes 2 --node-rank 1 "
+        "--nproc-per-node 2 --rdzv-backend static --rdzv-id train-0101-abc "
+        "--master-addr 10.0.0.1 --master-port '{port}' --local-addr 10.0.0.2 "
+        "--max-restarts 0 --monitor-interval 0.1 --log-dir '{run_dir}/torchrun' "
+        f"--no-python sh -c {shlex.quote(OWN_LOGS)} sh "
+        "/opt/venv/bin/python /work/job/train.py -v"
+    )
+    assert {"PET_NNODES", "RANK", "MASTER_ADDR"} <= set(second.unset)
+
+
+def test_single_starts_one_process_a_node_and_fills_in_its_place() -> None:
+    arguments = ("--dist-url", "tcp://{master_addr}:{master_port}", "--rank", "{node_rank}")
+    made = plan(Run("spawn.py", arguments, launcher=LauncherName.SINGLE, nproc="4"))
+    second = made.nodes[1]
+    assert made.world_size == 2
+    assert second.ranks[0].argv[2:] == ("--dist-url", "tcp://10.0.0.1:{port}", "--rank", "1")
+    assert second.env["NODE_RANK"] == "1"
+    assert "RANK" not in second.env
+    assert "WORLD_SIZE" in second.unset
+
+
+def test_a_spawning_script_is_not_its_own_rank() -> None:
+    traits = ScriptTraits(readable=True, spawns=True)
+    assert not plan(Run("spawn.py"), traits=traits).engine_ranks
+    assert plan(Run("dp.py"), traits=ScriptTraits(readable=True, data_parallel=True)).engine_ranks
+
+
+def test_the_workdir_is_where_the_script_lies() -> None:
+    assert plan(Run("t.py", workdir="/data")).nodes[0].ranks[0].argv[1] == "/data/t.py"
+    assert plan(Run("t.py", workdir="sub")).nodes[0].workdir == "/work/job/sub"
+    assert plan(Run("/abs/t.py")).nodes[0].ranks[0].argv[1] == "/abs/t.py"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [Run("t.py", sync=True), Run("t.py", verify_sync=3), Run("t.py", max_restarts=1)],
+)
+def test_what_later_versions_bring_is_refused(request_: Run) -> None:
+    with pytest.raises(UnavailableError, match="later version"):
+        plan(request_)
+
+
+def test_pass_args_with_another_launcher_is_refused() -> None:
+    with pytest.raises(PlanError, match="--pass-args"):
+        plan(
+            Run("t.py", launcher=LauncherName.TORCHRUN, pass_args=PassArgs.TORCH_LAUNCH),
+        )
+
+
+def test_no_hosts_is_an_error() -> None:
+    with pytest.raises(PlanError, match="no hosts"):
+        make_plan(Run("t.py"), Cluster(()), {}, RunId("x-1-a"), traits=TRAITS, env={}, folder="/")
+
+
+def test_one_node_of_the_plan_becomes_its_spec() -> None:
+    made = plan(Run("train.py", nproc="2", name="first", grace_seconds=3))
+    spec: dict[str, Any] = node_spec(made, 1, "ab" * 32, 17.0)
+    assert spec["nodes"] == [
+        {"host": "a", "address": "10.0.0.1", "ranks": [0, 1]},
+        {"host": "b", "address": "10.0.0.2", "ranks": [2, 3]},
+    ]
+    assert (spec["node_index"], spec["grace"], spec["created"]) == (1, 3, 17.0)
+    assert spec["ranks"][1]["env"] == {"RANK": "3", "LOCAL_RANK": "1"}
+
+
+def test_the_spec_has_the_fields_of_the_protocol() -> None:
+    from distconsole_agent.protocol import SPEC_FIELDS
+    from distconsole_agent.runspec import parse_spec
+
+    spec = node_spec(plan(Run("train.py", nproc="2")), 0, new_secret(), 17.0)
+    assert set(spec) == set(SPEC_FIELDS)
+    assert [rank.rank for rank in parse_spec(spec).ranks] == [0, 1]
+
+
+def test_secrets_are_neither_in_the_event_nor_in_the_dry_run() -> None:
+    made = plan(Run("train.py"), env={"HF_TOKEN": "s3cr3t", "LR": "1"})
+    assert made.nodes[0].env["HF_TOKEN"] == "s3cr3t"
+    assert "s3cr3t" not in dry_run_text(made) + str(plan_event(made, 0.0))
+    assert plan_event(made, 0.0).hosts[0].env["LR"] == "1"
+
+
+def test_the_dry_run_can_be_pasted(tmp_path: Path) -> None:
+    script = tmp_path / "it's here.py"
+    script.write_text(
+        "import os, sys\n"
+        "line = f\"{os.environ['RANK']} {sys.argv[1:]} {os.environ['X']}\\n\"\n"
+        "os.write(1, line.encode())  # two processes share the pipe\n"
+    )
+    hosts = (Host(HostName("a"), slots=2, python="python3"),)
+    made = plan(Run(str(script), ("a b", "$HOME")), *hosts, env={"X": "1 '2'"})
+    text = dry_run_text(made).replace("cd /work/job\n", "")
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == [
+        "0 ['a b', '$HOME'] 1 '2'",
+        "1 ['a b', '$HOME'] 1 '2'",
+    ]
+
+
+def test_an_env_file_is_read_as_people_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "env"
+    path.write_text("# note\n\nexport A=1\nB='two words' # why\nC=a=b\nD=\n")
+    assert read_env_file(path) == {"A": "1", "B": "two words", "C": "a=b", "D": ""}
+    request = Run("t.py", env=(("A", "9"),), env_file=str(path))
+    assert user_env(request)["A"] == "9"
+
+
+@pytest.mark.parametrize("line", ["no equals", "1A=2", "A='open"])
+def test_a_line_that_means_nothing_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "env"
+    path.write_text(f"OK=1\n{line}\n")
+    with pytest.raises(ConfigError, match=r"env:2: "):
+        read_env_file(path)
+
+
+def test_a_variable_name_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="--env"):
+        user_env(Run("t.py", env=(("A B", "1"),)))
+
+
+def test_names_that_sound_secret_are_hidden_and_empty_ones_shown() -> None:
+    shown = shown_env({"WANDB_API_KEY": "x", "PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1"})
+    assert shown == {"WANDB_API_KEY": "***", "PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("script", "name", "stem"),
+    [
+        ("/x/Train_Big.py", None, "train-big-"),
+        ("pkg.sub.train", None, "train-"),
+        ("t.py", "My run!", "my-run-"),
+        ("ünicode.py", None, "nicode-"),
+        ("___.py", None, "run-"),
+        ("x" * 90 + ".py", None, "x" * 20 + "-"),
+    ],
+)
+def test_run_ids_are_readable_and_fit_the_pattern(
+    script: str, name: str | None, stem: str
+) -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    run = new_run_id(script, name, now)
+    assert run.startswith(f"{stem}1121-")
+    assert RUN_ID_PATTERN.match(run)
+    assert run != new_run_id(script, name, now)

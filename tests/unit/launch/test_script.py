@@ -1,0 +1,102 @@
+"""What is read from scripts, and which launcher follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import UnavailableError
+from distconsole.launch.choose import choose_launcher
+from distconsole.launch.script import ScriptTraits, read_traits, traits_of
+from distconsole.model.requests import LauncherName, PassArgs
+
+
+@pytest.mark.parametrize(
+    ("source", "launcher", "pass_args", "because"),
+    [
+        ("import torch.distributed as dist\ndist.init_process_group()", "torch", None, "env://"),
+        ("from torch import distributed", "torch", None, "torch.distributed"),
+        ("import torch", "torch", None, "imports torch"),
+        ("print(1)", "torch", None, "names no launcher"),
+        (
+            "import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)",
+            "single",
+            None,
+            "mp.spawn",
+        ),
+        (
+            "from torch.multiprocessing import spawn\nspawn(main, nprocs=2)",
+            "single",
+            None,
+            "mp.spawn",
+        ),
+        ("import torch\nm = torch.nn.DataParallel(m)", "single", None, "DataParallel"),
+        (
+            "import torch.distributed as d\n"
+            "m = torch.nn.parallel.DistributedDataParallel(m)\nd.init_process_group()",
+            "torch",
+            None,
+            "torch.distributed",
+        ),
+        (
+            "p.add_argument('--local_rank', type=int)",
+            "torch",
+            PassArgs.TORCH_LAUNCH,
+            "--local_rank",
+        ),
+        (
+            "p.add_argument('--local-rank', type=int)",
+            "torch",
+            PassArgs.TORCH_LAUNCH,
+            "--local-rank",
+        ),
+        (
+            "a('--x')\np.add_argument('--init_method')\np.add_argument('--rank')\n"
+            "p.add_argument('--world-size')",
+            "torch",
+            PassArgs.INIT_METHOD,
+            "--init_method",
+        ),
+        ("import torch, os\nos.environ['SLURM_PROCID']", "torch", None, "SLURM_PROCID"),
+    ],
+)
+def test_auto_reads_the_script_and_says_why(
+    source: str, launcher: str, pass_args: PassArgs | None, because: str
+) -> None:
+    choice = choose_launcher(LauncherName.AUTO, traits_of(source))
+    assert (choice.launcher, choice.pass_args) == (LauncherName(launcher), pass_args)
+    assert because in choice.why
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import horovod.torch as hvd", "from horovod import torch", "from mpi4py import MPI"],
+)
+def test_a_script_that_needs_a_later_launcher_is_refused_with_a_way_out(source: str) -> None:
+    with pytest.raises(UnavailableError, match="later version") as caught:
+        choose_launcher(LauncherName.AUTO, traits_of(source))
+    assert "--launcher torch" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["horovod", "mpi", "slurm"])
+def test_a_later_launcher_that_was_asked_for_is_refused(name: str) -> None:
+    with pytest.raises(UnavailableError, match=name):
+        choose_launcher(LauncherName(name), ScriptTraits())
+
+
+def test_a_script_that_is_not_here_is_assumed_to_be_ordinary(tmp_path: Path) -> None:
+    traits = read_traits(tmp_path / "elsewhere.py")
+    assert not traits.readable
+    assert "cannot be read here" in choose_launcher(LauncherName.AUTO, traits).why
+
+
+@pytest.mark.parametrize("source", ["def broken(:", "x = '\0'", "(" * 5000])
+def test_a_script_that_does_not_parse_says_nothing(source: str) -> None:
+    assert traits_of(source) == ScriptTraits()
+
+
+def test_a_word_in_a_string_or_comment_is_no_import() -> None:
+    traits = traits_of("# import horovod\nx = 'import horovod; mp.spawn'")
+    assert not traits.horovod
+    assert not traits.spawns

@@ -1,0 +1,202 @@
+"""Journals followed over links that break; the links are faked, the store is real."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole.errors import AgentError, LinkLostError, NodeError, RequestError
+from distconsole.model.events import LinkChanged, LogLine, RunEnded, RunEvents, RunFinding
+from distconsole.model.names import HostName, RunId
+from distconsole.monitor.feed import Delivered, JournalFeed
+from distconsole.monitor.follow import follow, replay
+from distconsole.monitor.reduce import RunReducer
+from distconsole.monitor.store import RunRecord, RunStore
+
+Script = list[dict[str, Any] | NodeError]
+
+
+def item(*numbers: int, t: float | None = None) -> dict[str, Any]:
+    at = time.time() if t is None else t
+    return {
+        "entries": [
+            {
+                "kind": "log",
+                "seq": n,
+                "t": at + n / 1000,
+                "rank": 0,
+                "stream": "out",
+                "offset": 0,
+                "text": f"{n}\n",
+            }
+            for n in numbers
+        ]
+    }
+
+
+def end(number: int, t: float | None = None) -> dict[str, Any]:
+    at = time.time() if t is None else t
+    body = {"state": "succeeded", "exit_code": 0}
+    verdict = {"kind": "verdict", "seq": number, "t": at, **body, "first_failure": None}
+    last = {"kind": "end", "seq": number + 1, "t": at, **body, "seconds": 1.0}
+    return {"entries": [verdict, last]}
+
+
+class FakeStream:
+    """Plays a script of items and errors; then waits to be closed."""
+
+    def __init__(self, script: Script, clock_offset: float = 0.0) -> None:
+        self.clock_offset = clock_offset
+        self._script = script
+        self._closed = threading.Event()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for step in self._script:
+            if isinstance(step, NodeError):
+                raise step
+            yield step
+        self._closed.wait(30)
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+class FakeNodes:
+    """Gives each connection of a host the next script; notes where each one resumed."""
+
+    def __init__(self, **scripts: list[Script | NodeError]) -> None:
+        self._scripts = scripts
+        self.resumed: list[tuple[str, int]] = []
+
+    def __call__(self, host: HostName, after: int) -> FakeStream:
+        self.resumed.append((host, after))
+        script = self._scripts[host].pop(0)
+        if isinstance(script, NodeError):
+            raise script
+        return FakeStream(script)
+
+
+def record(*hosts: str) -> RunRecord:
+    return RunRecord(RunId("run-1"), hosts=hosts)
+
+
+def lines(events: list[RunEvents]) -> list[str]:
+    return [event.line for event in events if isinstance(event, LogLine)]
+
+
+def test_a_run_is_followed_to_its_end_and_kept(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    nodes = FakeNodes(a=[[item(1, 2), item(3), end(4)]])
+    events = list(follow(store, record("a"), nodes))
+    assert lines(events) == ["1", "2", "3"]
+    assert isinstance(events[-1], RunEnded)
+    with store.open(RunId("run-1")) as run_file:
+        assert run_file.cursors() == {"a": 5}
+        assert run_file.record().end
+        again = list(replay(run_file, RunReducer("run-1", ("a",))))
+    assert again == events
+
+
+def test_a_link_that_is_lost_is_an_event_and_nothing_comes_twice(tmp_path: Path) -> None:
+    lost = LinkLostError("cable pulled")
+    nodes = FakeNodes(a=[[item(1, 2), lost], lost, [item(2, 3), end(4)]])
+    events = list(follow(RunStore(tmp_path), record("a"), nodes))
+    assert lines(events) == ["1", "2", "3"]
+    assert nodes.resumed == [("a", 0), ("a", 2), ("a", 2)]
+    links = [(e.connected, e.reason) for e in events if isinstance(e, LinkChanged)]
+    assert links == [(False, "cable pulled"), (True, "")]
+
+
+def test_what_is_stored_is_not_fetched_again(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    first = follow(store, record("a"), FakeNodes(a=[[item(1, 2)]]), until={HostName("a"): 2})
+    assert lines(list(first)) == ["1", "2"]
+    nodes = FakeNodes(a=[[item(3), end(4)]])
+    assert lines(list(follow(store, record("a"), nodes))) == ["1", "2", "3"]
+    assert nodes.resumed == [("a", 2)]
+
+
+def test_a_run_that_is_over_and_stored_needs_no_link(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    whole = list(follow(store, record("a"), FakeNodes(a=[[item(1), end(2)]])))
+    nodes = FakeNodes(a=[])
+    assert list(follow(store, record("a"), nodes)) == whole
+    assert nodes.resumed == []
+
+
+def test_entries_that_are_missing_are_told(tmp_path: Path) -> None:
+    nodes = FakeNodes(a=[[item(1), item(4), end(5)]])
+    events = list(follow(RunStore(tmp_path), record("a"), nodes))
+    (finding,) = [event for event in events if isinstance(event, RunFinding)]
+    assert (finding.check, finding.seen) == ("run.journal_gap", "entries 2 to 3")
+
+
+def test_a_host_that_forgot_the_run_is_not_awaited(tmp_path: Path) -> None:
+    gone = RequestError("no such run", code="no_such_run")
+    nodes = FakeNodes(a=[[item(1), end(2)]], b=[gone])
+    events = list(follow(RunStore(tmp_path), record("a", "b"), nodes))
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].exit_code == 0
+
+
+def test_a_node_that_breaks_the_contract_is_a_lost_link_and_no_crash(tmp_path: Path) -> None:
+    broken = {"entries": [{"kind": "log", "seq": "one"}]}
+    nodes = FakeNodes(a=[[broken], AgentError("still odd"), [item(1), end(2)]])
+    events = list(follow(RunStore(tmp_path), record("a"), nodes))
+    assert [event.connected for event in events if isinstance(event, LinkChanged)] == [False, True]
+    assert lines(events) == ["1"]
+
+
+def test_history_of_several_hosts_is_merged_by_time(tmp_path: Path) -> None:
+    old = time.time() - 3600
+    a = [item(1, t=old), item(2, t=old + 20), item(3, t=old + 40), end(4, old + 60)]
+    b = [item(11, t=old + 10), item(12, t=old + 30), item(13, t=old + 50), end(14, old + 60)]
+    events = list(follow(RunStore(tmp_path), record("a", "b"), FakeNodes(a=[a], b=[b])))
+    assert lines(events) == ["1", "11", "2", "12", "3", "13"]
+
+
+def test_clock_offsets_are_added_to_times() -> None:
+    given: list[Delivered] = []
+    at = time.time()
+
+    def open_stream(_host: HostName, _after: int) -> FakeStream:
+        return FakeStream([item(1, t=at), end(2, at)], clock_offset=-7.0)
+
+    feed = JournalFeed(open_stream, {HostName("a"): 0}, keep=given.append)
+    assert feed.next(5.0) is not None
+    feed.close()
+    assert given[0].times[0] == pytest.approx(at - 7.0 + 0.001)
+
+
+def test_leaving_ends_the_reading(tmp_path: Path) -> None:
+    nodes = FakeNodes(a=[[item(1)]])
+    left = threading.Event()
+    stream = follow(RunStore(tmp_path), record("a"), nodes, left.is_set)
+    assert isinstance(next(stream), LogLine)
+    left.set()
+    assert list(stream) == []
+
+
+def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None:
+    taken = 0
+
+    def endless() -> Iterator[dict[str, Any]]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield item(taken)
+
+    class Endless(FakeStream):
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            return endless()
+
+    feed = JournalFeed(lambda _h, _a: Endless([]), {HostName("a"): 0})
+    delivered = [feed.next(5.0) for _ in range(50)]
+    assert all(isinstance(each, Delivered) for each in delivered)
+    assert taken <= 50 + 10
+    feed.close()

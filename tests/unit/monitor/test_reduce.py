@@ -1,0 +1,350 @@
+"""Entries of nodes in, events of a run out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from distconsole.model.events import (
+    EndState,
+    LogLine,
+    Metric,
+    NodeSample,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+    Window,
+)
+from distconsole.monitor.follow import decode_entry, encode_entry
+from distconsole.monitor.reduce import RunReducer
+from distconsole.remote.frames import JournalEntry
+
+T0 = 1_000_000.0
+
+
+class Feed:
+    """Feeds entries by host with rising numbers, one second apart unless said otherwise."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.reducer = RunReducer("run-1", hosts or ("a",))
+        self._seq = 0
+        self.t = T0
+
+    def __call__(self, host: str, kind: str, at: float | None = None, **body: Any) -> list[Any]:
+        self._seq += 1
+        self.t = self.t + 1 if at is None else at
+        raw = {"kind": kind, "seq": self._seq, "t": self.t, **body}
+        entry: JournalEntry = msgspec.convert(raw, JournalEntry)  # type: ignore[arg-type]
+        return list(self.reducer.feed(host, entry, self.t))
+
+    def window(
+        self,
+        rank: int,
+        points: dict[str, list[Any]] | None = None,
+        *,
+        host: str = "a",
+        at: float | None = None,
+        **body: Any,
+    ) -> list[Any]:
+        given = points or {}
+        last = max((p[-1][0] for p in given.values()), default=0)
+        fields = {"rank": rank, "step": last, "steps": 10, "points": given, **body}
+        return self(host, "window", at, **fields)
+
+
+def only(events: Iterable[Any], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_metric_waits_for_every_living_rank() -> None:
+    feed = Feed("a", "b")
+    feed("b", "state", rank=1, local_rank=0, pid=2, state="running")
+    assert only(feed.window(0, {"loss": [[0, 2.0, None]]}), Metric) == []
+    (metric,) = only(feed.window(1, {"loss": [[0, 4.0, None]]}, host="b"), Metric)
+    assert (metric.step, metric.value, metric.min, metric.max) == (0, 3.0, 2.0, 4.0)
+    assert (metric.ranks, metric.samples) == (2, None)
+
+
+def two_ranks() -> Feed:
+    feed = Feed("a")
+    for rank in (0, 1):
+        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 1, state="running")
+    return feed
+
+
+def test_the_mean_is_weighted_by_samples_when_every_rank_gives_them() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[0, 1.0, 30]]})
+    (metric,) = only(feed.window(1, {"loss": [[0, 2.0, 10]]}), Metric)
+    assert metric.value == pytest.approx(1.25)
+    assert metric.samples == 40
+
+
+def test_the_mean_is_plain_when_one_rank_does_not_know_its_samples() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[0, 1.0, 30]]})
+    (metric,) = only(feed.window(1, {"loss": [[0, 2.0, None]]}), Metric)
+    assert (metric.value, metric.samples) == (1.5, None)
+
+
+def test_a_rank_that_never_gives_a_metric_is_not_awaited_for_long() -> None:
+    feed = two_ranks()
+    assert only(feed.window(0, {"accuracy": [[0, 0.5, None]]}), Metric) == []
+    feed.window(1)
+    (metric,) = only(feed.window(1), Metric)
+    assert (metric.name, metric.ranks) == ("accuracy", 1)
+    assert len(only(feed.window(0, {"accuracy": [[9, 0.6, None]]}), Metric)) == 1
+
+
+def test_a_rank_that_makes_no_steps_is_awaited_once_and_then_no_more() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[0, 1.0, None]]})
+    assert len(only(feed.window(0, {"loss": [[1, 1.0, None]]}, at=feed.t + 11), Metric)) == 2
+    assert len(only(feed.window(0, {"loss": [[2, 1.0, None]]}), Metric)) == 1
+
+
+def test_steps_that_only_some_ranks_kept_are_left_out() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[8, 1.0, None], [16, 1.0, None], [21, 1.0, None]]})
+    events = feed.window(1, {"loss": [[8, 3.0, None], [16, 3.0, None], [19, 3.0, None]]})
+    events += feed.window(0, {"loss": [[24, 1.0, None], [30, 1.0, None]]})
+    events += feed.window(1, {"loss": [[24, 3.0, None], [29, 1.0, None]]})
+    assert [metric.step for metric in only(events, Metric)] == [8, 16, 24]
+    assert {metric.ranks for metric in only(events, Metric)} == {2}
+
+
+def test_steps_that_begin_again_with_each_epoch_go_on() -> None:
+    feed = Feed("a")
+    feed("a", "state", rank=0, local_rank=0, pid=1, state="running")
+    events: list[RunEvents] = []
+    for _ in range(3):
+        events += feed.window(0, {"acc": [[step, 0.1, None] for step in range(4)]})
+    steps = [metric.step for metric in only(events, Metric)]
+    assert steps == list(range(12))
+
+
+def test_a_report_repeated_at_one_step_is_the_newest() -> None:
+    feed = two_ranks()
+    events: list[RunEvents] = []
+    for value in (0.1, 0.2):
+        events += feed.window(0, {"acc": [[0, value, None]]}, steps=0)
+        events += feed.window(1, {"acc": [[0, value, None]]}, steps=0)
+    metrics = only(events, Metric)
+    assert [(m.step, m.value, m.ranks) for m in metrics] == [(0, 0.1, 2), (0, 0.2, 2)]
+
+
+def test_a_rank_that_ended_is_not_awaited() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[5, 1.0, None]]})
+    feed.window(1, {"loss": [[4, 1.0, None]]})  # rank 0 is past it
+    ended = feed("a", "state", rank=1, local_rank=1, pid=2, state="exited", exit_code=0)
+    assert [metric.step for metric in only(ended, Metric)] == [5]
+
+
+def test_pending_steps_are_bounded() -> None:
+    feed = two_ranks()
+    feed.window(1, {"loss": [[0, 1.0, None]]})
+    count = 0
+    for first in range(1, 20_001, 100):
+        given = {"loss": [[step, 1.0, None] for step in range(first, first + 100)]}
+        count += len(only(feed.window(0, given, at=T0 + 5), Metric))
+    assert 20_000 - count <= 1100
+
+
+def test_a_loss_that_is_not_a_number_is_found_once() -> None:
+    feed = two_ranks()
+    events = feed.window(1, {"loss": [[3, math.nan, None]]}, metrics={"loss": math.nan})
+    events += feed.window(0, {"loss": [[3, 1.0, None]]})
+    events += feed.window(1, {"loss": [[4, math.nan, None]]})
+    (finding,) = only(events, RunFinding)
+    assert (finding.check, finding.rank) == ("run.not_finite", 1)
+    assert "step 3" in finding.summary
+    (metric,) = only(events, Metric)
+    assert math.isnan(metric.value)
+    assert (metric.min, metric.max) == (1.0, 1.0)
+
+
+def test_infinities_of_both_signs_are_no_crash() -> None:
+    feed = two_ranks()
+    feed.window(0, {"x": [[0, math.inf, None]]})
+    (metric,) = only(feed.window(1, {"x": [[0, -math.inf, None]]}), Metric)
+    assert math.isnan(metric.value)
+
+
+def test_entries_with_nan_survive_the_store() -> None:
+    body = {
+        "kind": "window",
+        "seq": 1,
+        "t": 1.0,
+        "rank": 0,
+        "step": 3,
+        "steps": 1,
+        "points": {"loss": [[3, math.nan, None]]},
+    }
+    entry = decode_entry(encode_entry(body))
+    assert math.isnan(entry.points["loss"][0][1])  # type: ignore[union-attr, arg-type]
+
+
+def test_a_window_keeps_null_for_what_is_not_known() -> None:
+    (window,) = only(Feed("a").window(0, data_ms=None, step_ms=[18.5, 20.0]), Window)
+    assert (window.step_ms_mean, window.step_ms_p95, window.data_ms) == (18.5, 20.0, None)
+
+
+def test_a_state_of_a_newer_agent_is_ignored() -> None:
+    assert Feed("a")("a", "state", rank=0, local_rank=0, pid=1, state="levitating") == []
+
+
+def test_an_exit_carries_code_and_signal() -> None:
+    feed = Feed("a")
+    (event,) = feed(
+        "a", "state", rank=0, local_rank=0, pid=7, state="killed", exit_code=137, signal=9
+    )
+    assert isinstance(event, RankChanged)
+    assert (event.state, event.exit_code, event.signal) == (RankState.KILLED, 137, 9)
+    (running,) = feed("a", "state", rank=0, local_rank=0, pid=7, state="running")
+    assert running.exit_code is UNSET
+
+
+def test_a_stall_is_a_finding() -> None:
+    events = Feed("a")("a", "state", rank=3, local_rank=0, pid=7, state="stalled")
+    (finding,) = only(events, RunFinding)
+    assert (finding.check, finding.rank) == ("run.stall", 3)
+
+
+def test_a_sample_is_the_node_and_its_gpus() -> None:
+    gpus = [
+        {
+            "gpu": 0,
+            "uuid": "GPU-1",
+            "name": "H200",
+            "util": 93.0,
+            "rank": 2,
+            "throttle": None,
+            "processes": [
+                {"pid": 5, "user": "eve", "command": "miner", "rank": None},
+                {"pid": 6, "user": "me", "command": "python", "rank": 2},
+            ],
+        },
+        {"gpu": 1},
+    ]
+    node, first, second = Feed("a")("a", "sample", node={"cpu": 5.0}, gpus=gpus)
+    assert isinstance(node, NodeSample)
+    assert (first.rank, first.strangers, first.throttle) == (2, ("5 eve miner",), ())
+    assert (second.rank, second.util, second.mig) == (UNSET, None, None)
+
+
+def logs(feed: Feed, *texts: str, rank: int = 0, stream: str = "out") -> list[LogLine]:
+    found: list[LogLine] = []
+    for text in texts:
+        found += feed("a", "log", rank=rank, stream=stream, offset=0, text=text)
+    return found
+
+
+def test_lines_are_joined_over_slices_for_each_rank_and_stream() -> None:
+    feed = Feed("a")
+    assert logs(feed, "hel") == []
+    assert [line.line for line in logs(feed, "err\n", stream="err")] == ["err"]
+    assert [line.line for line in logs(feed, "other\n", rank=1)] == ["other"]
+    assert [line.line for line in logs(feed, "lo\nnext")] == ["hello"]
+
+
+def test_lines_are_escaped_before_anybody_sees_them() -> None:
+    (line,) = logs(Feed("a"), "\x1b[2", "J\x1b]0;title\x07red\x1b[31m!\x00\n")
+    assert line.line == "red!"
+
+
+def test_the_end_comes_once_and_flushes_what_is_left() -> None:
+    feed = Feed("a", "b")
+    logs(feed, "no newline")
+    feed("a", "verdict", state="succeeded", exit_code=0, first_failure=None)
+    first = feed("a", "end", state="succeeded", exit_code=0, seconds=4.0)
+    assert [line.line for line in only(first, LogLine)] == ["no newline"]
+    assert feed.reducer.waiting == {"b"}
+    feed("b", "verdict", state="succeeded", exit_code=0, first_failure=None)
+    (end,) = feed("b", "end", state="succeeded", exit_code=0, seconds=5.0)
+    assert isinstance(end, RunEnded)
+    assert (end.state, end.exit_code, end.seconds) == (EndState.SUCCEEDED, 0, 5.0)
+    assert feed("b", "note", check="x", severity="info", summary="late") == []
+
+
+FIRST = {
+    "rank": 1,
+    "host": "b",
+    "exit_code": 3,
+    "error": "ValueError: boom",
+    "traceback": "Traceback\nValueError: boom",
+}
+
+
+def test_the_first_failure_is_told_with_its_traceback_and_ends_the_run() -> None:
+    feed = Feed("a")
+    failure = {"rank": 0, "t_ns": 5, "exit_code": 1, "error": "reset", "traceback": ""}
+    assert feed("a", "failure", **failure) == []
+    (finding,) = feed("a", "verdict", state="failed", exit_code=3, first_failure=FIRST)
+    assert finding.check == "run.first_failure"
+    assert finding.summary == "rank 1 on b failed first: ValueError: boom"
+    assert finding.seen == "Traceback\nValueError: boom"
+    (end,) = feed("a", "end", state="failed", exit_code=3, seconds=1.0)
+    assert (end.state, end.exit_code) == (EndState.FAILED, 3)
+    assert end.first_failure.rank == 1
+
+
+def test_without_a_verdict_the_earliest_known_failure_is_blamed() -> None:
+    feed = Feed("a", "b")
+    body = {"exit_code": 7, "error": "late", "traceback": ""}
+    feed("a", "failure", at=T0, rank=0, t_ns=int(T0 * 1e9) + 2, **body)
+    feed("a", "failure", at=T0, rank=1, t_ns=int(T0 * 1e9) + 1, **{**body, "error": "early"})
+    feed("a", "end", state="lost", exit_code=1, seconds=1.0)
+    finding, end = feed.reducer.lost_for_good(T0 + 9)
+    assert isinstance(finding, RunFinding)
+    assert isinstance(end, RunEnded)
+    assert end.state is EndState.FAILED
+    assert end.first_failure.error == "early"  # type: ignore[union-attr]
+
+
+def test_a_stopped_run_is_no_failure() -> None:
+    feed = Feed("a")
+    feed("a", "verdict", state="stopped", exit_code=130, first_failure=None)
+    (end,) = feed("a", "end", state="stopped", exit_code=130, seconds=1.0)
+    assert (end.state, end.exit_code, end.first_failure) == (EndState.STOPPED, 130, UNSET)
+
+
+def test_a_note_of_a_node_is_a_finding() -> None:
+    (finding,) = Feed("a")("a", "note", check="run.oom", severity="fail", summary="s", rank=2)
+    assert (finding.check, finding.severity, finding.rank) == ("run.oom", "fail", 2)
+    (odd,) = Feed("a")("a", "note", check="x", severity="purple", summary="s")
+    assert odd.severity == "info"
+
+
+def seconds_of_windows(feed: Feed, seconds: int, **slow: float) -> Iterator[RunFinding]:
+    for second in range(seconds):
+        for rank in range(4):
+            parts = {"data_ms": 1.0, "forward_ms": 5.0, "optimizer_ms": 1.0}
+            if rank == 2:
+                parts.update(slow)
+            at = T0 + second + rank / 10
+            events = feed.window(rank, host=f"h{rank}", at=at, step_ms=[30.0, 31.0], **parts)
+            yield from only(events, RunFinding)
+
+
+def test_a_rank_whose_data_come_late_is_named_once() -> None:
+    (finding,) = seconds_of_windows(Feed("a"), 30, data_ms=9.0)
+    assert (finding.check, finding.rank, finding.hosts) == ("run.straggler", 2, ("h2",))
+    assert "data" in finding.summary
+
+
+def test_equal_ranks_and_small_differences_are_no_stragglers() -> None:
+    assert list(seconds_of_windows(Feed("a"), 30)) == []
+    assert list(seconds_of_windows(Feed("a"), 30, data_ms=3.5)) == []
+
+
+def test_a_rank_that_is_slow_for_a_moment_is_no_straggler() -> None:
+    feed = Feed("a")
+    assert list(seconds_of_windows(feed, 8, forward_ms=25.0)) == []

@@ -1,0 +1,208 @@
+"""Verbs that read what is stored, and what later versions bring."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import ConfigError, RunNotFoundError, UnavailableError, UsageError
+from distconsole.model import requests as ask
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import (
+    EndState,
+    Event,
+    Narration,
+    PlanMade,
+    PlannedHost,
+    RunEnded,
+    RunListed,
+    RunShown,
+    TextMade,
+)
+from distconsole.model.names import HostName, RunId
+from distconsole.monitor.follow import encode_entry
+from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
+from distconsole.operations import perform
+from distconsole.operations.launching import without
+from distconsole.operations.remote_runs import KnownRun, find_known
+from distconsole.remote.frames import RunKnown
+from distconsole.session import Session
+
+PLAN = PlanMade(
+    t=100.0,
+    run="demo-1",
+    launcher="torch",
+    why="because",
+    world_size=1,
+    hosts=(PlannedHost(host="a", ranks=(0,), command="python t.py", env={}),),
+    script="t.py",
+)
+END = RunEnded(t=105.0, run="demo-1", state=EndState.SUCCEEDED, exit_code=0, seconds=5.0)
+BODIES = [
+    {"kind": "state", "rank": 0, "local_rank": 0, "pid": 9, "state": "running"},
+    {
+        "kind": "window",
+        "rank": 0,
+        "step": 19,
+        "steps": 20,
+        "step_ms": [50.0, 60.0],
+        "data_ms": 1.0,
+        "samples_s": 640.0,
+        "metrics": {"loss": 0.5},
+        "dropped": 0,
+        "points": {"loss": [[18, 0.7, 32.0], [19, 0.5, 32.0]]},
+    },
+    {"kind": "log", "rank": 0, "stream": "out", "offset": 0, "text": "hello\n"},
+    {"kind": "verdict", "state": "succeeded", "exit_code": 0, "first_failure": None},
+    {"kind": "end", "state": "succeeded", "exit_code": 0, "seconds": 5.0},
+]
+
+
+def no_session(_where: ask.Where) -> AbstractContextManager[Session]:
+    raise AssertionError("what is stored needs no host")
+
+
+def done(request: ask.Request) -> list[Event]:
+    return list(perform(request, no_session))
+
+
+@pytest.fixture
+def stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    store = RunStore(runs_dir())
+    plan, end = msgspec.json.encode(PLAN), msgspec.json.encode(END)
+    record = RunRecord(RunId("demo-1"), "mine", 100.0, ("a",), b"", plan, end)
+    with store.create(record) as run_file:
+        writer = EntryWriter(run_file.path)
+        writer.put(
+            [
+                StoredEntry(
+                    HostName("a"),
+                    seq,
+                    100.0 + seq,
+                    encode_entry({"seq": seq, "t": 100.0 + seq, **body}),
+                )
+                for seq, body in enumerate(BODIES, 1)
+            ]
+        )
+        writer.close()
+    return store
+
+
+def test_show_folds_the_entries_to_a_summary(stored: RunStore) -> None:
+    (event,) = done(ask.Show("mine"))
+    assert isinstance(event, RunShown)
+    summary = event.summary
+    assert (summary.run, summary.state, summary.steps) == ("demo-1", "succeeded", 20)
+    assert (summary.samples_s, summary.metrics) == (640.0, {"loss": 0.5})
+    assert summary.step_ms_spread == 1.0
+
+
+def test_runs_lists_without_asking_any_host(stored: RunStore) -> None:
+    store_unfinished = RunRecord(RunId("later-1"), "", 200.0, ("a",))
+    stored.create(store_unfinished).close()
+    events = done(ask.Runs())
+    listed = [(e.summary.run, e.summary.state) for e in events if isinstance(e, RunListed)]
+    assert listed == [("later-1", "unknown"), ("demo-1", "succeeded")]
+    assert any(isinstance(event, Narration) and "--hosts" in event.text for event in events)
+
+
+def test_replay_and_attach_to_an_ended_run_give_the_same_events(stored: RunStore) -> None:
+    events = done(ask.Replay("last"))
+    assert events == done(ask.Attach("demo"))
+    assert events[0] == PLAN
+    assert isinstance(events[-1], RunEnded)
+    assert [getattr(event, "t", None) for event in events][1:3] == [101.0, 102.0]
+
+
+def test_an_export_is_json_lines_of_the_events(stored: RunStore) -> None:
+    texts = [event.text for event in done(ask.Export("last")) if isinstance(event, TextMade)]
+    kinds = [msgspec.json.decode(text)["event"] for text in texts]
+    assert kinds == ["plan", "rank", "window", "metric", "metric", "log", "end"]
+
+
+def test_an_export_as_csv_is_one_number_a_row(stored: RunStore) -> None:
+    export = ask.Export("last", ask.ExportFormat.CSV)
+    rows = [event.text.split(",") for event in done(export) if isinstance(event, TextMade)]
+    assert rows[0] == ["t", "event", "host", "rank", "gpu", "step", "name", "value"]
+    assert ["102.0", "metric", "", "", "", "19", "loss", "0.5"] in rows
+    assert ["102.0", "window", "a", "0", "", "19", "step_ms_mean", "50.0"] in rows
+    assert all(len(row) == 8 for row in rows)
+    assert not any("forward_ms" in row for row in rows)
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        done(ask.Export("last", output=str(tmp_path / "no" / "folder.jsonl")))
+    done(ask.Export("last", output=str(tmp_path / "out.jsonl")))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ask.Why("last"),
+        ask.ReportPage("last", "x.html"),
+        ask.Bench("collectives"),
+        ask.Prepare(),
+        ask.Export("last", ask.ExportFormat.TENSORBOARD),
+        ask.Export("last", ask.ExportFormat.PROMETHEUS),
+    ],
+)
+def test_what_later_versions_bring_says_what_to_do_now(request_: ask.Request) -> None:
+    with pytest.raises(UnavailableError, match="later version") as caught:
+        done(request_)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [ask.Show("no"), ask.Attach("no"), ask.Logs("no"), ask.Stop("no"), ask.Rerun("no")],
+)
+def test_a_run_that_nobody_knows_is_an_error(
+    request_: ask.Request, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    with pytest.raises(RunNotFoundError):
+        done(request_)
+
+
+def test_a_run_from_elsewhere_cannot_be_run_again(stored: RunStore) -> None:
+    with pytest.raises(RunNotFoundError, match="not started from here"):
+        done(ask.Rerun("last"))
+
+
+def test_hosts_are_left_out_by_name() -> None:
+    cluster = Cluster((Host(HostName("a")), Host(HostName("b"))))
+    assert [host.name for host in without(cluster, ("a",)).hosts] == ["b"]
+    with pytest.raises(UsageError, match="no such host"):
+        without(cluster, ("c",))
+
+
+def known(run: str, name: str = "") -> KnownRun:
+    fields = {
+        "run": run,
+        "name": name,
+        "state": "running",
+        "created": 1.0,
+        "script": "t.py",
+        "launcher": "torch",
+        "world_size": 1,
+        "node_index": 0,
+        "nodes": [],
+        "last_seq": 4,
+    }
+    return KnownRun(RunId(run), msgspec.convert(fields, RunKnown), (HostName("a"),), {})
+
+
+def test_a_run_of_the_hosts_is_found_as_one_of_the_store() -> None:
+    runs = [known("new-1"), known("old-1", "mine"), known("old-2")]
+    found = {word: find_known(runs, word).run for word in ("last", "mine", "old-2", "n")}
+    assert found == {"last": "new-1", "mine": "old-1", "old-2": "old-2", "n": "new-1"}
+    for word in ("old", "", "else"):
+        with pytest.raises(RunNotFoundError):
+            find_known(runs, word)

@@ -1,0 +1,274 @@
+"""Events in words: what a person at a shell reads, and what a program reads from ``--json``."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from distconsole.cli.exit_codes import exit_code_of
+from distconsole.cli.streams import Streams
+from distconsole.model import requests as ask
+from distconsole.model.events import (
+    CheckEnded,
+    CheckReport,
+    EndState,
+    Event,
+    FirstFailure,
+    GpuSample,
+    HostReport,
+    LinkChanged,
+    LogLine,
+    Metric,
+    Narration,
+    NetworkReport,
+    NodeSample,
+    PairReport,
+    PlanMade,
+    PlannedHost,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunFinding,
+    Window,
+)
+from distconsole.model.findings import Finding, Severity
+from distconsole.text.show import show_for
+from distconsole.text.tables import bytes_text, duration_text, number_text, ranks_text, table
+
+RUN = "digits-1121-a3f9"
+
+
+@dataclass
+class Pipes:
+    """Two pipes to read back from."""
+
+    out: io.StringIO = field(default_factory=io.StringIO)
+    err: io.StringIO = field(default_factory=io.StringIO)
+
+    def show(self, request: ask.Request, *events: Event) -> tuple[str, str]:
+        show = show_for(request, Streams(self.out, self.err))
+        for event in events:
+            show.event(event)
+        show.finish()
+        return self.out.getvalue(), self.err.getvalue()
+
+
+def plan(world: int = 2) -> PlanMade:
+    hosts = tuple(
+        PlannedHost(host=f"node{rank + 1}", ranks=(rank,), command="python train.py", env={})
+        for rank in range(world)
+    )
+    return PlanMade(
+        t=1.0,
+        run=RUN,
+        launcher="torch",
+        why="it uses torch.distributed",
+        world_size=world,
+        hosts=hosts,
+    )
+
+
+FAILURE = FirstFailure(rank=1, host="node2", exit_code=3, error="ValueError: boom")
+
+
+def test_what_ranks_print_goes_to_the_stream_they_printed_it_to() -> None:
+    out, err = Pipes().show(
+        ask.Run(script="train.py"),
+        LogLine(t=1.0, run=RUN, host="node1", rank=0, stream="out", line="hello"),
+        LogLine(t=1.0, run=RUN, host="node2", rank=1, stream="err", line="oh"),
+    )
+    assert out == "[0 node1] hello\n"
+    assert err == "[1 node2] oh\n"
+
+
+def test_a_progress_bar_leaves_no_lines_in_a_pipe() -> None:
+    line = LogLine(t=1.0, run=RUN, host="n", rank=0, stream="err", line="50%|##", transient=True)
+    assert Pipes().show(ask.Run(script="t.py"), line, line) == ("", "")
+
+
+def test_the_end_names_the_rank_that_failed_first() -> None:
+    end = RunEnded(
+        t=9.0, run=RUN, state=EndState.FAILED, exit_code=3, seconds=8.0, first_failure=FAILURE
+    )
+    out, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
+    assert out == ""
+    assert "failed after 8.0s, exit code 3" in err
+    assert "first failure: rank 1 on node2: ValueError: boom" in err
+    assert exit_code_of(end) == 3
+
+
+def test_a_finding_shows_its_traceback_and_its_hint() -> None:
+    finding = RunFinding(
+        t=2.0,
+        run=RUN,
+        check="run.first_failure",
+        severity=Severity.FAIL,
+        summary="rank 1 failed",
+        seen="Traceback\n  line 1",
+        hint="look here",
+    )
+    _, err = Pipes().show(ask.Run(script="t.py"), finding)
+    assert err.splitlines() == [
+        "FAIL rank 1 failed",
+        "     Traceback",
+        "       line 1",
+        "     hint: look here",
+    ]
+
+
+def test_a_lost_host_is_told_and_its_return_too() -> None:
+    _, err = Pipes().show(
+        ask.Run(script="t.py"),
+        LinkChanged(t=1.0, run=RUN, host="node1", connected=False, reason="timed out"),
+        LinkChanged(t=2.0, run=RUN, host="node1", connected=True),
+    )
+    assert "node1: connection lost (timed out); the run goes on" in err
+    assert "node1: connected again" in err
+
+
+def test_json_has_one_event_a_line_with_the_fields_of_the_contract() -> None:
+    window = Window(
+        t=2.0,
+        run=RUN,
+        rank=0,
+        step=9,
+        steps=10,
+        step_ms_mean=1.5,
+        step_ms_p95=None,
+        data_ms=None,
+        forward_ms=None,
+        backward_ms=None,
+        optimizer_ms=None,
+        samples_s=None,
+        metrics={"loss": 0.5},
+        dropped=0,
+    )
+    rank = RankChanged(
+        t=1.0, run=RUN, rank=0, host="n", local_rank=0, pid=7, state=RankState.RUNNING
+    )
+    metric = Metric(
+        t=2.0, run=RUN, name="loss", step=9, value=1.0, min=0.5, max=1.5, ranks=2, samples=None
+    )
+    out, err = Pipes().show(
+        ask.Run(script="t.py", json=True), plan(), rank, window, metric, Narration(text="told")
+    )
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["event"] for line in lines] == ["plan", "rank", "window", "metric"]
+    assert all({"t", "run", "event"} <= line.keys() for line in lines)
+    assert {"launcher", "why", "world_size", "hosts"} <= lines[0].keys()
+    assert "exit_code" not in lines[1]
+    assert lines[2]["step_ms_p95"] is None
+    assert lines[3]["samples"] is None
+    assert err == "told\n"
+
+
+def report(*, ok: bool, reachable: bool = True) -> CheckReport:
+    finding = Finding(
+        check="os.hostname_bindable",
+        severity=Severity.FAIL,
+        hosts=("node1",),
+        summary="its name is 127.0.1.1",
+        seen="getaddrinfo",
+        expected="an address of node1",
+        hint="edit /etc/hosts",
+    )
+    return CheckReport(
+        ok=ok,
+        hosts={"node1": HostReport(reachable=reachable, facts={"os": {}})},
+        findings=() if ok else (finding,),
+        network=NetworkReport(
+            pairs=(PairReport(source="a", target="b", rtt_us=9.0, gbit_s=None),)
+        ),
+        collectives=(),
+        seconds=1.25,
+        cells={"node1": {"os.hostname_bindable": "pass" if ok else "fail"}},
+        uncovered=("GPUs: there are none",),
+    )
+
+
+def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_does_not_cover() -> (
+    None
+):
+    out, _ = Pipes().show(ask.Check(), CheckEnded(report=report(ok=False)))
+    assert out.splitlines()[:4] == [
+        "FAIL node1: its name is 127.0.1.1 os.hostname_bindable",
+        "       seen: getaddrinfo",
+        "       expected: an address of node1",
+        "       hint: edit /etc/hosts",
+    ]
+    assert "not healthy: 1 of 1 hosts reachable, 1 fail, 1.2 s" in out
+    assert "not covered: GPUs: there are none" in out
+
+
+def test_a_report_in_json_is_one_object_with_the_fields_of_the_contract() -> None:
+    out, _ = Pipes().show(ask.Check(json=True), CheckEnded(report=report(ok=True)))
+    (line,) = out.splitlines()
+    shown = json.loads(line)
+    assert {"ok", "hosts", "findings", "network", "collectives", "seconds"} <= shown.keys()
+    assert shown["network"]["pairs"][0]["from"] == "a"
+    assert msgspec.json.decode(line.encode(), type=CheckReport) == report(ok=True)
+
+
+@pytest.mark.parametrize(
+    ("ok", "reachable", "code"), [(True, True, 0), (False, True, 1), (False, False, 3)]
+)
+def test_a_check_exits_by_health_and_by_reach(ok: bool, reachable: bool, code: int) -> None:
+    assert exit_code_of(CheckEnded(report=report(ok=ok, reachable=reachable))) == code
+
+
+def test_top_prints_empty_cells_where_nothing_is_known() -> None:
+    node = NodeSample(
+        t=1.0,
+        run="",
+        host="n",
+        cpu=None,
+        mem_used=None,
+        mem_total=None,
+        net_rx_s=None,
+        net_tx_s=None,
+    )
+    gpu = GpuSample(
+        t=1.0,
+        run="",
+        host="n",
+        gpu=0,
+        util=None,
+        mem_used=None,
+        mem_total=None,
+        temp_c=None,
+        power_w=None,
+    )
+    out, _ = Pipes().show(ask.Top(once=True), node, gpu)
+    assert out.splitlines()[1] == "n"
+    assert out.splitlines()[-1] == "n     0"
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (ranks_text([0, 1, 2, 5, 7, 8]), "0-2,5,7-8"),
+        (ranks_text([]), ""),
+        (bytes_text(None), ""),
+        (bytes_text(1536), "2K"),
+        (bytes_text(3 * 1024**3), "3.0G"),
+        (number_text(0.1234), "0.12"),
+        (number_text(1234.5, "W"), "1234W"),
+        (duration_text(59.94), "59.9s"),
+        (duration_text(61), "1m01s"),
+        (duration_text(3720), "1h02m"),
+    ],
+)
+def test_figures_are_short(made: str, text: str) -> None:
+    assert made == text
+
+
+def test_a_table_is_aligned() -> None:
+    assert table(("a", "n"), [("x", "1"), ("long", "100")], right=(1,)) == [
+        "a       n",
+        "x       1",
+        "long  100",
+    ]

@@ -1,0 +1,360 @@
+"""The steps of made-up event sequences, and that the lane makes the same of them as ``Steps``."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from distconsole_training.lane import OUTSIDE, Lane
+from distconsole_training.loss import NOT_LOOKED_AT
+from distconsole_training.records import MICRO, SKIPPED
+from distconsole_training.steps import SINGLES, Steps
+
+FIELDS = [
+    "ended",
+    "flags",
+    "samples",
+    "seconds",
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "loss",
+]
+
+
+@dataclass
+class Script:
+    """Plays a training script with a clock that it moves itself, in milliseconds."""
+
+    kind: Callable[..., Any] = Lane
+    emitted: list[dict[str, Any]] = field(default_factory=list)
+    now: int = 1_000_000
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.steps = self.kind(self.emit, lambda: self.calls)
+
+    def emit(self, *values: Any) -> None:
+        self.emitted.append(dict(zip(FIELDS, values, strict=True)))
+
+    def passes(self, milliseconds: int = 1) -> int:
+        self.now += milliseconds * 1_000_000
+        return self.now
+
+    def asks(self, source: int = 1) -> None:
+        self.steps.fetch_begins(source, self.now)
+
+    def fetches(self, source: int = 1, samples: int = 8) -> None:
+        began = self.passes()
+        self.asks(source)
+        self.steps.fetch_ended(source, began, self.passes(2), samples)
+
+    def backward(self, loss: float = 0.5, divisor: float | None = NOT_LOOKED_AT) -> None:
+        self.steps.backward_begins(self.passes(3), (loss, divisor))
+        self.steps.backward_ends(self.passes(4))
+
+    def optimizes(self, optimizer: int = 7, inside: Callable[[], None] | None = None) -> None:
+        self.begins(optimizer)
+        if inside is not None:
+            inside()
+        self.steps.optimizer_ends(optimizer, self.passes(5))
+        self.calls -= 1
+
+    def begins(self, optimizer: int = 7) -> None:
+        self.calls += 1
+        self.steps.optimizer_begins(optimizer, self.passes())
+
+    def trains(self, source: int = 1, samples: int = 8, loss: float = 0.5) -> None:
+        self.fetches(source, samples)
+        self.backward(loss)
+        self.optimizes()
+
+    def column(self, name: str) -> list[Any]:
+        return [step[name] for step in self.emitted]
+
+
+@pytest.fixture(params=[Steps, Lane])
+def script(request: pytest.FixtureRequest) -> Script:
+    return Script(request.param)
+
+
+def test_times_add_up(script: Script) -> None:
+    for _ in range(4):
+        script.trains()
+    # From the second step on: 1 to the fetch, 2 data, 3 forward, 4 backward, 1, 5 optimizer.
+    assert [round(value * 1e3) for value in script.column("seconds")] == [15, 16, 16, 16]
+    for name, milliseconds in (("data", 2), ("forward", 3), ("backward", 4), ("optimizer", 5)):
+        assert [round(value * 1e3) for value in script.column(name)] == [milliseconds] * 4
+
+
+def test_the_first_step_waits_for_the_second_the_others_do_not(script: Script) -> None:
+    script.trains()
+    assert script.emitted == []
+    for count in (2, 3, 4):
+        script.trains()
+        assert len(script.emitted) == count
+
+
+def test_the_end_of_the_process_ends_the_only_step(script: Script) -> None:
+    script.trains()
+    script.steps.finish()
+    assert script.column("samples") == [8]
+
+
+def test_work_after_the_last_optimizer_belongs_to_no_step(script: Script) -> None:
+    script.trains()
+    script.trains()
+    script.fetches()
+    script.backward()
+    script.steps.finish()
+    assert len(script.emitted) == 2
+
+
+def test_an_evaluation_left_early_makes_one_step_doubtful(script: Script) -> None:
+    script.trains()
+    script.trains()
+    script.fetches(source=2, samples=3)
+    script.trains()
+    script.trains()
+    assert script.column("samples") == [8, 8, 0, 8]
+    assert math.isnan(script.column("seconds")[2])
+
+
+def test_an_evaluation_to_the_end_is_left_out(script: Script) -> None:
+    script.trains()
+    script.trains()
+    script.asks()
+    for _ in range(3):
+        script.fetches(source=2)
+        script.passes(1000)
+    script.asks(source=2)
+    script.trains()
+    assert script.column("samples") == [8, 8, 8]
+    assert round(script.column("seconds")[2] * 1e3) == 15
+
+
+def test_batches_that_are_passed_over_stay_out_of_the_samples(script: Script) -> None:
+    script.trains()
+    script.fetches()
+    script.trains()
+    script.trains()
+    assert script.column("samples") == [8, 8, 8]
+
+
+def test_two_fetches_for_each_backward_give_no_samples(script: Script) -> None:
+    for _ in range(4):
+        script.fetches()
+        script.trains()
+    assert script.column("samples") == [8, 0, 0, 0]
+
+
+def test_what_a_data_set_fetches_itself_is_not_a_batch(script: Script) -> None:
+    for _ in range(3):
+        began = script.passes()
+        script.asks()
+        script.fetches(source=2, samples=100)
+        script.steps.fetch_ended(1, began, script.passes(), 8)
+        script.backward()
+        script.optimizes()
+    assert script.column("samples") == [8, 8, 8]
+
+
+def test_a_critic_trained_more_often(script: Script) -> None:
+    for _ in range(3):
+        for _ in range(2):
+            script.fetches()
+            script.backward()
+            script.optimizes(1)
+        script.backward()
+        script.optimizes(2)
+    script.steps.finish()
+    assert len(script.emitted) == 6
+
+
+def test_an_optimizer_that_joins_late_costs_the_early_end_of_steps(script: Script) -> None:
+    script.trains()
+    script.trains()
+    script.optimizes(9)
+    for _ in range(2):
+        script.fetches()
+        script.backward()
+        script.optimizes(7)
+        script.optimizes(9)
+    script.steps.finish()
+    assert len(script.emitted) == 4
+
+
+def test_a_nested_optimizer_is_part_of_the_outer(script: Script) -> None:
+    for _ in range(3):
+        script.fetches()
+        script.backward()
+        script.optimizes(7, inside=lambda: script.optimizes(7))
+    assert [round(value * 1e3) for value in script.column("optimizer")] == [11, 11, 11]
+    assert len(script.emitted) == 3
+
+
+def test_an_optimizer_that_raised_has_not_stepped(script: Script) -> None:
+    script.trains()
+    script.trains()
+    for _ in range(2):
+        script.fetches()
+        script.backward()
+        script.begins()
+        script.calls = 0
+    script.begins()
+    script.calls = 0
+    script.trains()
+    script.trains()
+    assert len(script.emitted) == 4
+    assert script.column("samples") == [8, 8, 24, 8]
+
+
+def test_a_skipped_step_is_a_step(script: Script) -> None:
+    for skips in (True, False, True, True, False):
+        script.fetches()
+        script.backward()
+        if skips:
+            script.steps.optimizers_skipped([7], script.passes())
+        else:
+            script.optimizes(7)
+            script.steps.optimizers_skipped([7], script.passes())
+    script.steps.finish()
+    assert script.column("flags") == [SKIPPED, 0, SKIPPED, SKIPPED, 0]
+    assert math.isnan(script.column("optimizer")[0])
+
+
+def test_two_losses_of_one_batch_are_no_loss(script: Script) -> None:
+    for _ in range(3):
+        script.fetches()
+        script.backward(1.0, None)
+        script.backward(2.0, None)
+        script.optimizes()
+    assert all(math.isnan(loss) for loss in script.column("loss"))
+    assert script.column("flags") == [MICRO] * 3
+
+
+@pytest.mark.parametrize(
+    ("divisors", "loss"),
+    [((2.0, 2.0), 3.0), ((None, None), 1.5), ((2.0, None), None), ((4.0, 4.0), None)],
+)
+def test_losses_of_micro_batches(
+    script: Script, divisors: tuple[float | None, float | None], loss: float | None
+) -> None:
+    for _ in range(2):
+        for value, divisor in zip((1.0, 2.0), divisors, strict=True):
+            script.fetches()
+            script.backward(value, divisor)
+        script.optimizes()
+    script.steps.finish()
+    seen = script.column("loss")[1]
+    assert math.isnan(seen) if loss is None else seen == loss
+
+
+def test_a_share_of_a_loss_is_not_a_loss(script: Script) -> None:
+    for _ in range(2):
+        script.fetches()
+        script.backward(1.0, 2.0)
+        script.fetches()
+        script.backward(1.0, 2.0)
+        script.optimizes()
+    script.fetches()
+    script.backward(1.0, 2.0)
+    script.optimizes()
+    assert math.isnan(script.column("loss")[2])
+
+
+def test_a_script_that_stops_accumulating_is_believed_after_a_while(script: Script) -> None:
+    script.fetches()
+    script.backward()
+    for _ in range(SINGLES + 3):
+        script.fetches()
+        script.backward(1.0, 2.0)
+        script.optimizes()
+    losses = script.column("loss")
+    assert all(math.isnan(loss) for loss in losses[:SINGLES])
+    assert losses[-1] == 1.0
+
+
+def test_a_backward_that_failed_was_none(script: Script) -> None:
+    script.trains()
+    script.trains()
+    script.fetches()
+    script.steps.backward_begins(script.passes(), (9.0, NOT_LOOKED_AT))
+    script.steps.backward_ends(script.passes(), failed=True)
+    script.backward(0.25)
+    script.optimizes()
+    assert script.column("loss")[2] == 0.25
+    assert script.column("flags") == [0, 0, 0]
+
+
+def test_endless_backwards_keep_a_bounded_number_of_losses(script: Script) -> None:
+    for _ in range(1000):
+        script.backward()
+    script.optimizes()
+    script.steps.finish()
+    assert math.isnan(script.column("loss")[0])
+
+
+def test_the_lane_is_taken_by_ordinary_steps() -> None:
+    script = Script(Lane)
+    for _ in range(3):
+        script.trains()
+    assert script.steps.place != OUTSIDE
+
+
+def _play(script: Script, moves: random.Random) -> None:
+    """Play three hundred things that a script may do; in some scripts few are out of order."""
+    oddness = moves.choice([2, 10, 40])
+    loader = moves.random() < 0.7
+    for _ in range(300):
+        if moves.randrange(oddness):
+            if loader:
+                script.fetches(samples=moves.randint(0, 8))
+            script.backward(moves.random())
+            script.optimizes()
+            continue
+        match moves.randrange(11):
+            case 0:
+                script.fetches(moves.randint(1, 2))
+            case 1:
+                script.asks(moves.randint(1, 2))
+            case 2:
+                script.backward(moves.random(), moves.choice([None, 2.0, NOT_LOOKED_AT]))
+            case 3:
+                script.optimizes(moves.randint(7, 8))
+            case 4:
+                script.optimizes(7, inside=lambda: script.optimizes(moves.randint(7, 8)))
+            case 5:
+                script.optimizes(7, inside=script.backward)
+            case 6:
+                script.steps.optimizers_skipped([7], script.passes())
+            case 7:
+                script.begins()
+                script.calls = 0
+            case 8:
+                script.steps.backward_begins(script.passes(), (1.0, None))
+                script.steps.backward_ends(script.passes(), failed=True)
+            case 9:
+                script.asks()
+                script.fetches(source=2)
+                script.asks(source=2)
+            case _:
+                script.backward()
+                script.optimizes()
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_the_lane_emits_what_steps_emit(seed: int) -> None:
+    long_way, short_way = Script(Steps), Script(Lane)
+    for script in (long_way, short_way):
+        _play(script, random.Random(seed))
+        script.steps.finish()
+    assert len(long_way.emitted) > 20
+    for long, short in zip(long_way.emitted, short_way.emitted, strict=True):
+        assert str(short) == str(long)

@@ -1,0 +1,109 @@
+"""The events written out for the ordinary step: with them and without, the same steps come out."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from distconsole_training import torch_steps
+from distconsole_training.lane import OUTSIDE, Lane
+from distconsole_training.torch_lane import NextAndTell, backward_that_tells, optimizer_hooks
+from distconsole_training.torch_steps import TorchSteps
+
+
+class FailsError(Exception):
+    """What a backward of the script may raise."""
+
+
+class Script:
+    """Makes the calls that torch makes, on listeners of its own; torch itself is not touched."""
+
+    def __init__(self) -> None:
+        self.watch = TorchSteps(torch)
+        self.began, self.ended = optimizer_hooks(self.watch)
+        self.fails = False
+        self.backward = backward_that_tells(self._backward, self.watch)
+        original = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
+        self.following = NextAndTell(original, self.watch)
+        self.batches = {source: self.loader(source) for source in (1, 2)}
+        self.optimizers = {one: object() for one in (7, 8)}
+
+    def loader(self, source: int) -> Any:
+        return iter(DataLoader(torch.zeros(20, 1), batch_size=3 + source))
+
+    def fetches(self, source: int) -> None:
+        try:
+            self.following.__get__(self.batches[source])()
+        except StopIteration:
+            self.batches[source] = self.loader(source)
+            self.following.__get__(self.batches[source])()
+
+    def _backward(self, *_: Any) -> None:
+        if self.fails:
+            raise FailsError
+
+    def backs(self, loss: float, gradient: Any = None) -> None:
+        self.backward(torch.tensor(loss, dtype=torch.float64), gradient)
+
+    def steps(self, one: int) -> None:
+        self.began(self.optimizers[one], (), {})
+        self.ended(self.optimizers[one], (), {})
+
+    def odd_move(self, moves: random.Random) -> None:
+        match moves.randrange(7):
+            case 0:
+                self.fetches(moves.randint(1, 2))
+            case 1:
+                self.backs(moves.random(), torch.ones(()))
+            case 2:
+                self.steps(moves.randint(7, 8))
+            case 3:
+                self.fails = True
+                with pytest.raises(FailsError):
+                    self.backs(moves.random())
+                self.fails = False
+            case 4:
+                self.watch.scaler_updates(torch.amp.GradScaler("cpu"))
+            case 5:
+                self.watch.scaled(torch.ones(()), torch.ones(()))
+            case _:
+                for _ in range(3):
+                    self.fetches(2)
+
+    def play(self, seed: int) -> int:
+        """Play, and return how often the thread was in the lane."""
+        moves = random.Random(seed)
+        in_lane = 0
+        for _ in range(200):
+            if moves.randrange(30):
+                if seed % 3:
+                    self.fetches(1)
+                self.backs(moves.random())
+                self.steps(7)
+            else:
+                self.odd_move(moves)
+            in_lane += self.watch.first.place != OUTSIDE
+        self.watch.finish()
+        return in_lane
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_short_way_and_the_long_way_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted: list[Any] = []
+
+    def emit(ended: int, flags: int, samples: int, *times_and_loss: Any) -> None:
+        *times, loss = times_and_loss
+        emitted.append((flags, samples, [math.isnan(time) for time in times], str(loss)))
+
+    monkeypatch.setattr(torch_steps, "_emit", emit)
+    assert Script().play(seed) > 5
+    short_way, emitted = emitted, []
+    monkeypatch.setattr(Lane, "_enter", lambda _: None)
+    assert Script().play(seed) == 0
+    assert len(emitted) > 150
+    assert short_way == emitted

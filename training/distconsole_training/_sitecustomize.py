@@ -1,0 +1,128 @@
+"""Lies as ``sitecustomize.py`` in a folder on PYTHONPATH: starts to listen for torch, steps aside.
+
+It imports nothing of ours before the script has imported torch or failed: every Python process of
+a run pays for this file. What it leaves behind is what there would be without it: ``sys.path``
+without our folder, and the next ``sitecustomize`` (the user's, the distribution's), or none.
+"""
+
+# Importing pathlib would cost more than everything else here.
+# ruff: noqa: PTH100, PTH120
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+PACKAGE = "distconsole_training"
+AWAITED = frozenset(
+    (
+        "torch",
+        "torch.distributed.fsdp.sharded_grad_scaler",
+        "torch._dynamo.eval_frame",
+        "horovod.common.basics",
+    )
+)
+UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)
+"""What importing our package raises when its folder is gone or damaged; the script goes on."""
+
+
+class _Finder:
+    """Finds our package where it lies, and hands what is awaited to ``hook``.
+
+    Attributes:
+        distconsole_started: When this process began (CLOCK_MONOTONIC, UNIX, in nanoseconds) and
+            whether it is a child of the script's; ``process`` looks for it in ``sys.meta_path``.
+    """
+
+    def __init__(self, folder: str, *, listens: bool) -> None:
+        self._folder = folder
+        self._awaited = AWAITED if listens else frozenset(())
+        self.began(is_child="--multiprocessing-fork" in getattr(sys, "argv", ()))
+
+    def began(self, *, is_child: bool) -> None:
+        self.distconsole_started = time.monotonic_ns(), time.time_ns(), is_child
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name == PACKAGE:
+            finder = sys.modules["_frozen_importlib_external"].PathFinder
+            return finder.find_spec(name, [self._folder], target)
+        if name not in self._awaited:
+            return None
+        try:
+            from distconsole_training.hook import find
+        except UNUSABLE:
+            return None
+        return find(name, path, target, self)
+
+    def forked(self) -> None:
+        self.began(is_child=True)
+        process = sys.modules.get(PACKAGE + ".process")
+        if process is not None:
+            process.forked()
+
+
+def _listen(finder: _Finder) -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=finder.forked)
+    # Registered first, so it runs after every exit handler of the script.
+    atexit.register(_at_exit)
+    previous = sys.excepthook
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        _note(error)
+        previous(kind, error, trace)
+
+    sys.excepthook = excepthook
+
+
+def _note(error: Any) -> None:
+    # Ctrl-C is a stop and no failure. And what noting imports evaluates text (namedtuple), upon
+    # which CPython forgets that it was about to end by SIGINT.
+    time_ns = time.time_ns()
+    if not isinstance(error, BaseException) or isinstance(error, KeyboardInterrupt):
+        return
+    try:
+        from distconsole_training.errors import note
+    except UNUSABLE:
+        return
+    note(error, time_ns)
+
+
+def _at_exit() -> None:
+    # Where the script has set a hook of its own, the interpreter still remembers what it was told.
+    _note(getattr(sys, "last_value", None))
+    process = sys.modules.get(PACKAGE + ".process")
+    if process is not None:
+        process.finish()
+
+
+def _step_aside(folder: str) -> None:
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != folder]
+    sys.modules.pop("sitecustomize", None)
+
+
+_folder = os.path.dirname(os.path.abspath(__file__))
+_wanted = os.environ.get("DISTCONSOLE_HOOK") != "0" and all(
+    os.environ.get(name) for name in ("DISTCONSOLE_RUN", "DISTCONSOLE_RINGS")
+)
+_finder = _Finder(_folder, listens=_wanted)
+sys.meta_path.insert(0, _finder)
+if _wanted:
+    _listen(_finder)
+_step_aside(_folder)
+
+try:
+    # The next one on the path. Where there is none, ``site`` expects exactly this ImportError.
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+except BaseException as error:
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+    raise

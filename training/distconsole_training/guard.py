@@ -1,0 +1,171 @@
+"""The one place where everything of ours that fails in a rank is caught and counted; it reports nowhere.
+
+What the user's own code raises is never held back: see ``_belongs_to_the_script``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_ERRORS = 100
+"""After so many failures the hook stays silent: something is wrong and repeats."""
+
+
+class Tally:
+    """How often something of ours failed in this process.
+
+    Attributes:
+        errors: The count.
+        spent: True once there were ``MAX_ERRORS``: nothing guarded runs any more.
+        on_error: Told the new count; the recorder puts it into the ring's header.
+    """
+
+    __slots__ = ("errors", "on_error", "spent")
+
+    def __init__(self) -> None:
+        self.errors = 0
+        self.spent = False
+        self.on_error: Callable[[int], None] | None = None
+
+    def add(self) -> None:
+        """Count one more and tell it."""
+        self.errors += 1
+        self.spent = self.errors >= MAX_ERRORS
+        if self.on_error is not None:
+            self.on_error(self.errors)
+
+
+tally = Tally()
+
+
+def guarded(function: F) -> F:
+    """Make ``function`` (of positional arguments) one that raises no error of its own.
+
+    It returns None where it failed. KeyboardInterrupt and SystemExit pass, and so does what a
+    signal handler of the script raised while ours was running: those are the script's.
+    """
+    arguments = function.__code__.co_argcount - hasattr(function, "__self__")
+    guard = _GUARDS[arguments](function)
+    # ``functools`` would be the first import of a script that needs nothing else of ours.
+    guard.__name__ = function.__name__
+    guard.__doc__ = function.__doc__
+    return guard  # type: ignore[no-any-return]
+
+
+def _caught(error: Exception) -> None:
+    """Count ``error``, to be called while it is being handled; raise it if it is not ours."""
+    if _belongs_to_the_script(error):
+        raise error
+    tally.add()
+
+
+# One for each number of arguments: a call with ``*arguments`` costs several times as much.
+
+
+def _guard_0(function: Callable[[], Any]) -> Any:
+    def guard() -> Any:
+        if tally.spent:
+            return None
+        try:
+            return function()
+        except Exception as error:  # noqa: BLE001 - the guard of this package
+            return _caught(error)
+
+    return guard
+
+
+def _guard_1(function: Callable[[Any], Any]) -> Any:
+    def guard(a: Any) -> Any:
+        if tally.spent:
+            return None
+        try:
+            return function(a)
+        except Exception as error:  # noqa: BLE001 - the guard of this package
+            return _caught(error)
+
+    return guard
+
+
+def _guard_2(function: Callable[[Any, Any], Any]) -> Any:
+    def guard(a: Any, b: Any) -> Any:
+        if tally.spent:
+            return None
+        try:
+            return function(a, b)
+        except Exception as error:  # noqa: BLE001 - the guard of this package
+            return _caught(error)
+
+    return guard
+
+
+def _guard_3(function: Callable[[Any, Any, Any], Any]) -> Any:
+    def guard(a: Any, b: Any, c: Any) -> Any:
+        if tally.spent:
+            return None
+        try:
+            return function(a, b, c)
+        except Exception as error:  # noqa: BLE001 - the guard of this package
+            return _caught(error)
+
+    return guard
+
+
+def _guard_more(function: Callable[..., Any]) -> Any:
+    def guard(*arguments: Any) -> Any:
+        if tally.spent:
+            return None
+        try:
+            return function(*arguments)
+        except Exception as error:  # noqa: BLE001 - the guard of this package
+            return _caught(error)
+
+    return guard
+
+
+_GUARDS = (_guard_0, _guard_1, _guard_2, _guard_3, _guard_more, _guard_more, _guard_more)
+
+
+def _belongs_to_the_script(error: BaseException) -> bool:
+    """Tell whether a Python signal handler raised ``error`` while our code happened to run."""
+    codes = _signal_handler_codes()
+    trace: TracebackType | None = error.__traceback__
+    while codes and trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _signal_handler_codes() -> set[Any]:
+    import signal  # with enum, half of what a start of ours costs; needed only here
+
+    codes = set()
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        function = getattr(handler, "__func__", handler)
+        code = getattr(function, "__code__", None)
+        if code is None and callable(handler):
+            code = getattr(type(handler).__call__, "__code__", None)
+        if code is not None:
+            codes.add(code)
+    return codes
+
+
+def drop_this_frame() -> None:
+    """Take the calling frame out of the traceback of the exception that it is handling.
+
+    To be followed by a bare ``raise`` in the same ``except``: that adds no entry of its own, so
+    the script's tracebacks read as if the wrapper were not there. Up to Python 3.10 the entry is
+    kept on the interpreter's own stack, out of reach of Python code, and stays.
+    """
+    error = sys.exc_info()[1]
+    if error is not None and error.__traceback__ is not None and sys.version_info >= (3, 11):
+        error.__traceback__ = error.__traceback__.tb_next

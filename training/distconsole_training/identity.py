@@ -1,0 +1,74 @@
+"""Which rank this process is, as its environment or its process group says; it changes neither."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_SOURCES = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+)
+"""Nearest engine first: a rank of torchrun below srun carries both sets, and torchrun's counts."""
+
+
+class Identity:
+    """``rank`` and ``local_rank`` are -1 and ``world_size`` is 0 where unknown."""
+
+    __slots__ = ("local_rank", "rank", "world_size")
+
+    def __init__(self, rank: int = -1, local_rank: int = -1, world_size: int = 0) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        self.world_size = world_size
+
+    def __repr__(self) -> str:
+        return f"Identity({self.rank}, {self.local_rank}, {self.world_size})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def from_environment(environment: Mapping[str, str]) -> Identity:
+    """Return what the variables of the engine that started this process say."""
+    for rank_name, local_name, size_name in _SOURCES:
+        rank = _number(environment.get(rank_name))
+        if rank >= 0:
+            size = _number(environment.get(size_name))
+            return Identity(rank, _number(environment.get(local_name)), max(size, 0))
+    return Identity()
+
+
+def from_process_group(distributed: Any, known: Identity) -> Identity:
+    """Return what ``torch.distributed`` says, or ``known`` while it is not initialised."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return known
+    rank = int(distributed.get_rank())
+    local = known.local_rank if known.rank == rank else _number(os.environ.get("LOCAL_RANK"))
+    return Identity(rank, local, int(distributed.get_world_size()))
+
+
+def from_horovod(basics: Any, known: Identity) -> Identity:
+    """Return what an initialised ``horovod.common.basics.HorovodBasics`` says."""
+    rank = basics.rank()
+    if rank is None or rank < 0:
+        return known
+    return Identity(int(rank), int(basics.local_rank()), int(basics.size()))
+
+
+def _number(text: str | None) -> int:
+    """Return ``text`` as a number of 31 bits, or -1."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 9:
+        return -1
+    return int(text)

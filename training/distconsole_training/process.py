@@ -1,0 +1,148 @@
+"""This process as the console sees it: its ring, its rank, its start-up phases.
+
+The ring is made when the process first does something worth recording, so processes that never
+train (data workers, compilers, scripts without torch) leave no trace.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from itertools import count
+
+from distconsole_training.guard import guarded, tally
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distconsole_training.identity import Identity
+    from distconsole_training.loss import Late
+    from distconsole_training.recorder import Recorder
+
+ENV_RINGS = (
+    "DISTCONSOLE_RINGS"  # records.ENV_RINGS, spelled out: records costs an import of struct
+)
+
+_MAX_LATE = 256
+
+
+class Process:
+    """One process of a run; the parent's and a forked child's are different ones.
+
+    Attributes:
+        identity: Who it is, as far as known; None until the ring was wanted.
+        made: The ring, once it was made.
+        late: Values on their way from a device, and where they go.
+        on_fork: Called in a forked child.
+        before_finish: Called when the process goes through its exit handlers.
+    """
+
+    def __init__(self) -> None:
+        self.on_fork: list[Callable[[], None]] = []
+        self.before_finish: list[Callable[[], None]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.started_ns, self.started_time_ns, is_child = _start()
+        self.identity: Identity | None = None
+        self.next_step = count().__next__
+        self.last_step = -1
+        # A child of the script inherits its parent's variables, and so a rank that is not its own.
+        self._trusts_environment = not is_child
+        self._pid = os.getpid()
+        self.made: Recorder | None = None
+        self._may_record = True
+        self._phases: list[tuple[str, int]] = [("interpreter", self.started_ns)]
+        self.late: list[tuple[Late, Callable[[float], None]]] = []
+
+    def forked(self) -> None:
+        """Start anew in a forked child: it never writes into its parent's ring."""
+        tally.on_error = None
+        if self.made is not None:
+            self.made.close()
+        self._begin()
+        for forget in self.on_fork:
+            forget()
+
+    def recorder(self) -> Recorder | None:
+        """Return the ring, made now if it was not; None where there is no console or no room."""
+        if self.made is None and self._may_record:
+            self._make_recorder()
+        return self.made
+
+    def phase(self, name: str) -> None:
+        """A start-up phase was reached; it is written when there is a ring."""
+        now = time.monotonic_ns()
+        if self.made is not None:
+            self.made.phase(name, now)
+        else:
+            self._phases.append((name, now))
+
+    def identify(self, refine: Callable[[Identity], Identity]) -> None:
+        """Put what ``refine`` makes of the identity so far into the ring."""
+        recorder = self.recorder()
+        if recorder is not None and self.identity is not None:
+            known = refine(self.identity)
+            if known != self.identity:
+                self.identity = known
+                recorder.identify(known)
+
+    def later(self, value: Late, deliver: Callable[[float], None]) -> None:
+        """Call ``deliver`` once ``value`` has arrived from its device; the oldest are given up."""
+        self.late.append((value, deliver))
+        if len(self.late) > _MAX_LATE:
+            del self.late[0]
+
+    def deliver_late(self) -> None:
+        """Deliver what has arrived; never waits."""
+        while self.late:
+            value, deliver = self.late[0]
+            arrived = value.value()
+            if arrived is None:
+                return
+            del self.late[0]
+            deliver(arrived)
+
+    def finish(self) -> None:
+        """The process goes through its exit handlers."""
+        if self._pid != os.getpid():
+            return
+        for step in self.before_finish:
+            step()
+        if self.made is not None:
+            self.deliver_late()
+            self.made.finish()
+
+    def _make_recorder(self) -> None:
+        self._may_record = False
+        folder = os.environ.get(ENV_RINGS)
+        if not folder:
+            return
+        from distconsole_training.identity import from_environment
+        from distconsole_training.recorder import Recorder
+
+        environment: Any = os.environ if self._trusts_environment else {}
+        self.identity = from_environment(environment)
+        self.made = recorder = Recorder(
+            folder, self.identity, self.started_ns, self.started_time_ns
+        )
+        for name, reached_ns in self._phases:
+            recorder.phase(name, reached_ns)
+        self._phases.clear()
+
+
+def _start() -> tuple[int, int, bool]:
+    """Return when this process began and whether it is a child, as ``sitecustomize`` saw it."""
+    for finder in sys.meta_path:
+        started: tuple[int, int, bool] | None = getattr(finder, "distconsole_started", None)
+        if started is not None:
+            return started
+    return time.monotonic_ns(), time.time_ns(), False
+
+
+process = Process()
+forked = guarded(process.forked)
+finish = guarded(process.finish)

@@ -1,0 +1,203 @@
+"""Writes the ring that the agent reads: no lock, no socket and no system call per record.
+
+It knows nothing about training; what a record means is in ``records``.
+"""
+
+# Importing pathlib would cost more than everything else here.
+# ruff: noqa: PTH104, PTH108, PTH118, PTH119
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+import sys
+import time
+import zlib
+from itertools import count
+
+from distconsole_training import records
+from distconsole_training.guard import tally
+from distconsole_training.identity import Identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAN = math.nan
+_U32 = 0xFFFFFFFF
+_INT64 = struct.Struct("<q")
+_INT32 = struct.Struct("<i")
+
+
+class Recorder:
+    """One ring file of this process, mapped.
+
+    The file is allocated in full before it is mapped, so that a full disk or a full ``/dev/shm``
+    is an error here and never a SIGBUS in the job.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        identity: Identity,
+        started_ns: int,
+        started_time_ns: int,
+        capacity: int = records.DEFAULT_CAPACITY,
+    ) -> None:
+        """Create the ring in ``folder``.
+
+        Raises:
+            OSError: when there is no room, or the folder is not ours to write to.
+        """
+        self.path = os.path.join(folder, f"{os.getpid()}-{started_time_ns}{records.RING_SUFFIX}")
+        self._capacity = capacity
+        self._map = _mapped_file(
+            self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size
+        )
+        self._sequence = count(1).__next__
+        self._names: dict[str, int] = {}
+        self._pack = records.RECORD.pack_into
+        header = records.HEADER.pack(
+            records.MAGIC,
+            records.RECORD.size,
+            capacity,
+            0,
+            os.getpid(),
+            identity.rank,
+            identity.local_rank,
+            identity.world_size,
+            0,
+            0,
+            tally.errors,
+            started_time_ns,
+            started_ns,
+            zlib.crc32(os.environ.get(records.ENV_RUN, "").encode("utf-8", "replace")),
+            os.getppid(),
+            0,
+            _title(),
+        )
+        self._map[: len(header)] = header
+        # The name is the announcement: a reader never sees a ring without its header.
+        os.rename(self.path + ".new", self.path)
+        tally.on_error = self._put_errors
+
+    def write(
+        self,
+        kind: int,
+        step: int,
+        time_ns: int,
+        flags: int = 0,
+        name: int = 0,
+        samples: int = 0,
+        a: float = _NAN,
+        b: float = _NAN,
+        c: float = _NAN,
+        d: float = _NAN,
+        e: float = _NAN,
+        value: float = _NAN,
+    ) -> None:
+        """Store one record; the oldest is overwritten when the ring is full."""
+        sequence = self._sequence()
+        self._pack(
+            self._map,
+            records.RECORDS_OFFSET + (sequence - 1) % self._capacity * 64,
+            sequence,
+            step,
+            time_ns,
+            kind,
+            flags,
+            name,
+            samples if 0 <= samples <= _U32 else 0,
+            a,
+            b,
+            c,
+            d,
+            e,
+            value,
+        )
+        _INT64.pack_into(self._map, records.OFFSET_WRITTEN, sequence)
+
+    def phase(self, name: str, time_ns: int) -> None:
+        """Store that a start-up phase (one of ``records.PHASES``) was reached at ``time_ns``."""
+        self.write(records.PHASE, 0, time_ns, name=records.PHASES.index(name))
+
+    def metric(self, name: str, step: int, value: float, samples: int) -> None:
+        """Store a reported metric; a name beyond ``MAX_NAMES`` is not stored."""
+        index = self._name_index(name)
+        if index is not None:
+            self.write(
+                records.METRIC, step, time.monotonic_ns(), name=index, samples=samples, value=value
+            )
+
+    def identify(self, identity: Identity) -> None:
+        """Store who this process is, now that it is known."""
+        for offset, value in (
+            (records.OFFSET_LOCAL_RANK, identity.local_rank),
+            (records.OFFSET_WORLD_SIZE, identity.world_size),
+            (records.OFFSET_RANK, identity.rank),
+        ):
+            _INT32.pack_into(self._map, offset, value)
+
+    def close(self) -> None:
+        """Give the mapping back, as a forked child does with its parent's; nothing can be written."""
+        self._map.close()
+
+    def finish(self) -> None:
+        """Store that the process went through its exit handlers."""
+        _INT32.pack_into(self._map, records.OFFSET_FLAGS, records.HEADER_FINISHED)
+
+    def _put_errors(self, errors: int) -> None:
+        if not self._map.closed:
+            _INT64.pack_into(self._map, records.OFFSET_GUARD_ERRORS, errors)
+
+    def _name_index(self, name: str) -> int | None:
+        index = self._names.get(name)
+        if index is not None:
+            return index
+        # ``setdefault`` is atomic, so two threads with one new name get one entry.
+        index = self._names.setdefault(name, len(self._names))
+        if index >= records.MAX_NAMES:
+            return None
+        raw = name.encode("utf-8", "replace")[: records.NAME_BYTES]
+        offset = records.NAMES_OFFSET + index * records.NAME_BYTES
+        self._map[offset : offset + len(raw)] = raw
+        _INT32.pack_into(self._map, records.OFFSET_NAMES_USED, index + 1)
+        return index
+
+
+def _mapped_file(path: str, size: int) -> mmap.mmap:
+    """Return ``path`` with the suffix ``.new``, allocated in full and mapped.
+
+    Raises:
+        OSError: when there is no room for it.
+    """
+    aside = path + ".new"
+    descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        _allocate(descriptor, size)
+        if sys.version_info >= (3, 13):
+            # Before that the mapping keeps a descriptor of its own.
+            return mmap.mmap(descriptor, size, trackfd=False)
+        return mmap.mmap(descriptor, size)
+    except BaseException:
+        os.unlink(aside)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    allocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
+    if allocate is not None:
+        allocate(descriptor, 0, size)
+        return
+    for _ in range(0, size, 4096):
+        os.write(descriptor, bytes(4096))
+    os.ftruncate(descriptor, size)
+
+
+def _title() -> bytes:
+    words = getattr(sys, "argv", [])
+    return os.path.basename(words[0] if words else "").encode("utf-8", "replace")[:64]

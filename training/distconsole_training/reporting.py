@@ -1,0 +1,69 @@
+"""What ``report`` does: it puts what the script says of itself into the ring; it never raises."""
+
+from __future__ import annotations
+
+import sys
+
+from distconsole_training.guard import guarded
+from distconsole_training.process import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distconsole_training.recorder import Recorder
+
+_MAX_STEP = (1 << 62) - 1
+
+
+class _Reader:
+    """Holds the reader of device scalars, made when the first tensor is reported."""
+
+    scalars: Any = None
+
+
+def _report(step: Any, samples: Any, metrics: dict[str, Any]) -> None:
+    recorder = process.recorder()
+    if recorder is None:
+        return
+    at = _current_step() if step is None else int(step)
+    weight = 0 if samples is None else int(samples)
+    at = min(max(at, 0), _MAX_STEP)
+    for name, value in metrics.items():
+        _report_one(recorder, name, at, value, weight)
+    if process.late:
+        process.deliver_late()
+
+
+def _put(recorder: Recorder, name: str, step: int, value: Any, samples: int) -> None:
+    number = _number(value, step)
+    if isinstance(number, float):
+        recorder.metric(name, step, number, samples)
+    elif number is not None:
+        process.later(number, lambda late: recorder.metric(name, step, late, samples))
+
+
+def _number(value: Any, step: int) -> Any:
+    """Return ``value`` as a float, as a value on its way from a device, or None if it is neither."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            return None
+        if _Reader.scalars is None:
+            from distconsole_training.torch_loss import ScalarReader
+
+            _Reader.scalars = ScalarReader(torch, thinned=False)
+        return _Reader.scalars.read(value.detach(), step)
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        return None
+    return float(value)
+
+
+def _current_step() -> int:
+    patches = sys.modules.get("distconsole_training.torch_patches")
+    watching = getattr(patches, "watching", ())
+    return watching[0].current_step() if watching else process.last_step
+
+
+_report_one = guarded(_put)
+put = guarded(_report)

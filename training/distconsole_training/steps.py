@@ -1,0 +1,413 @@
+"""Turns what a thread does (fetches, backwards, optimizer steps) into training steps.
+
+It knows neither torch nor rings: times come as nanoseconds of one clock, finished steps leave
+through ``emit``.
+
+A step opens with the first batch that is followed by a backward, and ends when the last of its
+outermost optimizers has stepped. That it is over is certain when a later batch is used for
+training, or when an optimizer that has stepped in it steps again; once a script has shown how many
+optimizers make its step, the step is emitted at once. A batch that is not followed by a backward
+was evaluated: neither it nor the time around it belongs to a step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from distconsole_training.loss import MAX_LOSSES, loss_of_step
+from distconsole_training.records import MICRO, SKIPPED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from distconsole_training.loss import Seen, Value
+
+    class Emit(Protocol):
+        """Takes a finished step: seconds are NaN and samples 0 where unknown."""
+
+        def __call__(
+            self,
+            ended_ns: int,
+            flags: int,
+            samples: int,
+            seconds: float,
+            data: float,
+            forward: float,
+            backward: float,
+            optimizer: float,
+            loss: Value,
+            /,
+        ) -> None: ...
+
+
+SINGLES = 16
+"""After so many steps with one backward each, a script does not accumulate gradients any more."""
+
+_NAN = math.nan
+_NS = 1e-9
+
+
+class _Sums:
+    """What was seen of a step, in nanoseconds."""
+
+    __slots__ = (
+        "backward",
+        "backwards",
+        "batches",
+        "closures",
+        "data",
+        "doubtful",
+        "evaluated",
+        "first_fetch",
+        "forward",
+        "forward_known",
+        "losses",
+        "optimizer",
+        "passed_over",
+        "samples",
+        "samples_known",
+    )
+
+    def __init__(self) -> None:
+        self.losses: list[Seen] = []
+        self.reset()
+
+    def reset(self) -> None:
+        self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
+        self.batches = self.backwards = self.closures = self.samples = 0
+        self.forward_known = self.samples_known = True
+        self.evaluated = self.passed_over = self.doubtful = False
+        self.losses.clear()
+
+    def absorb(self, other: _Sums) -> None:
+        """Add what ``other`` saw later in the same step."""
+        self.first_fetch = self.first_fetch or other.first_fetch
+        self.data += other.data
+        self.forward += other.forward
+        self.backward += other.backward
+        self.optimizer += other.optimizer
+        self.batches += other.batches
+        self.backwards += other.backwards
+        self.closures += other.closures
+        self.samples += other.samples
+        self.forward_known &= other.forward_known
+        self.samples_known &= other.samples_known
+        self.evaluated |= other.evaluated
+        self.passed_over |= other.passed_over
+        self.doubtful |= other.doubtful
+        self.losses += other.losses
+
+
+class Steps:
+    """The steps of one thread. Its public attributes are for reading.
+
+    Attributes:
+        micro: Whether the script accumulates gradients, so that a loss may be a share of one.
+        in_backward: How many backwards of this thread are going on, one inside another.
+        running: The optimizers that began to step and have not come back, outermost first; one
+            that raised stays until the next event shows that it is not on the stack any more.
+    """
+
+    __slots__ = (
+        "_backward_began",
+        "_bare_before",
+        "_closures",
+        "_cursor",
+        "_dropped",
+        "_eager",
+        "_emit",
+        "_ended",
+        "_optimizer_began",
+        "_optimizers_per_step",
+        "_pending",
+        "_plain",
+        "_previous_batches",
+        "_previous_end",
+        "_previous_passed_over",
+        "_previous_stepped",
+        "_ran",
+        "_rest",
+        "_singles",
+        "_sources",
+        "_stepped",
+        "_stepping_calls",
+        "_sums",
+        "_unfinished",
+        "in_backward",
+        "micro",
+        "running",
+    )
+
+    def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
+        """``stepping_calls`` tells how many calls of ``step()`` are on the caller's stack."""
+        self._emit = emit
+        self._stepping_calls = stepping_calls
+        self._sums = _Sums()
+        # What came after the last optimizer step: it is this step's or the next one's.
+        self._rest = _Sums()
+        self._stepped: list[int] = []
+        self._ran = False
+        self._ended = self._previous_end = 0
+        self._previous_stepped: list[int] = []
+        self._previous_batches = 0
+        self._previous_passed_over = False
+        self._optimizers_per_step = 0
+        self._plain = False
+        self._eager = True
+        self._bare_before = False
+        self._cursor = 0
+        # Batches that no backward followed yet: source -> began, ended, samples.
+        self._pending: dict[int, tuple[int, int, int]] = {}
+        self._unfinished = 0
+        self._dropped: set[int] = set()
+        self._sources: tuple[int, ...] = ()
+        self._backward_began = self._optimizer_began = self._closures = 0
+        self._singles = 0
+        self.micro = False
+        self.in_backward = 0
+        self.running: list[int] = []
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether work for a step that is not emitted yet was seen."""
+        return bool(self._rest.backwards or self._stepped)
+
+    def fetch_begins(self, source: int, now: int = 0) -> None:
+        """A batch was asked of the iterator with the number ``source``; ``now`` comes again later."""
+        if self._unfinished:
+            # The one before raised or had no more: its last batch is over too.
+            self._drop(self._unfinished)
+        self._unfinished = source
+
+    def fetch_ended(self, source: int, began: int, ended: int, samples: int) -> None:
+        """The batch arrived; ``samples`` is 0 where unknown."""
+        self._unfinished = 0
+        pending = self._pending
+        if pending:
+            if source in pending:
+                self._drop(source)
+            # What was fetched meanwhile was fetched by the data set itself.
+            for inner in [one for one, times in pending.items() if times[0] > began]:
+                del pending[inner]
+        pending[source] = (began, ended, samples)
+
+    def backward_begins(self, now: int, loss: Seen) -> None:
+        """A backward begins; one inside another is part of it."""
+        self.in_backward += 1
+        if self.in_backward > 1:
+            return
+        self._backward_began = now
+        if self._unfinished:
+            self._drop(self._unfinished)
+            self._unfinished = 0
+        if self._pending:
+            self._commit()
+        rest = self._rest
+        rest.backwards += 1
+        if self.running:
+            del self.running[self._stepping_calls() :]
+        if self.running:
+            self._closures += 1
+        else:
+            if self._cursor:
+                rest.forward += now - self._cursor
+            else:
+                rest.forward_known = False
+            if rest.backwards > 1:
+                self.micro = True
+        if len(rest.losses) < MAX_LOSSES:
+            rest.losses.append(loss)
+
+    def backward_ends(self, now: int, *, failed: bool = False) -> None:
+        """The backward is over."""
+        self.in_backward = depth = max(self.in_backward - 1, 0)
+        if depth:
+            return
+        rest = self._rest
+        rest.backward += now - self._backward_began
+        self._cursor = now
+        if failed:
+            rest.backwards -= 1
+            del rest.losses[-1:]
+
+    def optimizer_begins(self, optimizer: int, now: int) -> None:
+        """An optimizer begins to step; one inside another is part of it."""
+        running = self.running
+        if running:
+            del running[self._stepping_calls() - 1 :]
+            if running:
+                running.append(optimizer)
+                return
+        running.append(optimizer)
+        self._optimizer_began = now
+        self._closures = 0
+        if self._pending and not self._rest.backwards:
+            self._commit()
+        if self._stepped and optimizer in self._stepped:
+            self._close()
+
+    def optimizer_ends(self, optimizer: int, now: int, skipped: bool = False) -> None:
+        """The optimizer has stepped; ``skipped`` where it left the weights alone."""
+        running = self.running
+        while running:
+            if running.pop() == optimizer:
+                break
+        if running:
+            return
+        rest = self._rest
+        rest.optimizer += now - self._optimizer_began
+        rest.closures += self._closures
+        self._stepped_at(optimizer, now, not skipped)
+
+    def optimizers_skipped(self, optimizers: list[int], now: int) -> None:
+        """A GradScaler found infinities and did not call these optimizers."""
+        if self._rest.backwards:
+            for optimizer in optimizers:
+                if optimizer not in self._stepped:
+                    self._stepped_at(optimizer, now, False)
+
+    def ordinary_step(self) -> tuple[int, int, bool] | None:
+        """Return the optimizer and the end of the last step, and whether it fetched no batch.
+
+        None if something of a next step was seen, or if the last one was not the ordinary one of
+        one batch, one backward and one optimizer that was emitted as soon as it had stepped.
+        """
+        idle = not (self._stepped or self._pending or self._unfinished or self._dropped)
+        plain = self._plain and self._eager and self._optimizers_per_step == 1 and not self.micro
+        if not (idle and plain) or self._rest.batches or self._rest.backwards or self.running:
+            return None
+        return self._previous_stepped[0], self._previous_end, self._previous_batches == 0
+
+    def resume(self, previous_end: int) -> None:
+        """Go on after ordinary steps, the last of which ended at ``previous_end``."""
+        if previous_end != self._previous_end:
+            self._previous_end = self._cursor = previous_end
+            self._bare_before = self._previous_passed_over = False
+            self._sources = () if self._previous_batches else self._sources
+
+    def finish(self) -> None:
+        """Emit what is known to be a step, at the end of the process."""
+        if self._stepped:
+            self._close()
+
+    def _drop(self, source: int) -> None:
+        if self._pending.pop(source, None) is not None:
+            self._dropped.add(source)
+
+    def _commit(self) -> None:
+        """What was fetched is being trained on."""
+        if self._stepped:
+            self._close()
+        rest = self._rest
+        pending = self._pending
+        if len(pending) > 1 or self._dropped:
+            self._sort_out(tuple(pending))
+        else:
+            self._sources = ()
+        for began, ended, samples in pending.values():
+            if not rest.first_fetch:
+                rest.first_fetch = began
+            rest.data += ended - began
+            rest.samples += samples
+            if not samples:
+                rest.samples_known = False
+            self._cursor = ended
+        rest.batches += 1
+        pending.clear()
+
+    def _sort_out(self, sources: tuple[int, ...]) -> None:
+        """Tell what was evaluated, or passed over, from what is being trained on."""
+        rest = self._rest
+        if len(sources) > 1 and sources != self._sources:
+            # Several loaders in one step, or an evaluation that was left early: seen once, either.
+            rest.doubtful = True
+        self._sources = sources
+        if self._dropped:
+            trained_on = self._dropped.intersection(sources)
+            rest.passed_over = rest.passed_over or bool(trained_on)
+            rest.evaluated = rest.evaluated or len(trained_on) < len(self._dropped)
+            self._dropped.clear()
+
+    def _stepped_at(self, optimizer: int, now: int, ran: bool) -> None:
+        if self._stepped:
+            self._sums.absorb(self._rest)
+            self._rest.reset()
+            self._ran = self._ran or ran
+        elif self._opens_a_step(optimizer, now):
+            self._sums, self._rest = self._rest, self._sums
+            self._ran = ran
+        else:
+            return
+        self._stepped.append(optimizer)
+        self._ended = self._cursor = now
+        if self._eager and 0 < self._optimizers_per_step <= len(self._stepped):
+            self._close()
+
+    def _opens_a_step(self, optimizer: int, now: int) -> bool:
+        """Whether an optimizer that is the first since the last step was emitted makes a new one."""
+        rest = self._rest
+        if rest.batches:
+            self._bare_before = False
+            return True
+        if self._previous_batches and optimizer not in self._previous_stepped:
+            # It belongs to the step that was emitted too early; never again.
+            self._eager = False
+            return False
+        if rest.backwards:
+            self._bare_before = False
+            return True
+        # No batch and no backward: once is a warm-up of the optimizer's state, twice is training.
+        bare_before, self._bare_before = self._bare_before, True
+        if not bare_before:
+            self._previous_end = self._cursor = now
+            rest.reset()
+        return bare_before
+
+    def _close(self) -> None:
+        sums = self._sums
+        ended = self._ended
+        if not self._optimizers_per_step:
+            self._optimizers_per_step = len(self._stepped)
+        self._singles = self._singles + 1 if sums.backwards == 1 else 0
+        lone = sums.backwards == 1 and not self.micro
+        loss = sums.losses[0][0] if lone else self._loss(sums)
+        certain = not sums.doubtful
+        samples = sums.samples if sums.samples_known and certain else 0
+        if sums.passed_over and self._previous_passed_over:
+            # Some batches of every step are not followed by a backward of their own.
+            samples = 0
+        began = sums.first_fetch if sums.evaluated else self._previous_end or sums.first_fetch
+        self._previous_end = ended
+        self._previous_batches = sums.batches
+        self._previous_passed_over = sums.passed_over
+        if self._singles >= SINGLES:
+            self.micro = False
+        self._plain = (
+            lone and sums.batches < 2 and self._ran and not sums.passed_over and not sums.closures
+        )
+        # The lists change places: the next step fills the other one.
+        self._previous_stepped, self._stepped = self._stepped, self._previous_stepped
+        self._stepped.clear()
+        self._emit(
+            ended,
+            (MICRO if sums.backwards > 1 else 0) | (0 if self._ran else SKIPPED),
+            samples,
+            (ended - began) * _NS if began and certain else _NAN,
+            sums.data * _NS if sums.batches and certain else _NAN,
+            sums.forward * _NS if sums.forward_known and not sums.closures else _NAN,
+            sums.backward * _NS if sums.backwards else _NAN,
+            sums.optimizer * _NS if self._ran and not sums.closures else _NAN,
+            loss,
+        )
+        sums.reset()
+
+    def _loss(self, sums: _Sums) -> Value:
+        return loss_of_step(
+            sums.losses if len(sums.losses) == sums.backwards else (),
+            batches=sums.batches,
+            optimizers=len(self._stepped),
+            closure=sums.closures > 0,
+            micro=self.micro,
+        )

@@ -1,0 +1,147 @@
+"""Reads the value of a scalar without holding up its device, and without keeping its graph."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+
+from distconsole_training.loss import NOT_LOOKED_AT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distconsole_training.loss import Value
+
+_SLOTS = 256
+_NEAR_NS = 30_000_000
+"""Values on a device closer together than this are thinned: to fetch one takes microseconds."""
+
+
+class ScalarReader:
+    """Reads scalars of ``torch``."""
+
+    def __init__(self, torch: Any, *, thinned: bool) -> None:
+        """``thinned``: leave out values on devices that follow each other too closely."""
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._functions_active = torch._C._len_torch_function_stack
+        self._dispatch_active = torch._C._len_torch_dispatch_stack
+        self._no_functions = torch._C.DisableTorchFunction
+        self._device = _DeviceReader(torch)
+        self._thinning = _Thinning(_NEAR_NS) if thinned else None
+
+    def read(self, tensor: Any, step: int) -> Value:
+        """Return the scalar as a float or as a ``Late``; NaN where it is none, or not ours to read.
+
+        A subclass (a DTensor, a fake) may do anything when it is read, and a dispatch mode of the
+        script would see it: neither is touched. ``step`` is what thinning goes by.
+        """
+        if type(tensor) not in self._plain or tensor.numel() != 1 or self._dispatch_active():
+            return math.nan
+        if self._functions_active():
+            with self._no_functions():
+                return self._read_plain(tensor, step)
+        return self._read_plain(tensor, step)
+
+    def _read_plain(self, tensor: Any, step: int) -> Value:
+        if tensor.is_cpu:
+            value = tensor.item()
+            return math.nan if type(value) is complex else float(value)
+        thinning = self._thinning
+        if tensor.is_cuda and (thinning is None or thinning.keeps(step)):
+            return self._device.read(tensor)
+        return math.nan
+
+
+class _Thinning:
+    """Keeps the steps that are divisible by a power of two, so that all ranks keep the same ones."""
+
+    __slots__ = ("_kept", "_kept_ns", "_mask", "_near_ns")
+
+    def __init__(self, near_ns: int) -> None:
+        self._near_ns = near_ns
+        self._kept = -1
+        self._kept_ns = 0
+        self._mask = 0
+
+    def keeps(self, step: int) -> bool:
+        """Tell whether the values of ``step`` are read; the power follows the pace of the steps."""
+        if step == self._kept:
+            return True
+        if step & self._mask:
+            return False
+        now = time.monotonic_ns()
+        since = now - self._kept_ns
+        if since < self._near_ns:
+            self._mask = min(self._mask * 2 + 1, 1023)
+        elif since > 4 * self._near_ns:
+            self._mask //= 2
+        self._kept_ns = now
+        self._kept = step
+        return True
+
+
+class _DeviceReader:
+    """Copies scalars from CUDA devices into pinned memory, behind the work that is queued there."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._buffer: Any = None
+        self._view: Any = None
+        self._events: list[Any] = []
+        self._uses = 0
+
+    def read(self, tensor: Any) -> Value:
+        torch = self._torch
+        if torch.cuda.is_current_stream_capturing():
+            return math.nan
+        if self._buffer is None:
+            self._buffer = torch.empty(_SLOTS, dtype=torch.float32, device="cpu", pin_memory=True)
+            self._view = (ctypes.c_float * _SLOTS).from_address(self._buffer.data_ptr())
+            self._events = [torch.cuda.Event() for _ in range(_SLOTS)]
+        slot = self._uses % _SLOTS
+        self._uses += 1
+        self._buffer[slot].copy_(tensor.detach().reshape(()), non_blocking=True)
+        self._events[slot].record(torch.cuda.current_stream(tensor.device))
+        return _OnItsWay(self, slot, self._uses)
+
+    def value(self, slot: int, use: int) -> float | None:
+        """Return what arrived in ``slot``, None before that, NaN once the slot was used again."""
+        if self._uses >= use + _SLOTS:
+            return math.nan
+        return float(self._view[slot]) if self._events[slot].query() else None
+
+
+class _OnItsWay:
+    """A value in a slot of the pinned memory."""
+
+    __slots__ = ("_reader", "_slot", "_use")
+
+    def __init__(self, reader: _DeviceReader, slot: int, use: int) -> None:
+        self._reader = reader
+        self._slot = slot
+        self._use = use
+
+    def value(self) -> float | None:
+        """Return it once it has arrived."""
+        return self._reader.value(self._slot, self._use)
+
+
+def divisor_of(tensor: Any) -> float | None:
+    """Return the number that ``tensor`` was divided by last, None where it was not.
+
+    ``0.25 * loss`` counts as a division by 4; a number that cannot be seen is ``NOT_LOOKED_AT``.
+    """
+    made_by = getattr(tensor, "grad_fn", None)
+    name = type(made_by).__name__
+    if name not in ("DivBackward0", "MulBackward0"):
+        return None
+    other = getattr(made_by, "_saved_other", None)
+    if other is None or not other.is_cpu or other.numel() != 1 or other.is_complex():
+        return NOT_LOOKED_AT
+    number = float(other.item())
+    if name == "DivBackward0":
+        return number
+    # 1/3 has no exact float.
+    return round(1 / number, 6) if number else NOT_LOOKED_AT
