@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from _thread import RLock
 from itertools import count
 
 from distconsole_training.guard import guarded, tally
@@ -55,6 +56,7 @@ class Process:
         self._pid = os.getpid()
         self.made: Recorder | None = None
         self._may_record = True
+        self._making = RLock()
         self._phases: list[tuple[str, int]] = [("interpreter", self.started_ns)]
         self.late: list[tuple[Late, Callable[[float], None]]] = []
 
@@ -69,8 +71,11 @@ class Process:
 
     def recorder(self) -> Recorder | None:
         """Return the ring, made now if it was not; None where there is no console or no room."""
-        if self.made is None and self._may_record:
-            self._make_recorder()
+        if self.made is None:
+            # Another thread may be making it; a signal handler of the one that is gets None.
+            with self._making:
+                if self._may_record:
+                    self._make_recorder()
         return self.made
 
     def phase(self, name: str) -> None:

@@ -1,0 +1,68 @@
+"""Who makes the ring of a process, and when."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distconsole_training import identity
+from distconsole_training.process import ENV_RINGS, Process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distconsole_training.recorder import Recorder
+
+
+@pytest.fixture
+def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(ENV_RINGS, str(tmp_path))
+    return tmp_path
+
+
+def test_of_two_threads_the_second_waits_for_the_ring_that_the_first_makes(
+    rings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process()
+    second_asks = threading.Event()
+    original = identity.from_environment
+
+    def slow(environment: Any) -> identity.Identity:
+        assert second_asks.wait(10)
+        return original(environment)
+
+    monkeypatch.setattr(identity, "from_environment", slow)
+    found: list[Recorder | None] = []
+    first = threading.Thread(target=lambda: found.append(process.recorder()))
+    first.start()
+
+    def ask() -> None:
+        second_asks.set()
+        found.append(process.recorder())
+
+    second = threading.Thread(target=ask)
+    second.start()
+    first.join()
+    second.join()
+    assert found[0] is not None
+    assert found == [process.made] * 2
+    assert len(list(rings.iterdir())) == 1
+
+
+def test_who_asks_while_making_it_gets_none_and_does_not_wait(
+    rings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process()
+    asked: list[Recorder | None] = []
+    original = identity.from_environment
+
+    def interrupted(environment: Any) -> identity.Identity:
+        asked.append(process.recorder())
+        return original(environment)
+
+    monkeypatch.setattr(identity, "from_environment", interrupted)
+    assert process.recorder() is not None
+    assert asked == [None]
+    assert len(list(rings.iterdir())) == 1
