@@ -11,6 +11,7 @@ from distconsole_training import identity
 from distconsole_training.process import ENV_RINGS, Process
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from distconsole_training.recorder import Recorder
@@ -22,10 +23,17 @@ def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def process(rings: Path) -> Iterator[Process]:
+    made = Process()
+    yield made
+    if made.made is not None:
+        made.made.close()
+
+
 def test_of_two_threads_the_second_waits_for_the_ring_that_the_first_makes(
-    rings: Path, monkeypatch: pytest.MonkeyPatch
+    process: Process, rings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process()
     second_asks = threading.Event()
     original = identity.from_environment
 
@@ -52,9 +60,8 @@ def test_of_two_threads_the_second_waits_for_the_ring_that_the_first_makes(
 
 
 def test_who_asks_while_making_it_gets_none_and_does_not_wait(
-    rings: Path, monkeypatch: pytest.MonkeyPatch
+    process: Process, rings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process()
     asked: list[Recorder | None] = []
     original = identity.from_environment
 
