@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, isfinite
 from typing import Any
 
 from distconsole_agent.limits import WINDOW_SECONDS
@@ -211,8 +211,19 @@ def _body(
 def thin(points: list[Point], most: int = MAX_POINTS) -> list[Point]:
     """Return at most ``most`` points: those at steps divisible by a power of two, and the last.
 
-    Every rank keeps the same steps that way, so that values can be reduced at equal steps.
+    Every rank keeps the same steps that way, so that values can be reduced at equal steps. The
+    first value that is not finite is kept besides: there may be only one.
     """
+    if len(points) <= most:
+        return points
+    kept = _thinned(points, most)
+    odd = next((point for point in points if not isfinite(point[1])), None)
+    if odd is None or any(point is odd for point in kept):
+        return kept
+    return sorted([*kept, odd], key=_step_of)
+
+
+def _thinned(points: list[Point], most: int) -> list[Point]:
     power = 1
     kept = points
     while len(kept) > most:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distconsole_training.records import MICRO, SKIPPED
+from distconsole_training.records import LOSS, MICRO, SKIPPED
 
 if TYPE_CHECKING:
     from conftest import Outcome, RingFile, Runner
@@ -69,6 +69,28 @@ for epoch in range(2):
     ends = ring.column("time_ns")
     for before, after, seconds in zip(ends, ends[1:], ring.column("seconds")[1:], strict=False):
         assert math.isclose((after - before) / 1e9, seconds, rel_tol=1e-3)
+
+
+def test_a_loss_that_is_nan_or_infinite_is_told_as_such(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+for step, batch in enumerate(DataLoader(data, batch_size=2)):
+    loss = loss_of(batch) * {2: float("inf"), 4: float("nan")}.get(step, 1.0)
+    if step == 5:
+        loss.backward(torch.ones_like(loss))  # a loss that is not looked at
+    else:
+        loss.backward()
+    optimizer.zero_grad()
+    optimizer.step()
+""",
+    )
+    values = ring.column("value")
+    assert [math.isfinite(value) for value in values] == [True, True, False, True, False, False]
+    assert values[2] == math.inf
+    told = [(row["step"], row["value"]) for row in ring.rows if row["kind"] == LOSS]
+    assert [step for step, _ in told] == [4]
+    assert math.isnan(told[0][1])
 
 
 def test_evaluation_in_between_does_not_count(runner: Runner) -> None:

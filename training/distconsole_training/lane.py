@@ -73,7 +73,7 @@ class Lane:
         self.optimizer = self.previous_end = self.nested = 0
         self.source = self.samples = self.fetch_began = self.fetched = 0
         self.backward_began = self.backward_ended = self.optimizer_began = 0
-        self.loss: Seen = (_NAN, None)
+        self.loss: Seen = (None, None)
 
     def fetch_begins(self, source: int, now: int) -> None:
         """A batch was asked of the iterator with the number ``source``."""

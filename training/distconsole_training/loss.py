@@ -1,8 +1,6 @@
-"""What a step's backwards say about its loss: the truth, or NaN; it reads no tensor."""
+"""What a step's backwards say about its loss: the truth (NaN may be it), or None; it reads no tensor."""
 
 from __future__ import annotations
-
-import math
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,17 +10,20 @@ if TYPE_CHECKING:
     class Late(Protocol):
         """A value that is on its way from a device."""
 
-        def value(self) -> float | None:
-            """Return it, or None while it has not arrived; never waits."""
+        def arrived(self) -> bool:
+            """Whether it is here, or never will be; never waits."""
 
-    Value = Union[float, Late]
+        def value(self) -> float | None:
+            """Return it, once it has arrived; None if it was lost on the way."""
+
+    Value = Union[float, Late, None]
     Seen = tuple[Value, Optional[float]]
     """A loss, unscaled where a GradScaler scaled it, and the number that it was divided by last:
     ``None`` where none is to be seen, ``NOT_LOOKED_AT``."""
 
 NOT_LOOKED_AT = -1.0
 
-UNKNOWN: Seen = (math.nan, NOT_LOOKED_AT)
+UNKNOWN: Seen = (None, NOT_LOOKED_AT)
 
 MAX_LOSSES = 256
 """Backwards of one step whose losses are kept; a script that never steps an optimizer has more."""
@@ -33,25 +34,29 @@ class LateMean:
 
     __slots__ = ("_divisor", "_values")
 
-    def __init__(self, values: Sequence[Value], divisor: float) -> None:
+    def __init__(self, values: Sequence[float | Late], divisor: float) -> None:
         self._values = values
         self._divisor = divisor
 
+    def arrived(self) -> bool:
+        """Whether all of the values have."""
+        return all(isinstance(value, float) or value.arrived() for value in self._values)
+
     def value(self) -> float | None:
-        """Return it, or None while one of the values has not arrived."""
+        """Return it, once all have arrived; None if one was lost."""
         total = 0.0
         for value in self._values:
-            arrived = value if isinstance(value, float) else value.value()
-            if arrived is None:
+            known = value if isinstance(value, float) else value.value()
+            if known is None:
                 return None
-            total += arrived
+            total += known
         return total / self._divisor
 
 
 def loss_of_step(
     losses: Sequence[Seen], *, batches: int, optimizers: int, closure: bool, micro: bool
 ) -> Value:
-    """Return the loss of a step, NaN where it is not certain.
+    """Return the loss of a step, None where it is not certain.
 
     Args:
         losses: One per backward, in order.
@@ -62,14 +67,14 @@ def loss_of_step(
         micro: Whether the script accumulates gradients, so that even a lone loss may be a share.
     """
     if not losses:
-        return math.nan
+        return None
     if closure:
         return losses[0][0]
     if len(losses) == 1:
         value, divisor = losses[0]
-        return math.nan if micro and divisor is not None else value
+        return None if micro and divisor is not None else value
     if optimizers != 1 or batches != len(losses):
-        return math.nan
+        return None
     return _of_micro_batches(losses)
 
 
@@ -80,7 +85,9 @@ def _of_micro_batches(losses: Sequence[Seen]) -> Value:
     elif divisors == {float(len(losses))}:
         divisor = 1.0
     else:
-        return math.nan
-    mean = LateMean([value for value, _ in losses], divisor)
-    now = mean.value()
-    return mean if now is None else now
+        return None
+    values = [value for value, _ in losses if value is not None]
+    if len(values) < len(losses):
+        return None
+    mean = LateMean(values, divisor)
+    return mean.value() if mean.arrived() else mean

@@ -58,7 +58,7 @@ class Process:
         self._may_record = True
         self._making = RLock()
         self._phases: list[tuple[str, int]] = [("interpreter", self.started_ns)]
-        self.late: list[tuple[Late, Callable[[float], None]]] = []
+        self.late: list[tuple[Late, Callable[[float | None], None]]] = []
 
     def forked(self) -> None:
         """Start anew in a forked child: it never writes into its parent's ring."""
@@ -95,7 +95,7 @@ class Process:
                 self.identity = known
                 recorder.identify(known)
 
-    def later(self, value: Late, deliver: Callable[[float], None]) -> None:
+    def later(self, value: Late, deliver: Callable[[float | None], None]) -> None:
         """Call ``deliver`` once ``value`` has arrived from its device; the oldest are given up."""
         self.late.append((value, deliver))
         if len(self.late) > _MAX_LATE:
@@ -105,11 +105,10 @@ class Process:
         """Deliver what has arrived; never waits."""
         while self.late:
             value, deliver = self.late[0]
-            arrived = value.value()
-            if arrived is None:
+            if not value.arrived():
                 return
             del self.late[0]
-            deliver(arrived)
+            deliver(value.value())
 
     def finish(self) -> None:
         """The process goes through its exit handlers."""

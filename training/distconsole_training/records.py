@@ -15,12 +15,13 @@ Record kinds:
 
 ``STEP``    one training step ended: ``step`` counts from 0 in this process, ``time_ns`` is
             CLOCK_MONOTONIC at its end, ``a..e`` are step, data, forward, backward and optimizer
-            seconds (NaN where unknown), ``value`` the loss (NaN where unknown), ``samples`` the
+            seconds (NaN where unknown), ``value`` the loss (NaN where the record does not say it), ``samples`` the
             samples of the step (0 where unknown), ``flags`` SKIPPED and MICRO as below.
 ``METRIC``  ``report(name=value)``: ``name`` indexes the name table, ``step``, ``value``,
             ``samples`` its weight (0 where unknown).
 ``PHASE``   a start-up phase was reached: ``name`` indexes PHASES.
-``LOSS``    the loss of an earlier step whose value arrived late from a device: ``step``, ``value``.
+``LOSS``    the loss of a step whose own record does not say it, because its value arrived late from
+            a device, or because it is NaN: ``step``, ``value``. A NaN here is the loss.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distconsole_training.loss import Seen, Value
 
     class Emit(Protocol):
-        """Takes a finished step: seconds are NaN and samples 0 where unknown."""
+        """Takes a finished step: seconds are NaN, samples 0 and the loss None where unknown."""
 
         def __call__(
             self,

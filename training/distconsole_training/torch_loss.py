@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 
 from distconsole_training.loss import NOT_LOOKED_AT
@@ -32,13 +31,13 @@ class ScalarReader:
         self._thinning = _Thinning(_NEAR_NS) if thinned else None
 
     def read(self, tensor: Any, step: int) -> Value:
-        """Return the scalar as a float or as a ``Late``; NaN where it is none, or not ours to read.
+        """Return the scalar as a float or as a ``Late``; None where it is none, or not ours to read.
 
         A subclass (a DTensor, a fake) may do anything when it is read, and a dispatch mode of the
         script would see it: neither is touched. ``step`` is what thinning goes by.
         """
         if type(tensor) not in self._plain or tensor.numel() != 1 or self._dispatch_active():
-            return math.nan
+            return None
         if self._functions_active():
             with self._no_functions():
                 return self._read_plain(tensor, step)
@@ -47,11 +46,11 @@ class ScalarReader:
     def _read_plain(self, tensor: Any, step: int) -> Value:
         if tensor.is_cpu:
             value = tensor.item()
-            return math.nan if type(value) is complex else float(value)
+            return None if type(value) is complex else float(value)
         thinning = self._thinning
         if tensor.is_cuda and (thinning is None or thinning.keeps(step)):
             return self._device.read(tensor)
-        return math.nan
+        return None
 
 
 class _Thinning:
@@ -95,7 +94,7 @@ class _DeviceReader:
     def read(self, tensor: Any) -> Value:
         torch = self._torch
         if torch.cuda.is_current_stream_capturing():
-            return math.nan
+            return None
         if self._buffer is None:
             self._buffer = torch.empty(_SLOTS, dtype=torch.float32, device="cpu", pin_memory=True)
             self._view = (ctypes.c_float * _SLOTS).from_address(self._buffer.data_ptr())
@@ -106,11 +105,13 @@ class _DeviceReader:
         self._events[slot].record(torch.cuda.current_stream(tensor.device))
         return _OnItsWay(self, slot, self._uses)
 
+    def arrived(self, slot: int, use: int) -> bool:
+        """Whether the value is in ``slot``, or was."""
+        return self._uses >= use + _SLOTS or bool(self._events[slot].query())
+
     def value(self, slot: int, use: int) -> float | None:
-        """Return what arrived in ``slot``, None before that, NaN once the slot was used again."""
-        if self._uses >= use + _SLOTS:
-            return math.nan
-        return float(self._view[slot]) if self._events[slot].query() else None
+        """Return what arrived in ``slot``, None once the slot was used again."""
+        return None if self._uses >= use + _SLOTS else float(self._view[slot])
 
 
 class _OnItsWay:
@@ -123,8 +124,12 @@ class _OnItsWay:
         self._slot = slot
         self._use = use
 
+    def arrived(self) -> bool:
+        """Whether it is here, or was overwritten."""
+        return self._reader.arrived(self._slot, self._use)
+
     def value(self) -> float | None:
-        """Return it once it has arrived."""
+        """Return it; None if it was overwritten."""
         return self._reader.value(self._slot, self._use)
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-    from distconsole_training.loss import Seen, Value
+    from distconsole_training.loss import Late, Seen, Value
+    from distconsole_training.recorder import Recorder
 
 _NAN = float("nan")
 _MAX_SCALED = 8
@@ -233,8 +234,7 @@ def _emit(
     recorder = process.made or process.recorder()
     if recorder is None:
         return
-    late = type(loss) is not float
-    value = _NAN if late else loss
+    value = loss if type(loss) is float else _NAN
     recorder.write(
         STEP,
         step,
@@ -247,14 +247,22 @@ def _emit(
         forward,
         backward,
         optimizer,
-        value,  # type: ignore[arg-type]
+        value,
     )
     if step == 0:
         _first_step(ended_ns)
-    if late:
-        process.later(loss, _Delivery(step))  # type: ignore[arg-type]
+    if value != value and loss is not None:
+        _not_in_the_step(recorder, step, ended_ns, loss)
     if process.late:
         process.deliver_late()
+
+
+def _not_in_the_step(recorder: Recorder, step: int, ended_ns: int, loss: float | Late) -> None:
+    """Write what a NaN in the record of a step cannot say: a loss that is NaN, or comes later."""
+    if isinstance(loss, float):
+        recorder.write(LOSS, step, ended_ns, value=loss)
+    else:
+        process.later(loss, _Delivery(step))
 
 
 def _first_step(ended_ns: int) -> None:
@@ -272,9 +280,9 @@ class _Delivery:
     def __init__(self, step: int) -> None:
         self._step = step
 
-    def __call__(self, value: float) -> None:
+    def __call__(self, value: float | None) -> None:
         recorder = process.recorder()
-        if recorder is not None and value == value:
+        if recorder is not None and value is not None:
             recorder.write(LOSS, self._step, monotonic_ns(), value=value)
 
 

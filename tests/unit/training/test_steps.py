@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distconsole_training.lane import OUTSIDE, Lane
-from distconsole_training.loss import NOT_LOOKED_AT
+from distconsole_training.loss import NOT_LOOKED_AT, LateMean, loss_of_step
 from distconsole_training.records import MICRO, SKIPPED
 from distconsole_training.steps import SINGLES, Steps
 
@@ -55,7 +55,7 @@ class Script:
         self.asks(source)
         self.steps.fetch_ended(source, began, self.passes(2), samples)
 
-    def backward(self, loss: float = 0.5, divisor: float | None = NOT_LOOKED_AT) -> None:
+    def backward(self, loss: float | None = 0.5, divisor: float | None = NOT_LOOKED_AT) -> None:
         self.steps.backward_begins(self.passes(3), (loss, divisor))
         self.steps.backward_ends(self.passes(4))
 
@@ -235,7 +235,7 @@ def test_two_losses_of_one_batch_are_no_loss(script: Script) -> None:
         script.backward(1.0, None)
         script.backward(2.0, None)
         script.optimizes()
-    assert all(math.isnan(loss) for loss in script.column("loss"))
+    assert all(loss is None for loss in script.column("loss"))
     assert script.column("flags") == [MICRO] * 3
 
 
@@ -252,8 +252,55 @@ def test_losses_of_micro_batches(
             script.backward(value, divisor)
         script.optimizes()
     script.steps.finish()
-    seen = script.column("loss")[1]
-    assert math.isnan(seen) if loss is None else seen == loss
+    assert script.column("loss")[1] == loss
+
+
+def test_a_loss_that_is_nan_is_not_an_unknown_one(script: Script) -> None:
+    for loss in (0.5, math.nan, math.inf):
+        script.trains(loss=loss)
+    script.trains(loss=0.5)
+    first, nan, inf, last = script.column("loss")
+    assert (first, inf, last) == (0.5, math.inf, 0.5)
+    assert math.isnan(nan)
+
+
+def test_a_mean_of_micro_batches_hides_no_nan(script: Script) -> None:
+    for losses in ((1.0, 2.0), (1.0, math.nan), (None, 2.0)):
+        for loss in losses:
+            script.fetches()
+            script.backward(loss, None)
+        script.optimizes()
+    script.steps.finish()
+    _, nan, unknown = script.column("loss")
+    assert math.isnan(nan)
+    assert unknown is None
+
+
+class Coming:
+    """A value that is on its way until it is told to arrive."""
+
+    def __init__(self, value: float | None) -> None:
+        self.here = False
+        self.carried = value
+
+    def arrived(self) -> bool:
+        return self.here
+
+    def value(self) -> float | None:
+        return self.carried
+
+
+@pytest.mark.parametrize(("carried", "mean"), [(3.0, 2.0), (None, None)])
+def test_a_mean_arrives_with_its_last_value(carried: float | None, mean: float | None) -> None:
+    late = Coming(carried)
+    seen = loss_of_step(
+        [(1.0, None), (late, None)], batches=2, optimizers=1, closure=False, micro=True
+    )
+    assert isinstance(seen, LateMean)
+    assert not seen.arrived()
+    late.here = True
+    assert seen.arrived()
+    assert seen.value() == mean
 
 
 def test_a_share_of_a_loss_is_not_a_loss(script: Script) -> None:
@@ -266,7 +313,7 @@ def test_a_share_of_a_loss_is_not_a_loss(script: Script) -> None:
     script.fetches()
     script.backward(1.0, 2.0)
     script.optimizes()
-    assert math.isnan(script.column("loss")[2])
+    assert script.column("loss")[2] is None
 
 
 def test_a_script_that_stops_accumulating_is_believed_after_a_while(script: Script) -> None:
@@ -277,7 +324,7 @@ def test_a_script_that_stops_accumulating_is_believed_after_a_while(script: Scri
         script.backward(1.0, 2.0)
         script.optimizes()
     losses = script.column("loss")
-    assert all(math.isnan(loss) for loss in losses[:SINGLES])
+    assert losses[:SINGLES] == [None] * SINGLES
     assert losses[-1] == 1.0
 
 
@@ -298,7 +345,7 @@ def test_endless_backwards_keep_a_bounded_number_of_losses(script: Script) -> No
         script.backward()
     script.optimizes()
     script.steps.finish()
-    assert math.isnan(script.column("loss")[0])
+    assert script.column("loss")[0] is None
 
 
 def test_the_lane_is_taken_by_ordinary_steps() -> None:

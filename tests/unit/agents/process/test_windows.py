@@ -73,6 +73,14 @@ def test_a_loss_that_is_not_a_number_is_shown() -> None:
     assert math.isnan(body["metrics"]["loss"])
 
 
+def test_thinning_keeps_the_one_loss_that_is_not_finite() -> None:
+    body = fold([step(n, math.inf if n == 37 else 1.0) for n in range(100)])
+    points = body["points"]["loss"]
+    assert [37, math.inf, 32] in points
+    assert points == sorted(points)
+    assert len(points) <= MAX_POINTS + 1
+
+
 def test_a_reported_loss_replaces_the_hooks() -> None:
     memory = StepMemory()
     body = fold([step(0, 9.0), metric(0, 0.5, samples=8)], ["loss"], memory=memory)
