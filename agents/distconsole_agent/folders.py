@@ -32,8 +32,11 @@ class Program(NamedTuple):
 
 
 def this_program() -> Program:
-    """Return how this program runs: ``agent-<sha16>.pyz`` or ``python -m distconsole_agent``."""
-    spec = sys.modules["distconsole_agent"].__spec__
+    """Return how this program runs: ``agent-<sha16>.pyz`` or ``python -m distconsole_agent``.
+
+    The package itself may have come from what was compiled of the zipapp (``compiled``).
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
     archive = getattr(spec.loader, "archive", None) if spec is not None else None
     if archive is None:
         return Program((sys.executable, "-m", "distconsole_agent"), "dev", None)

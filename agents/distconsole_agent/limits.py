@@ -17,6 +17,9 @@ MAX_ACTIVE_RUNS = 64
 IDLE_SECONDS = 600.0
 """The agent leaves after this long without a connection and without an active run."""
 
+COMPILE_AFTER_SECONDS = 1.0
+"""The program is compiled so long after the agent's start, which somebody waits for."""
+
 CONNECT_SECONDS = 15.0
 """How long a bridge waits for an agent that it started."""
 

@@ -13,9 +13,11 @@ import time
 from distconsole_agent import unix
 from distconsole_agent.active import complain
 from distconsole_agent.answers import Answers
+from distconsole_agent.compiled import keep_compiled
 from distconsole_agent.connection import Connection
 from distconsole_agent.folders import NodeFolders, open_node_dir, this_program
 from distconsole_agent.limits import (
+    COMPILE_AFTER_SECONDS,
     HOUSEKEEPING_SECONDS,
     IDLE_SECONDS,
     MAX_CONNECTIONS,
@@ -81,6 +83,7 @@ class Agent:
 
     def work(self) -> None:
         """Serve until told to leave, or idle."""
+        threading.Thread(target=self._compile, name="compile", daemon=True).start()
         signal.signal(signal.SIGTERM, self._leave_soon)
         signal.signal(signal.SIGINT, self._leave_soon)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -144,6 +147,16 @@ class Agent:
         else:
             connection.begin()
         return True
+
+    def _compile(self) -> None:
+        """Have the next programs start faster, once those who wait for this one have been served."""
+        archive = this_program().archive
+        if archive is None or self._leaving.wait(COMPILE_AFTER_SECONDS):
+            return
+        try:
+            keep_compiled(archive)
+        except OSError as error:
+            complain(f"the program stays uncompiled: {error}")
 
     def _connection_over(self, connection: Connection) -> None:
         with self._lock:

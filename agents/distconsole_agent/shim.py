@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from typing import Any
 
 from distconsole_agent import blame, rendezvous
@@ -411,6 +410,8 @@ def main(argv: list[str]) -> int:
         loop.run()
     except Exception:  # noqa: BLE001 - the one guard: ranks must not outlive a broken shim
         shim.crashed(traceback.format_exc())
+        import traceback
+
         return 1
     finally:
         shim.close()

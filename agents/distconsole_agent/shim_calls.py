@@ -56,13 +56,13 @@ def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
         Refusal: ``start_failed``, with its last words.
     """
     deadline = time.monotonic() + SHIM_START_SECONDS
-    pause = 0.005
+    pause = 0.002
     path = os.path.join(folder, "shim.sock")
     while time.monotonic() < deadline and shim.poll() is None:
         with contextlib.suppress(OSError):
             return ask_shim(path, {"op": "status"}, SHIM_START_SECONDS)
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.1)
+        pause = min(pause * 1.1, 0.1)
     words = _tail(os.path.join(folder, "shim.log"))
     how = f"code {shim.returncode}" if shim.poll() is not None else "no answer"
     raise Refusal(ErrorCode.START_FAILED, f"the run's supervisor did not start ({how}): {words}")

@@ -32,10 +32,35 @@ if sys.version_info < (3, 9):
     sys.stdout.write(json.dumps({"error": error}) + "\\n")
     sys.exit(1)
 
+import os
+import stat
+import zlib
+
+
+def compiled():
+    """Return the file that an agent compiled of this one for this Python, if it is ours and whole."""
+    path = "%s.%s.zip" % (os.path.dirname(__file__)[:-4], sys.implementation.cache_tag)
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            return None
+        with open(path, "rb") as file:
+            content = file.read()
+        whole = zlib.crc32(content[:-8]) == int(content[-8:], 16)
+    except (OSError, ValueError):
+        return None
+    return path if whole else None
+
+
+faster = compiled()
+if faster is not None:
+    sys.path.insert(0, faster)
+
 from distconsole_agent.__main__ import main
 
 sys.exit(main())
 '''
+"""The sources of a zip are compiled anew at every start, hence the compiled file beside it."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can hold; every member has it."""

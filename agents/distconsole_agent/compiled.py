@@ -1,0 +1,87 @@
+"""Keeps the program compiled beside its zipapp, whose sources Python compiles anew at every start.
+
+The zipapp's own ``__main__`` looks for the file and takes the zipapp where there is none. It is
+never removed here: the home it lies in may be shared, and other hosts may be running from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import marshal
+import os
+import struct
+import sys
+import zipfile
+import zlib
+
+PACKAGE = "distconsole_agent/"
+"""All that bridge and shim import; the rest comes from the zipapp, where it is asked for."""
+
+UNCHECKED_HASH = 1
+"""Flags of a .pyc that is believed without a look at its source (PEP 552)."""
+
+
+def compiled_path(archive: str) -> str:
+    """Return where the program of ``archive`` lies, compiled for this Python."""
+    return f"{archive[: -len('.pyz')]}.{sys.implementation.cache_tag}.zip"
+
+
+def keep_compiled(archive: str) -> None:
+    """Write the compiled program unless it is there and whole.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    path = compiled_path(archive)
+    if not _is_whole(path):
+        _write(path, _compile(archive))
+
+
+def _is_whole(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        return zlib.crc32(content[:-8]) == int(content[-8:], 16)
+    except (OSError, ValueError):
+        return False
+
+
+def _compile(archive: str) -> bytes:
+    """Return a zip of the package's code, with its sources for tracebacks and for another Python.
+
+    It ends with the CRC-32 of all before, in hexadecimal.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(archive) as program, zipfile.ZipFile(buffer, "w") as made:
+        for name in filter(lambda name: name.startswith(PACKAGE), program.namelist()):
+            source = program.read(name)
+            made.writestr(name, source)
+            made.writestr(name + "c", _code(source, os.path.join(archive, name)))
+        made.comment = b"%08x" % 0
+    content = buffer.getvalue()[:-8]
+    return content + b"%08x" % zlib.crc32(content)
+
+
+def _code(source: bytes, path: str) -> bytes:
+    """Return what a .pyc of ``source`` holds."""
+    head = importlib.util.MAGIC_NUMBER + struct.pack("<I", UNCHECKED_HASH)
+    code = compile(source, path, "exec", dont_inherit=True)
+    return head + importlib.util.source_hash(source) + marshal.dumps(code)
+
+
+def _write(path: str, content: bytes) -> None:
+    """Write aside and move into place; what a broken write leaves is removed with the installer's."""
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(6).hex()}")
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(aside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise

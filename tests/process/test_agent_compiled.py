@@ -1,0 +1,112 @@
+"""The compiled program beside the zipapp: made by an agent, used by what starts next, never trusted blindly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distconsole.remote.pack import agent_pack
+from distconsole_agent import compiled
+from fakes.agents import AgentNode
+from fakes.shims import wait_until
+
+WHERE_FROM = "import atexit, sys; atexit.register(lambda: print(sys.modules['distconsole_agent.__main__'].__file__))"
+"""Of a ``sitecustomize``: has a program say at its end where its modules came from."""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    pack = agent_pack()
+    path = tmp_path / "cache" / pack.name
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(pack.content)
+    return path
+
+
+def loaded_from(archive: Path, tmp_path: Path) -> str:
+    """Return the file or zip that the program's modules come from."""
+    site = tmp_path / "site"
+    site.mkdir(exist_ok=True)
+    (site / "sitecustomize.py").write_text(WHERE_FROM)
+    done = subprocess.run(
+        [sys.executable, str(archive), "nonsense"],
+        env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    return str(Path(done.stdout.strip()).parent.parent)
+
+
+def test_an_agent_compiles_its_program_once_and_the_next_starts_use_it(
+    archive: Path, tmp_path: Path
+) -> None:
+    assert loaded_from(archive, tmp_path) == str(archive)
+    node = AgentNode(tmp_path / "node", [sys.executable, "-E", str(archive)])
+    path = Path(compiled.compiled_path(str(archive)))
+    with node.bridge() as bridge:
+        first = bridge.done("hello", protocol=1)["agent_pid"]
+        wait_until("the program is compiled", path.exists)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert sorted(each.name for each in path.parent.iterdir()) == sorted([archive.name, path.name])
+    assert loaded_from(archive, tmp_path) == str(path)
+    with node.bridge() as bridge:
+        assert bridge.done("hello", protocol=1)["agent_pid"] == first
+    node.kill_agent()
+    with node.bridge() as bridge:
+        assert bridge.done("hello", protocol=1)["agent_pid"] != first
+    node.close()
+
+
+def spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def open_to_others(path: Path) -> None:
+    path.chmod(0o622)
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_suffix(".elsewhere"))
+    path.symlink_to(path.with_suffix(".elsewhere"))
+
+
+def give_away(path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 12345, 12345)
+
+
+@pytest.mark.parametrize("change", [spoil, shorten, open_to_others, link, give_away])
+def test_a_compiled_program_that_is_not_ours_and_whole_is_passed_over(
+    archive: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    path = Path(compiled.compiled_path(str(archive)))
+    compiled.keep_compiled(str(archive))
+    assert loaded_from(archive, tmp_path) == str(path)
+    change(path)
+    assert loaded_from(archive, tmp_path) == str(archive)
+
+
+def test_a_damaged_one_is_written_anew_and_a_whole_one_kept(archive: Path) -> None:
+    path = Path(compiled.compiled_path(str(archive)))
+    compiled.keep_compiled(str(archive))
+    content, made = path.read_bytes(), path.stat().st_ino
+    compiled.keep_compiled(str(archive))
+    assert path.stat().st_ino == made
+    spoil(path)
+    compiled.keep_compiled(str(archive))
+    assert path.read_bytes() == content
