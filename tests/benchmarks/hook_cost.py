@@ -1,5 +1,9 @@
-"""What the hook costs a training: an unmodified DDP script, bare and watched in turn, and the cost
-of a step in microseconds within one process. It decides nothing about what is shown of a step.
+"""What the hook costs a training: an unmodified DDP script, bare and watched in short turns, and the
+cost of a step in microseconds within one process. It decides nothing about what is shown of a step.
+
+A round starts three jobs, two bare and one watched, and lets them make steps in turn while the
+others wait; their ratio is taken within each turn. The second bare job shows what a ratio is worth
+on this machine: where it differs from 1, so may the other.
 
 ``python -m benchmarks.hook_cost [--json FILE] [--rounds N] [--seconds S] [--ranks N]``
 """
@@ -7,33 +11,37 @@ of a step in microseconds within one process. It decides nothing about what is s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import distconsole_training
-from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.measure import Spread, write_json
 from distconsole_training import records
 
 PACKAGE = Path(distconsole_training.__file__).parent
 TARGETS = {1: 1.02, 10: 1.005}
 TARGET_US = 10.0
+TURN_SECONDS = 0.25
+WARM_UP_STEPS = 50
 
 DDP_SCRIPT = """
-import json, os, statistics, sys, time, torch
+import json, statistics, sys, time, torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-width, layers, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+width, layers = int(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(1)
 torch.manual_seed(0)
 torch.distributed.init_process_group("gloo")
@@ -41,25 +49,24 @@ model = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(width, widt
 model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 data = DataLoader(TensorDataset(torch.randn(4096, width), torch.randn(4096, width)), batch_size=32)
-times, ends = [], time.monotonic() + seconds
-last = None
-stop = torch.zeros(1)
-while not stop.item():
-    for inputs, wanted in data:
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(inputs), wanted)
-        loss.backward()
-        optimizer.step()
-        now = time.perf_counter()
-        if last is not None:
+
+def train(steps):
+    times, last = [], time.perf_counter()
+    while len(times) < steps:
+        for inputs, wanted in data:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs), wanted)
+            loss.backward()
+            optimizer.step()
+            now = time.perf_counter()
             times.append(now - last)
-        last = now
-    stop[0] = float(time.monotonic() > ends)
-    torch.distributed.all_reduce(stop)
-    last = None
-if torch.distributed.get_rank() == 0:
-    kept = times[len(times) // 5:]
-    print(json.dumps({"median": statistics.median(kept), "steps": len(kept)}))
+            last = now
+            if len(times) == steps:
+                break
+    return times
+
+for line in sys.stdin:
+    print(json.dumps(statistics.median(train(int(line)))), flush=True)
 torch.distributed.destroy_process_group()
 """
 
@@ -100,12 +107,12 @@ def block():
 for on in (True, False) * 3:
     watch(on)
     block()
-bare, watched = [], []
+found = {"bare": [], "watched": [], "again": []}
 for number in range(pairs):
-    for on in (True, False) if number % 2 else (False, True):
-        watch(on)
-        (watched if on else bare).append(block())
-print(json.dumps({"bare": bare, "watched": watched}))
+    for name in list(found) if number % 2 else reversed(list(found)):
+        watch(name == "watched")
+        found[name].append(block())
+print(json.dumps(found))
 """
 
 SHAPES = {1: (256, 2), 10: (768, 4)}
@@ -117,28 +124,80 @@ def measure(rounds: int, seconds: float, ranks: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         bench = _Bench(Path(name), ranks)
         ddp = {
-            f"{milliseconds} ms": bench.compare(*shape, rounds, seconds)
+            f"{milliseconds} ms": {
+                **bench.compare(*shape, rounds, seconds),
+                "target": TARGETS[milliseconds],
+            }
             for milliseconds, shape in SHAPES.items()
         }
-        return {"ddp": ddp, "step": bench.blocks(pairs=rounds * 20)}
+        return {"ddp": ddp, "step": bench.blocks(pairs=rounds * 20), "target_us": TARGET_US}
 
 
 def report(figures: Mapping[str, Any]) -> str:
     """Return the figures as lines, median [lowest-highest]."""
     lines = []
     for name, found in figures["ddp"].items():
-        ratio, bare = Spread(**found["ratio"]), Spread(**found["bare_seconds"])
-        target = TARGETS[int(name.split()[0])]
+        ratio, floor, bare = (Spread(**found[key]) for key in ("ratio", "floor", "bare_seconds"))
         lines.append(
             f"steps of about {name}: bare {bare.text(1e3)} ms, watched/bare {ratio.text(1, 4)}, "
-            f"target {target}"
+            f"bare/bare {floor.text(1, 4)}, target {found['target']}"
         )
-    cost, lowest = Spread(**figures["step"]["cost_us"]), figures["step"]["cost_of_fastest_us"]
+    step = figures["step"]
+    cost, floor, lowest = (
+        Spread(**step["cost_us"]),
+        Spread(**step["floor_us"]),
+        step["cost_of_fastest_us"],
+    )
     lines.append(
-        f"a step in one process: {cost.text(1, 1)} us of CPU; fastest against fastest block "
-        f"{lowest:.1f} us, target {TARGET_US:.0f}"
+        f"a step in one process: {cost.text(1, 1)} us of CPU, bare against bare "
+        f"{floor.text(1, 1)}; fastest against fastest block {lowest:.1f} us, target {TARGET_US:.0f}"
     )
     return "\n".join(lines)
+
+
+class _Job:
+    """The ranks of one job, which make steps when they are told to."""
+
+    def __init__(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
+        self._ranks = [
+            subprocess.Popen(
+                words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for words, env in commands
+        ]
+
+    def train(self, steps: int) -> float:
+        """Make ``steps`` steps and return the median of the slowest rank, in seconds."""
+        for rank in self._ranks:
+            assert rank.stdin is not None
+            rank.stdin.write(f"{steps}\n")
+            rank.stdin.flush()
+        return max(float(_line(rank)) for rank in self._ranks)
+
+    def end(self) -> None:
+        """Let the ranks leave."""
+        for rank in self._ranks:
+            assert rank.stdin is not None
+            rank.stdin.close()
+        for rank in self._ranks:
+            if code := rank.wait(timeout=60):
+                raise RuntimeError(f"a rank ended with {code}")
+
+    def kill(self) -> None:
+        """End what is left of it."""
+        for rank in self._ranks:
+            rank.kill()
+            rank.wait()
+            assert rank.stdout is not None
+            rank.stdout.close()
+
+
+def _line(rank: subprocess.Popen[str]) -> str:
+    assert rank.stdout is not None
+    line = rank.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a rank ended with {rank.wait()}")
+    return line
 
 
 class _Bench:
@@ -156,20 +215,73 @@ class _Bench:
             (folder / name).write_text(text, encoding="utf-8")
 
     def compare(self, width: int, layers: int, rounds: int, seconds: float) -> dict[str, Any]:
-        words = [str(width), str(layers), str(seconds)]
-        found = alternate(
-            {
-                "bare": lambda: self._ddp(words, watched=False),
-                "watched": lambda: self._ddp(words, watched=True),
-            },
-            rounds,
-        )
+        """Return the ratios of ``rounds`` rounds of ``seconds`` for each of the jobs."""
+        ratio, floor, bare, watched = [], [], [], []
+        for number in range(rounds):
+            turns = self._round([str(width), str(layers)], seconds, number)
+            ratio.append(statistics.median(_over(turns, "watched")))
+            floor.append(statistics.median(_over(turns, "again")))
+            bare.append(statistics.median(turn["bare"] for turn in turns))
+            watched.append(statistics.median(turn["watched"] for turn in turns))
         return {
-            "ratio": asdict(ratios(found["watched"], found["bare"])),
-            "bare_seconds": asdict(Spread.of(found["bare"])),
-            "watched_seconds": asdict(Spread.of(found["watched"])),
+            "ratio": asdict(Spread.of(ratio)),
+            "floor": asdict(Spread.of(floor)),
+            "bare_seconds": asdict(Spread.of(bare)),
+            "watched_seconds": asdict(Spread.of(watched)),
             "ranks": self._ranks,
+            "rounds": rounds,
         }
+
+    def _round(self, words: Sequence[str], seconds: float, number: int) -> list[dict[str, float]]:
+        """Return seconds a step by job, for every turn."""
+        with self._jobs(words) as jobs:
+            pace = max(job.train(WARM_UP_STEPS) for job in jobs.values())
+            steps = max(int(TURN_SECONDS / pace), 10)
+            turns = []
+            for turn in range(max(int(seconds / TURN_SECONDS), 3)):
+                names = list(jobs)
+                # Each place in the order falls on each job equally often.
+                shift = (turn + number) % len(names)
+                order = names[shift:] + names[:shift]
+                turns.append({name: jobs[name].train(steps) for name in order})
+            return turns
+
+    @contextlib.contextmanager
+    def _jobs(self, words: Sequence[str]) -> Iterator[dict[str, _Job]]:
+        with self._rings() as rings:
+            jobs: dict[str, _Job] = {}
+            try:
+                for name in ("bare", "watched", "again"):
+                    jobs[name] = _Job(self._commands(words, rings, watched=name == "watched"))
+                yield jobs
+                if len(list(Path(rings).glob("*.ring"))) != self._ranks:
+                    raise RuntimeError("the watched run left no ring: the hook was not there")
+                for job in jobs.values():
+                    job.end()
+            finally:
+                for job in jobs.values():
+                    job.kill()
+
+    def _commands(
+        self, words: Sequence[str], rings: str, *, watched: bool
+    ) -> list[tuple[list[str], dict[str, str]]]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        return [
+            (
+                [sys.executable, str(self._folder / "ddp.py"), *words],
+                {
+                    **self._environment(rings, watched=watched),
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(self._ranks),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": port,
+                },
+            )
+            for rank in range(self._ranks)
+        ]
 
     def blocks(self, pairs: int) -> dict[str, Any]:
         with self._rings() as rings:
@@ -189,46 +301,12 @@ class _Bench:
                 text=True,
             )
         found = json.loads(ended.stdout)
-        costs = [
-            (watched - bare) * 1e6
-            for watched, bare in zip(found["watched"], found["bare"], strict=True)
-        ]
         return {
-            "cost_us": asdict(Spread.of(costs)),
+            "cost_us": asdict(Spread.of(_microseconds(found, "watched"))),
+            "floor_us": asdict(Spread.of(_microseconds(found, "again"))),
             "cost_of_fastest_us": (min(found["watched"]) - min(found["bare"])) * 1e6,
             "bare_us": min(found["bare"]) * 1e6,
         }
-
-    def _ddp(self, words: Sequence[str], *, watched: bool) -> float:
-        with self._rings() as rings, socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-            probe.close()
-            started = [
-                subprocess.Popen(
-                    [sys.executable, str(self._folder / "ddp.py"), *words],
-                    env={
-                        **self._environment(rings, watched=watched),
-                        "RANK": str(rank),
-                        "LOCAL_RANK": str(rank),
-                        "WORLD_SIZE": str(self._ranks),
-                        "MASTER_ADDR": "127.0.0.1",
-                        "MASTER_PORT": port,
-                    },
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                for rank in range(self._ranks)
-            ]
-            try:
-                out = [process.communicate(timeout=300)[0] for process in started]
-            finally:
-                for process in started:
-                    process.kill()
-                    process.wait()
-            if watched and len(list(Path(rings).glob("*.ring"))) != self._ranks:
-                raise RuntimeError("the watched run left no ring: the hook was not there")
-        return float(json.loads(out[0])["median"])
 
     def _rings(self) -> tempfile.TemporaryDirectory[str]:
         shared = Path("/dev/shm")
@@ -250,6 +328,16 @@ class _Bench:
                 "PYTHONPATH": str(self._hook),
             }
         return environment
+
+
+def _over(turns: Sequence[Mapping[str, float]], name: str) -> list[float]:
+    """Return how ``name`` did over the bare job, turn by turn."""
+    return [turn[name] / turn["bare"] for turn in turns]
+
+
+def _microseconds(found: Mapping[str, Sequence[float]], name: str) -> list[float]:
+    """Return what ``name`` took more than the bare blocks next to it."""
+    return [(one - bare) * 1e6 for one, bare in zip(found[name], found["bare"], strict=True)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,9 +26,6 @@ MIB = 2**20
 BED = ("start", "death", "cuts", "memory", "check_time")
 """Benchmarks that need the hosts of the testbed."""
 
-PRINTED_ONLY = ("tui_cost",)
-"""Benchmarks that print a table and write no JSON."""
-
 QUICK: dict[str, tuple[str, ...]] = {
     "agent_cost": ("--rounds", "2", "--samples", "3"),
     "start": ("--rounds", "2"),
@@ -36,7 +33,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "cuts": ("--cuts", "3"),
     "memory": ("--rounds", "1"),
     "check_time": ("--rounds", "2"),
-    "hook_cost": (),
+    "hook_cost": ("--rounds", "2", "--seconds", "2"),
     "tui_cost": ("--seconds", "5"),
 }
 """The benchmarks in the order they run, and what makes each short."""
@@ -169,6 +166,45 @@ def agent_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def hook_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    rows = [
+        Row(
+            f"hook, DDP steps of about {name}: step time over bare",
+            f"{_spread(found['ratio'], 1, 4)}, bare {_spread(found['bare_seconds'], 1e3)} ms",
+            f"bare over bare {_spread(found['floor'], 1, 4)}",
+            f"≤ {found['target']}",
+            found["ratio"]["median"] <= found["target"],
+        )
+        for name, found in figures["ddp"].items()
+    ]
+    step = figures["step"]
+    return [
+        *rows,
+        Row(
+            "hook, CPU a step in one process",
+            f"{_spread(step['cost_us'], 1, 1)} µs",
+            f"bare less bare {_spread(step['floor_us'], 1, 1)} µs",
+            f"≤ {figures['target_us']:g} µs",
+            step["cost_us"]["median"] <= figures["target_us"],
+        ),
+    ]
+
+
+def tui_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    ours, peer = figures["console"], figures["datatable"]
+    return [
+        Row(f"screen, {ranks} ranks", _screen(cost), f"a bare DataTable {_screen(peer[ranks])}")
+        for ranks, cost in ours.items()
+    ]
+
+
+def _screen(cost: Mapping[str, float]) -> str:
+    return (
+        f"{cost['cpu_share']:.1%} of a core, {cost['rss_bytes'] / MIB:.0f} MiB, "
+        f"{cost['bytes_s']:,.0f} bytes/s"
+    )
+
+
 ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "agent_cost": agent_cost_rows,
     "start": start_rows,
@@ -176,8 +212,10 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "cuts": cuts_rows,
     "memory": memory_rows,
     "check_time": check_time_rows,
+    "hook_cost": hook_cost_rows,
+    "tui_cost": tui_cost_rows,
 }
-"""What the summary takes from each; the others print their own table only."""
+"""What the summary takes from each."""
 
 
 def run_all(names: Sequence[str], folder: Path, *, quick: bool) -> dict[str, str]:
@@ -189,8 +227,7 @@ def run_all(names: Sequence[str], folder: Path, *, quick: bool) -> dict[str, str
             continue
         path = folder / f"{name}.json"
         path.unlink(missing_ok=True)
-        options = [] if name in PRINTED_ONLY else ["--json", str(path)]
-        options += QUICK[name] if quick else ()
+        options = ["--json", str(path), *(QUICK[name] if quick else ())]
         print(f"== {name} (load {os.getloadavg()[0]:.1f})", flush=True)
         began = time.monotonic()
         try:

@@ -2,7 +2,9 @@
 
 Each subject runs alone in a pseudo-terminal of 120 x 36 while its ranks tell something new once a
 second: our run view, and as a peer a bare Textual ``DataTable`` with the same figures in the same
-number of rows. ``python tests/benchmarks/tui_cost.py`` prints a table; it judges nothing.
+number of rows. It judges nothing.
+
+``python -m benchmarks.tui_cost [--json FILE] [--seconds S]``
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.measure import Cost, cost_over
+from benchmarks.measure import Cost, cost_over, write_json
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, SessionSource
@@ -31,6 +35,7 @@ COLUMNS, ROWS = 120, 36
 WARM_UP_SECONDS = 5.0
 PER_HOST = 8
 SUBJECTS = ("console", "datatable")
+WORLDS = (8, 64, 2048)
 
 
 def ticking(world: int) -> Iterator[Event]:
@@ -134,26 +139,37 @@ def measure(subject: str, world: int, seconds: float) -> tuple[Cost, float]:
     return cost, sent
 
 
-def main() -> None:
-    """Measure every subject in turn."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--be", choices=SUBJECTS)
-    options.add_argument("--ranks", type=int, default=8)
-    options.add_argument("--seconds", type=float, default=20.0)
-    given = options.parse_args()
-    if given.be:
-        (run_console if given.be == "console" else run_datatable)(given.ranks)
-        return
-    print(f"{'subject':<12}{'ranks':>6}{'CPU %':>8}{'MB':>7}{'bytes/s':>9}")
-    for world in (8, 64, 2048):
+def measure_all(seconds: float) -> dict[str, Any]:
+    """Measure every subject in turn and print each; return subject -> ranks -> cost."""
+    figures: dict[str, Any] = {subject: {} for subject in SUBJECTS}
+    print(f"{'subject':<12}{'ranks':>6}{'CPU %':>8}{'MiB':>7}{'bytes/s':>9}")
+    for world in WORLDS:
         for subject in SUBJECTS:
-            cost, sent = measure(subject, world, given.seconds)
+            cost, sent = measure(subject, world, seconds)
             print(
                 f"{subject:<12}{world:>6}{100 * cost.cpu_share:>8.1f}"
                 f"{cost.rss_bytes / 2**20:>7.0f}{sent:>9.0f}",
                 flush=True,
             )
+            figures[subject][str(world)] = {**asdict(cost), "bytes_s": sent}
+    return figures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--be", choices=SUBJECTS)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    given = parser.parse_args(arguments)
+    if given.be:
+        (run_console if given.be == "console" else run_datatable)(given.ranks)
+        return 0
+    figures = measure_all(given.seconds)
+    if given.json is not None:
+        write_json(given.json, "tui_cost", figures)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks.report import Row, cuts_rows, main, memory_rows, start_rows, table
+from benchmarks.report import (
+    QUICK,
+    ROWS,
+    Row,
+    cuts_rows,
+    hook_cost_rows,
+    main,
+    memory_rows,
+    start_rows,
+    table,
+    tui_cost_rows,
+)
 
 
 def spread(median: float) -> dict[str, float]:
@@ -46,6 +57,31 @@ def test_a_missing_line_misses_the_target() -> None:
         "ratio": spread(2.0),
     }
     assert memory_rows(figures)[0].met is False
+
+
+def test_every_benchmark_has_its_rows() -> None:
+    assert set(ROWS) == set(QUICK)
+
+
+@pytest.mark.parametrize(("ratio", "met"), [(1.005, True), (1.006, False)])
+def test_the_hook_is_judged_by_its_ratio_and_shown_with_the_noise(ratio: float, met: bool) -> None:
+    found = {
+        "ratio": spread(ratio),
+        "floor": spread(0.9),
+        "bare_seconds": spread(0.01),
+        "target": 1.005,
+    }
+    step = {"cost_us": spread(12.0), "floor_us": spread(0.1)}
+    rows = hook_cost_rows({"ddp": {"10 ms": found}, "step": step, "target_us": 10.0})
+    assert [row.met for row in rows] == [met, False]
+    assert "0.9000" in rows[0].reference
+
+
+def test_the_screen_stands_next_to_its_peer() -> None:
+    cost = {"cpu_share": 0.031, "rss_bytes": 50 * 2**20, "bytes_s": 1234.0}
+    (row,) = tui_cost_rows({"console": {"8": cost}, "datatable": {"8": cost}})
+    assert row.measured == "3.1% of a core, 50 MiB, 1,234 bytes/s"
+    assert row.measured in row.reference
 
 
 def test_a_row_shows_its_verdict_under_the_right_head() -> None:
