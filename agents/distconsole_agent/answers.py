@@ -19,7 +19,7 @@ from distconsole_agent.follow import follow
 from distconsole_agent.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
 from distconsole_agent.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
-from distconsole_agent.runs import Runs
+from distconsole_agent.runs import Runs, check_run_id
 from distconsole_agent.shim_calls import inherited
 from distconsole_agent.watch import Telemetry, boot_id, memory_total, watch
 
@@ -73,6 +73,8 @@ class Answers:
             "runs": self._list,
             "read_log": self._read_log,
             "forget": self._forget,
+            "sync": self._sync,
+            "sync_take": self._sync_take,
         }
 
     def answer(self, request: Request, asker: Asker) -> Result:
@@ -219,6 +221,11 @@ class Answers:
         return {"forgotten": self._runs.forget(request.get("run"))}
 
     def _all_ranks(self) -> list[dict[str, Any]]:
+    def _sync(self, request: Request, _asker: Asker) -> Result:
+        return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))
+    def _sync_take(self, request: Request, _asker: Asker) -> Result:
+        run = check_run_id(request.get("run"))
+        return self._runs.code.take(run, request.get("pieces"), request.get("data"))
         """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""
         active = self._runs.active
         return active[0].rank_processes() if len(active) == 1 else []

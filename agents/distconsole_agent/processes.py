@@ -164,7 +164,7 @@ def make_rank(
     command = Command(
         argv=tuple(_filled(word, port, places.run_dir) for word in rank.argv),
         env=environment(spec, rank, port, places, os.environ),
-        workdir=os.path.expanduser(spec.workdir or "~"),
+        workdir=os.path.expanduser(_filled(spec.workdir or "~", port, places.run_dir)),
         setup=spec.setup,
         stdout_path=f"{stem}.out",
         stderr_path=f"{stem}.err",

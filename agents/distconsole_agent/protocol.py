@@ -35,6 +35,10 @@ kill       run                                          result ``killing: true``
 runs                                                    result ``runs: [...]`` (``RUN_FIELDS``)
 read_log   run, rank, stream, offset, limit             result ``text, next, size``
 forget     run                                          result ``forgotten: bool``
+sync       run, manifest (none: the one sent before)    result ``missing: [sha256, ...], tree``;
+                                                        with nothing missing the code stands ready
+sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
+           offset, bytes], ...], data
 =========  ===========================================  ==========================================
 
 A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` counts from 1 without a
@@ -59,6 +63,10 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 
 from __future__ import annotations
 
+``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
+[[path, mode, bytes, sha256], ...], "links": [[path, target], ...], "folders": [path, ...]}``, and
+their SHA-256 is the ``tree`` that a spec's ``code`` names.
+
 import json
 from typing import Any
 
@@ -75,6 +83,9 @@ MAX_LOG_TEXT = 64 * 1024
 
 MAX_METRICS = 64
 """Metric names of one rank; later names are counted as dropped."""
+
+MAX_PIECES_BYTES = 4 * 1024 * 1024
+"""Bytes of content in one ``sync_take``, before they are packed."""
 
 MAX_POINTS = 16
 """Points of one metric in one window; more are thinned to steps divisible by a power of two."""
@@ -127,8 +138,12 @@ SPEC_FIELDS = (
 )
 """``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
+    "code",
+    "needs",
 argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env is replaced by the
-rendezvous port at start, ``{run_dir}`` by the run's folder on the node. ``secret`` is 32 random bytes in hexadecimal."""
+rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
+``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
+``needs`` are paths of which each must be a script on the node. ``secret`` is 32 random bytes in hexadecimal."""
 
 RUN_FIELDS = (
     "run",
@@ -194,6 +209,7 @@ class ErrorCode:
     PROBE_FAILED = "probe_failed"
     TIMED_OUT = "timed_out"
     TOO_MANY = "too_many"
+    NO_SCRIPT = "no_script"
     INTERNAL = "internal"
 
 

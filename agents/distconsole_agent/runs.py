@@ -31,6 +31,7 @@ from distconsole_agent.protocol import RUN_FIELDS, ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request, storage
 from distconsole_agent.runspec import SpecError, parse_spec
 from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim
+from distconsole_agent.sync import CodeSync, has_outputs
 
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 STILL_PREPARING_SECONDS = 60.0
@@ -51,6 +52,7 @@ class Runs:
 
     @property
     def active(self) -> list[ActiveRun]:
+        self.code = CodeSync(folders.node_dir)
         """The runs that are not over."""
         with self._lock:
             return list(self._active.values())
@@ -213,7 +215,11 @@ class Runs:
             self._shims = {run: shim for run, shim in self._shims.items() if shim.poll() is None}
 
     def housekeep(self, now: float) -> None:
-        """Remove the folders of runs that ended long before ``now`` (UNIX seconds), and stray rings."""
+        """Remove what ended long before ``now`` (UNIX seconds), and stray rings.
+
+        A run that wrote files into its code's folder stays: they may be its checkpoints.
+        """
+        self.code.housekeep(now)
         with self._lock:
             alive = {*self._active, *self._preparing}
         for path in stray_ring_folders(self._folders.node_dir, alive):
@@ -224,7 +230,7 @@ class Runs:
                 ended = os.stat(os.path.join(folder, "ended.json")).st_mtime
             except OSError:
                 continue
-            if now - ended > KEEP_RUN_SECONDS:
+            if now - ended > KEEP_RUN_SECONDS and not has_outputs(folder):
                 self._remove(folder)
 
     def _lingers(self, run: str, folder: str) -> bool:
@@ -282,6 +288,10 @@ class Runs:
         if isinstance(rings, str):
             self._discard(rings)
         self._discard(folder)
+        for need in parsed.needs:
+            path = os.path.expanduser(need)
+            if not (os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))):
+                raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
 
     def _attend(self, active: ActiveRun) -> None:
         with self._lock:
@@ -289,6 +299,8 @@ class Runs:
         active.begin()
 
     def _forget_active(self, active: ActiveRun) -> None:
+        if spec.get("code"):
+            self.code.place(spec["run"], folder, spec["code"])
         with self._lock:
             self._active.pop(active.run, None)
 
@@ -377,5 +389,19 @@ def _write_private(path: str, value: dict[str, Any]) -> None:
     """Write ``value`` aside and move it into place, readable by its owner alone."""
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "w", encoding="ascii") as file:
+def visible_devices(pid: object) -> str | None:
+    """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = file.read().split(b"\0")
+    except OSError:
+        return None
+    given = dict(pair.partition(b"=")[::2] for pair in pairs)
+    for name in (b"SLURM_STEP_GPUS", b"CUDA_VISIBLE_DEVICES"):
+        if given.get(name):
+            return given[name].decode("ascii", "replace")
+    return None
+
+
         json.dump(value, file)
     os.rename(path + ".new", path)

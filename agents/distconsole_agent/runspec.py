@@ -42,6 +42,7 @@ class RunSpec(NamedTuple):
         hook: The folder that holds our ``sitecustomize``, or None to look for the newest.
         rings: Where the ranks' rings go, or None for ``rings`` in the run's folder.
         agent_argv: The command that starts the agent again; empty leaves a dead agent dead.
+        needs: Scripts that must be on this node, or nothing is started.
     """
 
     run: str
@@ -60,6 +61,7 @@ class RunSpec(NamedTuple):
     rings: str | None
     agent_argv: tuple[str, ...]
 
+    needs: tuple[str, ...] = ()
     @property
     def host(self) -> str:
         """This node's name."""
@@ -123,6 +125,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
     )
 
+        needs=tuple(_text(path) for path in raw.get("needs") or ()),
 
 def bounded_grace(seconds: object) -> float:
     """Return a grace period in seconds, between 0 and a day.

@@ -6,11 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distconsole.errors import ConsoleError
+from distconsole.errors import ConsoleError, PlanError, RequestError
 from distconsole.launch.everywhere import on_every, required
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
+from distconsole.model.outcome import Outcome, failed
 from distconsole.remote.link import NodeLink
+from distconsole.remote.wire import NO_SCRIPT
 from distconsole.session import Session
 
 PREPARE_SECONDS = 60.0
@@ -69,6 +71,8 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "watch": plan.watch,
         "grace": plan.grace_seconds,
         "created": created,
+        "code": plan.code,
+        "needs": list(plan.needs),
     }
 
 
@@ -101,8 +105,27 @@ def _prepare(
             spec=node_spec(plan, index_of[link.host.name], secret, created),
         ),
     )
+    _refuse_without_script(plan, outcomes)
     answers: list[dict[str, Any]] = required(outcomes, "the run cannot be prepared")
     return answers[0]
+
+
+def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:
+    """Refuse a script that is not on every host, while nothing has been started.
+
+    Raises:
+        PlanError: naming the hosts that lack it.
+    """
+    lacking = [
+        failure.host
+        for failure in failed(outcomes)
+        if isinstance(failure.error, RequestError) and failure.error.code == NO_SCRIPT
+    ]
+    if lacking:
+        raise PlanError(
+            f"the script {plan.script} does not exist on {', '.join(lacking)}",
+            "--sync brings the code to the hosts; --workdir says where they have it",
+        )
 
 
 def _start(

@@ -8,10 +8,17 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from distconsole.errors import PlanError, UnavailableError
-from distconsole.launch import single, torch, torchrun
+from distconsole.launch import horovod, single, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import Choice, choose_launcher
-from distconsole.launch.job import Job, PlacedNode
+from distconsole.launch.choose import Choice, choose_launcher, settle_controller
+from distconsole.launch.engines import (
+    GLOO,
+    MPI,
+    refuse_horovod,
+    refuse_mpi,
+    refuse_own_name,
+)
+from distconsole.launch.job import RUN_DIR, Job, PlacedNode
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
@@ -48,16 +55,19 @@ def make_plan(
     """
     _refuse_later_options(request)
     choice = choose_launcher(request.launcher, traits, request.pass_args)
+    engines = {host: each.engines for host, each in facts.items()}
+    choice = settle_controller(choice, env, engines)
     hosts = cluster.hosts
     if not hosts:
         raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
     addresses = choose_addresses(hosts, facts, request.nic)
     slots, notes = _slots(request, hosts, facts, choice.launcher)
     nodes = _placed(hosts, facts, addresses, slots)
+    _refuse_engines(choice, traits, nodes)
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
     job = Job(
         nodes=nodes,
-        script=request.script if request.module else posixpath.join(workdir, request.script),
+        script=_script(request, workdir),
         arguments=request.arguments,
         module=request.module,
         env=dict(env),
@@ -71,12 +81,14 @@ def make_plan(
     return _assemble(request, job, choice, (*addresses.notes, *notes))
 
 
+def _script(request: Run, workdir: str) -> str:
+    """Return the script's path on the nodes, or the module's name."""
+    if request.module or request.script.startswith(RUN_DIR):
+        return request.script
+    return posixpath.join(workdir, request.script)
+
+
 def _refuse_later_options(request: Run) -> None:
-    if request.sync:
-        raise UnavailableError(
-            "--sync comes with a later version",
-            "put the code on the nodes yourself, e.g. on a shared folder, and give --workdir",
-        )
     if request.verify_sync is not None:
         raise UnavailableError("--verify-sync comes with a later version", "leave it out")
     if request.max_restarts and request.launcher is not LauncherName.TORCHRUN:
@@ -84,6 +96,25 @@ def _refuse_later_options(request: Run) -> None:
             f"--max-restarts with --launcher {request.launcher} comes with a later version",
             "give --launcher torchrun, which restarts its ranks",
         )
+
+
+def _refuse_engines(
+    choice: Choice, traits: ScriptTraits, nodes: tuple[PlacedNode, ...]
+) -> None:
+    """Refuse hosts that lack what the launcher starts, as far as they were asked."""
+    engines = {node.host.name: node.facts.engines for node in nodes}
+    if choice.launcher is LauncherName.HOROVOD:
+        refuse_horovod(engines, GLOO)
+        own = {
+            node.host.name: frozenset(i.address for i in node.facts.interfaces if i.usable)
+            for node in nodes
+            if not node.endpoint.address.startswith("127.")
+        }
+        refuse_own_name(engines, own)
+    elif choice.launcher is LauncherName.MPI:
+        refuse_mpi(engines)
+        if traits.horovod:
+            refuse_horovod(engines, MPI)
 
 
 def _slots(
@@ -187,7 +218,9 @@ def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool
             return torchrun.plan_nodes(job), False
         case LauncherName.SINGLE:
             return single.plan_nodes(job), not job.spawns
-        case LauncherName.HOROVOD | LauncherName.MPI | LauncherName.SLURM | LauncherName.AUTO:
+        case LauncherName.HOROVOD:
+            return horovod.plan_nodes(job), True
+        case LauncherName.MPI | LauncherName.SLURM | LauncherName.AUTO:
             raise PlanError(f"{launcher} was not resolved to a launcher of this version")
         case _:
             assert_never(launcher)

@@ -54,6 +54,8 @@ class LaunchPlan:
     Attributes:
         engine_ranks: True when the processes are the ranks themselves; False when an engine
             (torchrun, mp.spawn) starts them below and they are found by their recorder.
+        code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
+        needs: Scripts that every node must have, or nothing is started.
     """
 
     run: RunId
@@ -67,3 +69,5 @@ class LaunchPlan:
     grace_seconds: float = 10.0
     watch: bool = True
     notes: tuple[str, ...] = field(default=())
+    code: str | None = None
+    needs: tuple[str, ...] = field(default=())

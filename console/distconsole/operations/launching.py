@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
+from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.environment import user_env
 from distconsole.launch.execute import start
@@ -19,6 +20,7 @@ from distconsole.launch.identity import new_run_id, new_secret
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits, read_traits
 from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.launch.sync import script_path
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import (
     EndState,
@@ -29,9 +31,17 @@ from distconsole.model.events import (
     TextMade,
 )
 from distconsole.model.job import LaunchPlan
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Rerun, Run, Where
 from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.operations.bringing import (
+    bring_code,
+    kept_traits,
+    project_of,
+    sized,
+    with_code,
+    with_needs,
+)
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.sessions import SessionSource, absolute, connect_all, narrate
 from distconsole.operations.watching import watch_run
@@ -44,36 +54,52 @@ def run(
     control: Control,
     store: RunStore,
     exclude: Sequence[str] = (),
+    again: RunId | None = None,
 ) -> Iterator[Event]:
     """Launch a script and follow it, on all hosts but those to ``exclude``.
+
+    With ``--sync`` it is the code as it is now, or that of the run ``again``.
 
     Raises:
         ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
     """
     env = user_env(request)
-    traits = script_traits(request)
-    choose_launcher(request.launcher, traits, request.pass_args)  # refuse before connecting
+    project = project_of(request, again)
+    traits = kept_traits(request, project) if project is not None else script_traits(request)
+    choice = choose_launcher(request.launcher, traits, request.pass_args)  # refuse at once
     with sessions(request.where) as session:
         cluster = without(session.cluster, exclude)
-        refuse_missing(request, cluster)
+        if project is None:
+            refuse_missing(request, cluster)
         connect_all(session, cluster)
         links = [session.link(host.name) for host in cluster.hosts]
+        facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
+        # What --dry-run prints is to be pasted, where the code lies as it does here.
+        moved = project if not request.dry_run else None
         plan = make_plan(
-            request,
+            moved.request if moved is not None else request,
             cluster,
-            {link.host.name: facts_of(link.hello, link.address) for link in links},
+            with_engines(session, facts, choice, traits, env),
             new_run_id(request.script, request.name, datetime.now().astimezone()),
             traits=traits,
             env=env,
-            folder=str(Path.cwd()),
+            folder=moved.folder if moved is not None else str(Path.cwd()),
         )
+        if moved is not None:
+            plan = with_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
+        elif project is None:
+            plan = with_needs(plan, request, cluster)
         planned = plan_event(plan, time.time())
         yield planned
         yield from narrate(plan.notes)
         if request.dry_run:
+            if project is not None:
+                yield Narration(text=f"--sync would bring {sized(project)}")
             if not request.json:
                 yield TextMade(text=dry_run_text(plan))
             return
+        if project is not None:
+            yield from bring_code(plan, project, session)
         yield from _launch(request, (plan, planned), session, control, store)
 
 
@@ -81,6 +107,8 @@ def rerun(
     request: Rerun, sessions: SessionSource, control: Control, store: RunStore
 ) -> Iterator[Event]:
     """Launch a past run again: the same script, arguments, environment and hosts.
+
+    What was brought by ``--sync`` is brought again as it was then.
 
     Raises:
         RunNotFoundError: if there is no such run, or it was not started from here.
@@ -96,7 +124,7 @@ def rerun(
     again = msgspec.json.decode(record.request, type=Run)
     where = again.where if request.where == Where() else request.where
     again = replace(again, where=where, json=request.json, detach=request.detach, dry_run=False)
-    yield from run(again, sessions, control, store, request.exclude)
+    yield from run(again, sessions, control, store, request.exclude, record.run)
 
 
 def refuse_missing(request: Run, cluster: Cluster) -> None:

@@ -120,6 +120,13 @@ class LogSlice(Frame, frozen=True, kw_only=True):
     size: Count
 
 
+class Synced(Frame, frozen=True, kw_only=True):
+    """Answer of ``sync``: the SHA-256 of the contents that the node lacks."""
+
+    missing: Annotated[tuple[Name, ...], Meta(max_length=100_000)]
+    tree: Name
+
+
 class Anything(Frame, frozen=True, kw_only=True):
     """An answer that only says that it was done."""
 

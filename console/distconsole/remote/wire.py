@@ -24,12 +24,15 @@ from distconsole.remote.frames import (
     Refused,
     Runs,
     SampleBody,
+    Synced,
 )
 from distconsole.remote.plain import plain_lines, plain_text
 from distconsole_agent import protocol
 
 PROTOCOL_VERSION = protocol.PROTOCOL_VERSION
 MAX_LINE_BYTES = protocol.MAX_LINE_BYTES
+MAX_PIECES_BYTES = protocol.MAX_PIECES_BYTES
+NO_SCRIPT = protocol.ErrorCode.NO_SCRIPT
 MAX_DEPTH = 24
 """Levels of nesting in a message; deeper is refused."""
 
@@ -39,6 +42,7 @@ RESULTS: dict[str, Any] = {
     "prepare": Prepared,
     "runs": Runs,
     "read_log": LogSlice,
+    "sync": Synced,
 }
 """What the result of an op must be; any object where nothing is named."""
 

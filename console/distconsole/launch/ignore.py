@@ -1,0 +1,177 @@
+"""Which files a ``.gitignore`` leaves out, by Git's own rules (gitignore(5)). It reads no file.
+
+Differences from Git, both on purpose: a tracked file is no exception, and rules from outside the
+project (``core.excludesFile``) do not count.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of an ignore file.
+
+    Attributes:
+        pattern: Matches whole paths relative to the project's folder.
+        negated: Brings back what an earlier rule left out.
+        folders_only: Matches folders alone.
+    """
+
+    pattern: re.Pattern[str]
+    negated: bool = False
+    folders_only: bool = False
+
+
+class Rules:
+    """Rules in the order in which they were read; the last that matches decides."""
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self._rules = tuple(rules)
+        # Most files match nothing at all, which one expression says much faster than many.
+        joined = "|".join(f"(?:{rule.pattern.pattern})" for rule in self._rules)
+        self._any = re.compile(joined or r"(?!)", re.DOTALL)
+
+    def __add__(self, other: Rules) -> Rules:
+        if not other._rules:
+            return self
+        return Rules((*self._rules, *other._rules))
+
+    def leave_out(self, path: str, *, folder: bool) -> bool:
+        """Say whether ``path``, relative to the project's folder, is left out."""
+        path = _bytewise(path)
+        if self._any.fullmatch(path) is None:
+            return False
+        for rule in reversed(self._rules):
+            if rule.folders_only and not folder:
+                continue
+            if rule.pattern.fullmatch(path):
+                return not rule.negated
+        return False
+
+
+def read_rules(text: str, folder: str = "") -> Rules:
+    """Return the rules of an ignore file.
+
+    Args:
+        text: What it says.
+        folder: Where it lies, relative to the project's folder; empty for that folder itself.
+    """
+    lines = _bytewise(text.removeprefix("\ufeff")).split("\n")
+    folder = _bytewise(folder)
+    return Rules(rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder)))
+
+
+def _bytewise(text: str) -> str:
+    """Return ``text`` with one character a byte, as Git compares names."""
+    return text if text.isascii() else os.fsencode(text).decode("latin-1")
+
+
+def _rule(line: str, folder: str) -> Rule | None:
+    line = _without_trailing_blanks(line)
+    if not line or line.startswith("#"):
+        return None
+    negated = line.startswith("!")
+    line = line[1:] if negated else line
+    folders_only = line.endswith("/")
+    line = line.removesuffix("/")
+    if not line:
+        return None
+    anchored = "/" in line
+    base = re.escape(f"{folder}/") if folder else ""
+    start = base if anchored else f"{base}(?:.*/)?"
+    expression = re.compile(start + _translated(line.removeprefix("/")), re.DOTALL)
+    return Rule(expression, negated, folders_only)
+
+
+def _without_trailing_blanks(line: str) -> str:
+    kept = line.rstrip(" ")
+    escaped = len(kept) - len(kept.rstrip("\\"))
+    return kept + " " if kept != line and escaped % 2 else kept
+
+
+def _translated(pattern: str) -> str:
+    """Return Git's wildcard ``pattern`` as a regular expression."""
+    out, at = [], 0
+    while at < len(pattern):
+        piece, at = _piece(pattern, at)
+        out.append(piece)
+    return "".join(out)
+
+
+def _piece(pattern: str, at: int) -> tuple[str, int]:
+    """Translate what begins at ``at``; return it and where the next piece begins."""
+    character = pattern[at]
+    if character == "*":
+        return _stars(pattern, at)
+    if character == "?":
+        return "[^/]", at + 1
+    if character == "[":
+        return _bracket(pattern, at)
+    if character == "\\":
+        # A backslash at the end makes the pattern invalid: it matches nothing.
+        return (re.escape(pattern[at + 1]), at + 2) if at + 1 < len(pattern) else ("(?!)", at + 1)
+    return re.escape(character), at + 1
+
+
+def _stars(pattern: str, at: int) -> tuple[str, int]:
+    end = at
+    while end < len(pattern) and pattern[end] == "*":
+        end += 1
+    whole_part = (at == 0 or pattern[at - 1] == "/") and (
+        end == len(pattern) or pattern[end] == "/"
+    )
+    if end - at != 2 or not whole_part:
+        return "[^/]*", end
+    if end < len(pattern):
+        return "(?:.*/)?", end + 1
+    return ".+" if at else ".*", end
+
+
+_CLASSES = {
+    "alnum": "a-zA-Z0-9",
+    "alpha": "a-zA-Z",
+    "blank": " \\t",
+    "digit": "0-9",
+    "lower": "a-z",
+    "space": "\\s",
+    "upper": "A-Z",
+    "xdigit": "0-9a-fA-F",
+    "punct": re.escape("!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~"),
+}
+
+
+def _bracket(pattern: str, at: int) -> tuple[str, int]:
+    """Translate ``[...]``; a bracket that is not closed matches nothing, as in Git."""
+    inner, end = [], at + 1
+    negated = pattern[end : end + 1] in ("!", "^")
+    end += negated
+    first = end
+    while end < len(pattern) and (pattern[end] != "]" or end == first):
+        member, end = _member(pattern, end)
+        inner.append(member)
+    if end >= len(pattern):
+        return "(?!)", len(pattern)
+    return f"(?!/)[{'^' if negated else ''}{''.join(inner)}]", end + 1
+
+
+def _member(pattern: str, at: int) -> tuple[str, int]:
+    """Translate one character, range or named class of a bracket."""
+    named = re.match(r"\[:([a-z]+):\]", pattern[at:])
+    if named and named[1] in _CLASSES:
+        return _CLASSES[named[1]], at + named.end()
+    low, at = _character(pattern, at)
+    if pattern[at : at + 1] != "-" or pattern[at + 1 : at + 2] in ("", "]"):
+        return re.escape(low), at
+    high, at = _character(pattern, at + 1)
+    # Git compares the first end before it sees that this is a range: [z-a] matches z.
+    return (f"{re.escape(low)}-{re.escape(high)}" if low <= high else re.escape(low)), at
+
+
+def _character(pattern: str, at: int) -> tuple[str, int]:
+    at += pattern[at] == "\\" and at + 1 < len(pattern)
+    return pattern[at], at + 1
