@@ -220,12 +220,14 @@ class Answers:
     def _forget(self, request: Request, _asker: Asker) -> Result:
         return {"forgotten": self._runs.forget(request.get("run"))}
 
-    def _all_ranks(self) -> list[dict[str, Any]]:
     def _sync(self, request: Request, _asker: Asker) -> Result:
         return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))
+
     def _sync_take(self, request: Request, _asker: Asker) -> Result:
         run = check_run_id(request.get("run"))
         return self._runs.code.take(run, request.get("pieces"), request.get("data"))
+
+    def _all_ranks(self) -> list[dict[str, Any]]:
         """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""
         active = self._runs.active
         return active[0].rank_processes() if len(active) == 1 else []

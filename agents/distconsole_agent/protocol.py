@@ -59,13 +59,13 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``verdict``  ``state, exit_code, first_failure: {rank, host, exit_code, signal?, error, traceback}
              | null``: the coordinator's, the same on every node.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
-"""
-
-from __future__ import annotations
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
 [[path, mode, bytes, sha256], ...], "links": [[path, target], ...], "folders": [path, ...]}``, and
 their SHA-256 is the ``tree`` that a spec's ``code`` names.
+"""
+
+from __future__ import annotations
 
 import json
 from typing import Any
@@ -81,11 +81,11 @@ MAX_ENTRIES_PER_ITEM = 512
 MAX_LOG_TEXT = 64 * 1024
 """Characters of text in one ``log`` entry."""
 
-MAX_METRICS = 64
-"""Metric names of one rank; later names are counted as dropped."""
-
 MAX_PIECES_BYTES = 4 * 1024 * 1024
 """Bytes of content in one ``sync_take``, before they are packed."""
+
+MAX_METRICS = 64
+"""Metric names of one rank; later names are counted as dropped."""
 
 MAX_POINTS = 16
 """Points of one metric in one window; more are thinned to steps divisible by a power of two."""
@@ -135,11 +135,11 @@ SPEC_FIELDS = (
     "watch",
     "grace",
     "created",
+    "code",
+    "needs",
 )
 """``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
-    "code",
-    "needs",
 argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env is replaced by the
 rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
 ``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
@@ -206,10 +206,10 @@ class ErrorCode:
     RUN_EXISTS = "run_exists"
     STORAGE = "storage"
     START_FAILED = "start_failed"
+    NO_SCRIPT = "no_script"
     PROBE_FAILED = "probe_failed"
     TIMED_OUT = "timed_out"
     TOO_MANY = "too_many"
-    NO_SCRIPT = "no_script"
     INTERNAL = "internal"
 
 

@@ -49,10 +49,10 @@ class Runs:
         self._active: dict[str, ActiveRun] = {}
         self._preparing: set[str] = set()
         self._shims: dict[str, subprocess.Popen[bytes]] = {}
+        self.code = CodeSync(folders.node_dir)
 
     @property
     def active(self) -> list[ActiveRun]:
-        self.code = CodeSync(folders.node_dir)
         """The runs that are not over."""
         with self._lock:
             return list(self._active.values())
@@ -250,6 +250,10 @@ class Runs:
         assert isinstance(raw, dict)
         if parsed.run != run:
             raise bad_request(f"the spec is of run {parsed.run}, not {run}")
+        for need in parsed.needs:
+            path = os.path.expanduser(need)
+            if not (os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))):
+                raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
         return dict(raw)
 
     def _prepare_in(
@@ -257,6 +261,8 @@ class Runs:
     ) -> dict[str, Any]:
         for name in ("logs", "errors", "journal"):
             own_folder(os.path.join(folder, name))
+        if spec.get("code"):
+            self.code.place(spec["run"], folder, spec["code"])
         rings = ring_folder(spec["run"], self._folders.node_dir)
         if rings is None:
             rings = os.path.join(folder, "rings")
@@ -288,10 +294,6 @@ class Runs:
         if isinstance(rings, str):
             self._discard(rings)
         self._discard(folder)
-        for need in parsed.needs:
-            path = os.path.expanduser(need)
-            if not (os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))):
-                raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
 
     def _attend(self, active: ActiveRun) -> None:
         with self._lock:
@@ -299,8 +301,6 @@ class Runs:
         active.begin()
 
     def _forget_active(self, active: ActiveRun) -> None:
-        if spec.get("code"):
-            self.code.place(spec["run"], folder, spec["code"])
         with self._lock:
             self._active.pop(active.run, None)
 
@@ -389,19 +389,5 @@ def _write_private(path: str, value: dict[str, Any]) -> None:
     """Write ``value`` aside and move it into place, readable by its owner alone."""
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "w", encoding="ascii") as file:
-def visible_devices(pid: object) -> str | None:
-    """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = file.read().split(b"\0")
-    except OSError:
-        return None
-    given = dict(pair.partition(b"=")[::2] for pair in pairs)
-    for name in (b"SLURM_STEP_GPUS", b"CUDA_VISIBLE_DEVICES"):
-        if given.get(name):
-            return given[name].decode("ascii", "replace")
-    return None
-
-
         json.dump(value, file)
     os.rename(path + ".new", path)

@@ -60,8 +60,8 @@ class RunSpec(NamedTuple):
     hook: str | None
     rings: str | None
     agent_argv: tuple[str, ...]
-
     needs: tuple[str, ...] = ()
+
     @property
     def host(self) -> str:
         """This node's name."""
@@ -123,9 +123,9 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         hook=raw.get("hook") or None,
         rings=raw.get("rings") or None,
         agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
+        needs=tuple(_text(path) for path in raw.get("needs") or ()),
     )
 
-        needs=tuple(_text(path) for path in raw.get("needs") or ()),
 
 def bounded_grace(seconds: object) -> float:
     """Return a grace period in seconds, between 0 and a day.
