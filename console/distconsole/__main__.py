@@ -7,6 +7,7 @@ import os
 import sys
 
 from distconsole.config.load import load_config
+from distconsole.config.schema import Config
 from distconsole.errors import ConsoleError
 from distconsole.grammar import parse_args, shell_complete
 from distconsole.model import requests as ask
@@ -48,23 +49,37 @@ def run(words: list[str]) -> int:
     The headless half and the screen are imported only when they are needed: a script that calls
     ``distconsole run`` must not pay for the screen.
     """
-    from distconsole.cli.main import perform_headless, tell_error  # noqa: PLC0415
-    from distconsole.cli.streams import Streams  # noqa: PLC0415
-
     try:
-        request = parse_args(words, defaults=load_config().verbs)
-    except ConsoleError as error:
-        tell_error(error, Streams.standard())
-        return error.exit_code
-    if not wants_screen(request):
-        return perform_headless(request)
-    from distconsole.tui import open_screen  # noqa: PLC0415
+        config = load_config()
+        request = parse_args(words, defaults=config.verbs)
+        if not wants_screen(request):
+            return _headless(request, config)
+        from distconsole.tui import open_screen  # noqa: PLC0415
 
-    try:
         return open_screen(request)
     except ConsoleError as error:
+        from distconsole.cli.main import tell_error  # noqa: PLC0415
+        from distconsole.cli.streams import Streams  # noqa: PLC0415
+
         tell_error(error, Streams.standard())
         return error.exit_code
+
+
+def _headless(request: ask.Request, config: Config) -> int:
+    """Do ``request``; its hosts are being connected while the rest of the program is loaded."""
+    ahead = None
+    if isinstance(request, ask.Run | ask.Check):
+        from distconsole.session import SessionAhead  # noqa: PLC0415
+
+        ahead = SessionAhead(request.where, config)
+    from distconsole.cli.main import perform_headless  # noqa: PLC0415
+
+    if ahead is None:
+        return perform_headless(request)
+    try:
+        return perform_headless(request, sessions=ahead)
+    finally:
+        ahead.close()
 
 
 def wants_screen(request: ask.Request) -> bool:

@@ -6,7 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,14 +16,15 @@ from distconsole.config import paths
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.schema import Config
-from distconsole.errors import NodeError, UsageError
+from distconsole.errors import ConsoleError, NodeError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
-from distconsole.model.outcome import Outcome
+from distconsole.model.outcome import Failed, Outcome
 from distconsole.model.requests import Where
 from distconsole.remote.fanout import as_done, fan_out
 from distconsole.remote.link import Lost, NodeLink
 from distconsole.remote.local_transport import LocalTransport
+from distconsole.remote.pack import agent_pack
 from distconsole.remote.transport import Clock, Transport
 
 CONNECT_SECONDS = 120.0
@@ -58,6 +60,7 @@ class Session:
         self._clock = clock
         self._lock = threading.Lock()
         self._links: dict[HostName, NodeLink] = {}
+        self._begun: dict[HostName, Future[NodeLink]] = {}
         self._listeners: list[Lost] = []
         self._closed = False
 
@@ -76,6 +79,23 @@ class Session:
     def runs_dir(self) -> Path:
         """Where the stores of runs are."""
         return paths.runs_dir()
+
+    def begin(self) -> None:
+        """Begin to connect to every host; what becomes of each is told to who first asks for its link.
+
+        Raises:
+            ConfigError: if an ssh_config cannot be understood.
+        """
+        for host in self.cluster.hosts:
+            # Here, because two threads would only take turns at importing SSH.
+            self._transport(host)
+        self._begun = {host.name: Future() for host in self.cluster.hosts}
+        begun = dict(self._begun)
+        threading.Thread(
+            target=self._connect_begun, args=(begun,), name="connect", daemon=True
+        ).start()
+        # While the nodes have yet to answer; each thread would make it for itself.
+        agent_pack()
 
     def connect(self, hosts: Sequence[Host] | None = None) -> list[Outcome[NodeLink]]:
         """Connect to ``hosts`` (all of the cluster unless given) in parallel; every one is accounted for."""
@@ -128,7 +148,26 @@ class Session:
             remote.close()
         self._local.close()
 
+    def _connect_begun(self, begun: Mapping[HostName, Future[NodeLink]]) -> None:
+        """Give every future its link or its error."""
+        waited = [host for host in self.cluster.hosts if host.name in begun]
+        try:
+            for outcome in as_done(waited, self._made, seconds=CONNECT_SECONDS, clock=self._clock):
+                if isinstance(outcome, Failed):
+                    begun[outcome.host].set_exception(outcome.error)
+                else:
+                    begun[outcome.host].set_result(outcome.value)
+        except BaseException as error:  # noqa: BLE001 - raised where the links are asked for
+            for each in begun.values():
+                if not each.done():
+                    each.set_exception(error)
+
     def _connected(self, host: Host) -> NodeLink:
+        with self._lock:
+            begun = self._begun.pop(host.name, None)
+        return self._made(host) if begun is None else begun.result()
+
+    def _made(self, host: Host) -> NodeLink:
         with self._lock:
             link = self._links.get(host.name)
             if link is None:
@@ -170,3 +209,40 @@ def open_session(
     cluster = resolve_cluster(where, config, os.environ if environ is None else environ)
     with Session(config, cluster) as session:
         yield session
+
+
+class SessionAhead:
+    """Lends, once, a session that began to connect before the operation that needs it was even loaded.
+
+    Args:
+        where: The hosts that will be asked for; for others it opens a session as ``open_session``.
+        config: Everything configured.
+    """
+
+    def __init__(self, where: Where, config: Config) -> None:
+        self._where = where
+        self._config = config
+        self._session: Session | None = None
+        # What is wrong is told by the operation, when it comes to it.
+        with suppress(ConsoleError):
+            cluster = resolve_cluster(where, config, os.environ)
+            session = Session(config, cluster)
+            session.begin()
+            self._session = session
+
+    def __call__(self, where: Where, /) -> AbstractContextManager[Session]:
+        """Return the session on the hosts of ``where``.
+
+        Raises:
+            UsageError, ConfigError: if the hosts cannot be told.
+        """
+        session = self._session
+        if session is None or where != self._where:
+            return open_session(where, self._config)
+        self._session = None
+        return session
+
+    def close(self) -> None:
+        """Close the session unless it was lent."""
+        if self._session is not None:
+            self._session.close()

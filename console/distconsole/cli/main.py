@@ -12,17 +12,23 @@ from distconsole.cli.streams import Streams
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.operations import Control, StopReason, perform
+from distconsole.operations.sessions import SessionSource
 from distconsole.session import open_session
 from distconsole.text.paint import Paint
 from distconsole.text.show import show_for
 
 
-def perform_headless(request: ask.Request, streams: Streams | None = None) -> int:
+def perform_headless(
+    request: ask.Request,
+    streams: Streams | None = None,
+    sessions: SessionSource = open_session,
+) -> int:
     """Do ``request``, print its events, and return the program's exit code.
 
     Args:
         request: What to do.
         streams: Where to print; the process's own if not given.
+        sessions: Where sessions come from.
     """
     streams = streams or Streams.standard()
     if isinstance(request, ask.ShowHelp):
@@ -34,7 +40,7 @@ def perform_headless(request: ask.Request, streams: Streams | None = None) -> in
     control = Control()
     try:
         with interruptible(request, control, streams.say):
-            for event in perform(request, open_session, control):
+            for event in perform(request, sessions, control):
                 show.event(event)
                 decided = exit_code_of(event)
                 code = code if decided is None else decided

@@ -21,13 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import paramiko
 import psutil
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
+from distconsole.remote.lean_paramiko import paramiko
 from distconsole.remote.sockets import WatchedStream
 
 MARK = "DISTCONSOLE_EMBEDDED"

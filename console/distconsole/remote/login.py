@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import paramiko
-from paramiko.agent import AgentSSH
-
 from distconsole.errors import AuthError, ConnectError
+from distconsole.remote.lean_paramiko import paramiko
 from distconsole.remote.ssh_config import SshOptions
 
 AGENT_SECONDS = 5.0
 
 
-class _Agent(AgentSSH):
+class _Agent(paramiko.agent.AgentSSH):
     """The keys of the agent at a socket of our choosing; paramiko's own class reads os.environ."""
 
     def __init__(self, path: str) -> None:
@@ -100,7 +98,7 @@ def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) ->
 
 
 def _candidates(
-    options: SshOptions, agent: AgentSSH | None, ring: KeyRing, tried: _Tried
+    options: SshOptions, agent: paramiko.agent.AgentSSH | None, ring: KeyRing, tried: _Tried
 ) -> Iterator[tuple[str, paramiko.PKey]]:
     """Keys of the agent that ssh_config names, then its others, then files (ssh_config(5), IdentitiesOnly)."""
     held = {key.asbytes(): key for key in agent.get_keys()} if agent is not None else {}

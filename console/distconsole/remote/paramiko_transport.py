@@ -11,11 +11,10 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 
-import paramiko
-
 from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError
 from distconsole.model.cluster import Host
 from distconsole.remote.known_hosts import KnownHosts, Lookup
+from distconsole.remote.lean_paramiko import paramiko
 from distconsole.remote.login import KeyRing, log_in
 from distconsole.remote.plain import plain_lines
 from distconsole.remote.sockets import WatchedStream, open_proxy_command, open_tcp
