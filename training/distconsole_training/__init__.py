@@ -1,10 +1,14 @@
-"""What runs inside a rank. It imports neither torch nor anything else that the script has not.
+"""What runs inside a rank, and what a training script may call. Importing it imports nothing else.
 
 A script may say of itself what cannot be seen from outside::
 
     from distconsole_training import report
 
     report(loss=loss, accuracy=correct / len(batch), samples=len(batch))
+
+and it may be written with what ``docs/training.md`` describes (this needs torch)::
+
+    from distconsole_training import evaluate, setup, strategy
 """
 
 from __future__ import annotations
@@ -15,9 +19,62 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["__version__", "report"]
+    from distconsole_training.api.checkpoints import CheckpointError, Checkpoints
+    from distconsole_training.api.collectives import barrier, reduce_mean, reduce_sum
+    from distconsole_training.api.evaluation import evaluate
+    from distconsole_training.api.loading import Batches
+    from distconsole_training.api.placement import SetupError
+    from distconsole_training.api.strategies import Strategy, strategy
+    from distconsole_training.api.world import World, setup
+
+__all__ = [
+    "Batches",
+    "CheckpointError",
+    "Checkpoints",
+    "SetupError",
+    "Strategy",
+    "World",
+    "__version__",
+    "barrier",
+    "evaluate",
+    "reduce_mean",
+    "reduce_sum",
+    "report",
+    "setup",
+    "strategy",
+]
 
 __version__ = "0.1.0"
+
+_WHERE = {
+    "Batches": "loading",
+    "CheckpointError": "checkpoints",
+    "Checkpoints": "checkpoints",
+    "SetupError": "placement",
+    "Strategy": "strategies",
+    "World": "world",
+    "barrier": "collectives",
+    "evaluate": "evaluation",
+    "reduce_mean": "collectives",
+    "reduce_sum": "collectives",
+    "setup": "world",
+    "strategy": "strategies",
+}
+"""Which module of ``api`` has what; each is imported when it is first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.api.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def report(*, step: int | None = None, samples: int | None = None, **metrics: Any) -> None:
