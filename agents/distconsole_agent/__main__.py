@@ -1,4 +1,4 @@
-"""The program's verbs: bridge, agent and shim; it does none of them itself."""
+"""The program's verbs: bridge, agent, shim and step; it does none of them itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 
 USAGE = """usage: agent.pyz bridge [--node-dir DIR]
        agent.pyz agent [--node-dir DIR] [--idle-seconds N]
-       agent.pyz shim --run DIR"""
+       agent.pyz shim --run DIR
+       agent.pyz step --run DIR"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,6 +18,10 @@ def main(argv: list[str] | None = None) -> int:
         from distconsole_agent import shim
 
         return int(shim.main(options))
+    if verb == "step":
+        from distconsole_agent import slurm_step
+
+        return slurm_step.main(options)
     values = _options(options)
     if values is None or verb not in ("bridge", "agent"):
         sys.stderr.write(USAGE + "\n")

@@ -73,6 +73,7 @@ class Answers:
             "runs": self._list,
             "read_log": self._read_log,
             "forget": self._forget,
+            "slurm": self._slurm,
             "sync": self._sync,
             "sync_take": self._sync_take,
         }
@@ -226,6 +227,11 @@ class Answers:
     def _sync_take(self, request: Request, _asker: Asker) -> Result:
         run = check_run_id(request.get("run"))
         return self._runs.code.take(run, request.get("pieces"), request.get("data"))
+
+    def _slurm(self, request: Request, asker: Asker) -> Result:
+        from distconsole_agent import slurm
+
+        return slurm.do(request, inherited(asker.environment), self._runs)
 
     def _all_ranks(self) -> list[dict[str, Any]]:
         """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""

@@ -20,6 +20,7 @@ from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WIND
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
+from distconsole_agent.slurm_words import read_reason
 from distconsole_agent.tail import LogTail, ShimLines
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
@@ -301,6 +302,9 @@ class Drain:
         t = round(self._wall_ns() / 1e9, 6)
         self._take_everything(now, None)
         summary = "the run's supervisor on this node is gone; its processes have been killed"
+        reason = read_reason(self._folder)
+        if reason:
+            summary = f"{reason}; its processes have been killed"
         if left:
             summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
         self._entries.append(

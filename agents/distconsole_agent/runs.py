@@ -34,6 +34,9 @@ from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_
 from distconsole_agent.sync import CodeSync, has_outputs
 
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+BELOW_SLURM = "slurm"
+"""The launcher whose shims are started by srun and not here."""
+
 STILL_PREPARING_SECONDS = 60.0
 FORGET_SECONDS = 3.0
 """How long a shim that has ended its run may take to leave."""
@@ -127,6 +130,41 @@ class Runs:
         except BaseException:
             self._undo(folder, spec)
             raise
+
+    @property
+    def program(self) -> Program:
+        """This program, as it is started again."""
+        return self._program
+
+    def start_detached(self, run: str, argv: list[str], environment: dict[str, str]) -> None:
+        """Start a program of this run that outlives this process.
+
+        Raises:
+            Refusal: ``start_failed``.
+        """
+        try:
+            started = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=environment,
+            )
+        except OSError as error:
+            raise Refusal(ErrorCode.START_FAILED, f"{argv[0]}: {error.strerror}") from None
+        with self._lock:
+            self._shims[f"{run} {started.pid}"] = started
+
+    def adopt(self, run: str, shim_pid: object) -> None:
+        """Attend to a run that was prepared here and whose shim somebody else has started."""
+        folder = self.folder(run)
+        with self._lock:
+            if run in self._active:
+                return
+        spec = _read_spec(folder)
+        spec["visible_devices"] = visible_devices(shim_pid) or spec.get("visible_devices")
+        self._attend(ActiveRun(folder, spec, self._forget_active))
 
     def ask_shim(self, run: str, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request to a run's shim and return its answer.
@@ -273,6 +311,8 @@ class Runs:
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
         spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
         _write_private(os.path.join(folder, "spec.json"), spec)
+        if spec.get("launcher") == BELOW_SLURM:
+            return {"shim_argv": [*self._program.argv, "shim", "--run", folder]}
         shim = start_shim(self._program, folder, environment)
         try:
             status = await_shim(folder, shim)
@@ -347,6 +387,20 @@ def check_run_id(run: object) -> str:
     if not isinstance(run, str) or not _is_run_id(run):
         raise bad_request("run is 3 to 40 lower-case letters, digits and dashes")
     return run
+
+
+def visible_devices(pid: object) -> str | None:
+    """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = file.read().split(b"\0")
+    except OSError:
+        return None
+    given = dict(pair.partition(b"=")[::2] for pair in pairs)
+    for name in (b"SLURM_STEP_GPUS", b"CUDA_VISIBLE_DEVICES"):
+        if given.get(name):
+            return given[name].decode("ascii", "replace")
+    return None
 
 
 def _is_run_id(name: str) -> bool:

@@ -62,6 +62,8 @@ class RunSpec(NamedTuple):
     agent_argv: tuple[str, ...]
     needs: tuple[str, ...] = ()
 
+    launcher: str = ""
+
     @property
     def host(self) -> str:
         """This node's name."""
@@ -123,6 +125,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         hook=raw.get("hook") or None,
         rings=raw.get("rings") or None,
         agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
+        launcher=_text(raw.get("launcher") or ""),
         needs=tuple(_text(path) for path in raw.get("needs") or ()),
     )
 

@@ -84,6 +84,11 @@ class Shim:
         loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
         loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
 
+    @property
+    def exit_code(self) -> int:
+        """What the process ends with once the run is over."""
+        return 0
+
     def close(self) -> None:
         """Let go of everything; nothing of the run is left."""
         self._agent.close()
@@ -256,11 +261,15 @@ class Shim:
             exit_code=ended.exit_code,
             signal=ended.signal,
         )
+        self._judge(rank, self._teardown.begun_ns)
+
+    def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
+        """Report how a rank failed, if it did, as of the time when it ended."""
         failure = find_failure(
             self._spec,
             rank,
             os.path.join(self._run_dir, "errors"),
-            stopped_ns=self._teardown.begun_ns,
+            stopped_ns=stopped_ns,
             out_of_memory=count_oom_kills() > self._oom_kills,
         )
         if failure is not None:
@@ -405,7 +414,7 @@ def main(argv: list[str]) -> int:
     oom_score_adj = read_oom_score()
     write_oom_score(LOWEST_OOM_SCORE)
     loop = Loop()
-    shim = Shim(loop, run_dir, spec, oom_score_adj)
+    shim = _kind(spec)(loop, run_dir, spec, oom_score_adj)
     try:
         loop.run()
     except Exception:  # noqa: BLE001 - the one guard: ranks must not outlive a broken shim
@@ -417,4 +426,12 @@ def main(argv: list[str]) -> int:
         shim.close()
         loop.close()
         os.close(pid_file)
-    return 0
+    return shim.exit_code
+
+
+def _kind(spec: RunSpec) -> type[Shim]:
+    if spec.launcher != "slurm":
+        return Shim
+    from distconsole_agent.slurm_shim import SlurmShim
+
+    return SlurmShim

@@ -1,0 +1,156 @@
+"""The shim of a node whose ranks Slurm accounts for: srun started it, and Slurm may end it.
+
+Slurm signals every process of a step at once, the ranks as well as the shim. So a rank that ends
+by SIGTERM is not judged before it is known whether Slurm did that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distconsole_agent import blame
+from distconsole_agent.link import FAILURE_GRACE_SECONDS
+from distconsole_agent.shim import Shim
+from distconsole_agent.slurm_words import read_reason
+
+if TYPE_CHECKING:
+    from distconsole_agent.control import Answer
+    from distconsole_agent.loop import Loop
+    from distconsole_agent.processes import RankProcess
+    from distconsole_agent.runspec import RunSpec
+
+SUSPECT_SECONDS = 0.2
+"""How long after a rank's death by SIGTERM the shim's own may come."""
+
+WHY_SECONDS, WHY_PACE_SECONDS = 0.6, 0.02
+"""How long srun, on the first node, may take to say why Slurm ended the step."""
+
+ALONE_SECONDS = 2.0
+"""A node that Slurm ended and that hears nothing from the first one for so long says so itself."""
+
+MAX_ERROR_CHARS = 500
+
+NOT_OURS = (
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+"""Slurm passes a job's signals to all processes of a step: they are meant for the ranks."""
+
+
+class SlurmShim(Shim):
+    """A ``Shim`` that is a task of a step."""
+
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+        self._suspects: list[RankProcess] = []
+        self._ended_ns: int | None = None
+        self._explained = False
+        self._told_to_stop = False
+        self._gone_waits = False
+        super().__init__(loop, run_dir, spec, oom_score_adj)
+        for number in NOT_OURS:
+            signal.signal(number, _hear_nothing)
+
+    @property
+    def exit_code(self) -> int:
+        """The run's, so that Slurm's accounting has it too."""
+        return self._verdict.exit_code if self._verdict is not None else 1
+
+    def _answer(self, request: dict[str, Any]) -> Answer:
+        if request.get("op") == "fail":
+            return self._told_of_failure(request)
+        return super()._answer(request)
+
+    def _told_of_failure(self, request: dict[str, Any]) -> Answer:
+        """The run has lost its srun."""
+        if self._state == "prepared":
+            self._request_stop(blame.USER, 0.0)
+        elif not self._teardown.begun:
+            code = request.get("exit_code")
+            error = str(request.get("error"))[:MAX_ERROR_CHARS]
+            exit_code = code if isinstance(code, int) else 1
+            self._fail_as(error, exit_code, None, time.time_ns())
+        return {"ok": True}
+
+    # Signals
+
+    def _terminated(self) -> None:
+        """Slurm ends the step, unless we are ending it ourselves."""
+        if self._state == "prepared":
+            super()._terminated()
+            return
+        if self._ended_ns is not None or (self._teardown.begun and not self._suspects):
+            return
+        self._ended_ns = time.time_ns()
+        self._suspects.clear()
+        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        if self._spec.node_index == 0:
+            self._look_for_why(self._loop.clock() + WHY_SECONDS)
+        else:
+            self._explained = True
+            self._loop.call_later(ALONE_SECONDS, self._explain_alone)
+
+    def _look_for_why(self, deadline: float) -> None:
+        why = read_reason(self._run_dir)
+        if not why and self._loop.clock() < deadline:
+            self._loop.call_later(WHY_PACE_SECONDS, partial(self._look_for_why, deadline))
+            return
+        self._explain(why or f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+        self._explained = True
+        self._release()
+
+    def _explain_alone(self) -> None:
+        if not self._told_to_stop and self._verdict is None:
+            self._explain(f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+
+    def _explain(self, why: str) -> None:
+        assert self._ended_ns is not None
+        number = int(signal.SIGTERM)
+        self._fail_as(why, 128 + number, number, self._ended_ns)
+
+    def _fail_as(self, error: str, exit_code: int, number: int | None, t_ns: int) -> None:
+        rank = self._spec.nodes[self._spec.node_index].ranks[0]
+        index = self._spec.node_index
+        self._fail(blame.Failure(index, rank, os.getpid(), t_ns, exit_code, number, error, ""))
+
+    def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
+        self._told_to_stop = True
+        super()._stop_from_link(reason, grace_seconds)
+
+    # Ends
+
+    def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
+        ended = rank.ended
+        assert ended is not None
+        if stopped_ns is None and ended.signal == signal.SIGTERM:
+            self._suspects.append(rank)
+            self._loop.call_later(SUSPECT_SECONDS, partial(self._judge_late, rank))
+        else:
+            super()._judge(rank, stopped_ns)
+
+    def _judge_late(self, rank: RankProcess) -> None:
+        if rank in self._suspects:
+            self._suspects.remove(rank)
+            super()._judge(rank, None)
+        self._release()
+
+    def _gone(self) -> None:
+        if self._suspects or (self._ended_ns is not None and not self._explained):
+            self._gone_waits = True
+            return
+        super()._gone()
+
+    def _release(self) -> None:
+        if self._gone_waits:
+            self._gone_waits = False
+            self._gone()
+
+
+def _hear_nothing(_number: int, _frame: object) -> None:
+    """Let a signal be; a handler and not SIG_IGN, which would be inherited."""
