@@ -77,6 +77,14 @@ class Wire:
         """Whether everything was handed to the kernel."""
         return not self._unsent
 
+    @property
+    def peer_address(self) -> str:
+        """The address of the other side; empty where it has gone."""
+        try:
+            return str(self._sock.getpeername()[0])
+        except OSError:
+            return ""
+
     def hand_to(self, on_ready: Callable[[], None]) -> None:
         """Tell somebody else of what comes from now on."""
         self._on_ready = on_ready

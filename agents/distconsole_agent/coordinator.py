@@ -57,6 +57,9 @@ class _Node:
 
 
 class Coordinator(Link):
+    Attributes:
+        met: The addresses from which nodes that know the secret have connected.
+
     """Serves the run's other nodes on ``address``, a free port.
 
     Raises:
@@ -83,6 +86,7 @@ class Coordinator(Link):
         self._strangers: dict[Wire, Timer] = {}
         self._verdict: Verdict | None = None
         self._farewell_at: float | None = None
+        self.met: set[str] = set()
         self._stop_grace: float | None = None
         self._begun = False
         self._nodes = [
@@ -175,6 +179,7 @@ class Coordinator(Link):
             wire.write(admit(proof))
         except LinkError:
             self._dismiss(wire)
+        self.met.add(wire.peer_address)
             return
         self._strangers.pop(wire).cancel()
         wire.hand_to(lambda: self._read(wire, conversation))

@@ -43,6 +43,7 @@ class RunSpec(NamedTuple):
         rings: Where the ranks' rings go, or None for ``rings`` in the run's folder.
         agent_argv: The command that starts the agent again; empty leaves a dead agent dead.
         needs: Scripts that must be on this node, or nothing is started.
+        launcher: As in ``LauncherName`` of the console.
     """
 
     run: str
@@ -61,7 +62,6 @@ class RunSpec(NamedTuple):
     rings: str | None
     agent_argv: tuple[str, ...]
     needs: tuple[str, ...] = ()
-
     launcher: str = ""
 
     @property
@@ -125,8 +125,8 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         hook=raw.get("hook") or None,
         rings=raw.get("rings") or None,
         agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
-        launcher=_text(raw.get("launcher") or ""),
         needs=tuple(_text(path) for path in raw.get("needs") or ()),
+        launcher=_text(raw.get("launcher") or ""),
     )
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from typing import Any
 
-from distconsole_agent import blame, rendezvous
+from distconsole_agent import blame
 from distconsole_agent.agentwatch import AgentWatch
 from distconsole_agent.control import (
     Answer,
@@ -40,6 +39,7 @@ from distconsole_agent.processes import (
 from distconsole_agent.proctree import descendants, send
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
+from distconsole_agent.rendezvous import Rendezvous, open_rendezvous
 from distconsole_agent.runlog import RunLog, claim
 from distconsole_agent.runspec import RunSpec, SpecError, bounded_grace, read_spec
 from distconsole_agent.spawning import become_subreaper, read_oom_score, write_oom_score
@@ -134,7 +134,7 @@ class Shim:
             "pid": os.getpid(),
             "state": self._state,
             "coordinator": endpoint and {"address": endpoint[0], "port": endpoint[1]},
-            "master_port": self._held and rendezvous.port_of(self._held),
+            "master_port": self._held and self._held.port,
         }
 
     def _asked_to_stop(self, request: dict[str, Any]) -> Answer:
@@ -156,7 +156,8 @@ class Shim:
             return None, None
         address = self._spec.nodes[0].address
         try:
-            return Coordinator(self._loop, self._spec, self._events), rendezvous.hold_port()
+            coordinator = Coordinator(self._loop, self._spec, self._events)
+            return coordinator, open_rendezvous(self._loop, self._spec, coordinator, self._note)
         except OSError as error:
             self._refused = Refusal(
                 ErrorCode.START_FAILED,
@@ -173,7 +174,7 @@ class Shim:
             raise bad_request(f"the run is {self._state} already")
         port = read_master_port(request)
         if self._held is not None:
-            port = rendezvous.port_of(self._held)
+            port = self._held.port
         if self._link is None:
             self._link = Peer(self._loop, self._spec, read_endpoint(request), self._events)
         self._state = "starting"

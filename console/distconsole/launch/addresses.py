@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from distconsole.errors import PlanError
+from distconsole.launch.engines import Engines
 from distconsole.model.addresses import LOOPBACK, Interface, best_subnet, without_subnet
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
@@ -22,6 +23,7 @@ class NodeFacts:
         interfaces: All addresses of the host.
         boot_id: Identifies the running kernel; equal for containers of one machine.
         reached_at: The address that our connection went to; empty where unknown.
+        engines: Its Horovod and MPI, as far as the job needs them.
     """
 
     python: str
@@ -30,6 +32,7 @@ class NodeFacts:
     interfaces: tuple[Interface, ...] = ()
     boot_id: str = ""
     reached_at: str = ""
+    engines: Engines = field(default_factory=Engines)
 
     @property
     def machine(self) -> tuple[str, frozenset[str]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distconsole.errors import UnavailableError
+from distconsole.launch.engines import MPI, Engines, has_gloo
 from distconsole.launch.script import ScriptTraits
+from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, PassArgs
 
 
@@ -28,6 +31,7 @@ def choose_launcher(
     """
     if asked is not LauncherName.AUTO:
         _refuse_missing(asked)
+        _refuse_elastic(asked, traits)
         return Choice(asked, "asked for", pass_args)
     if pass_args is not None:
         return Choice(LauncherName.TORCH, f"--pass-args {pass_args} was given", pass_args)
@@ -38,6 +42,7 @@ def _by_traits(traits: ScriptTraits) -> Choice:
     for applies, launcher, why, pass_args in _rules(traits):
         if applies:
             _refuse_missing(launcher)
+            _refuse_elastic(launcher, traits)
             return Choice(launcher, why, pass_args)
     return Choice(LauncherName.TORCH, "the script names no launcher: env:// ranks")
 
@@ -55,7 +60,14 @@ def _rules(
             "the script cannot be read here, so env:// ranks are assumed",
             None,
         ),
+        (
+            traits.horovod and traits.mpi,
+            LauncherName.MPI,
+            "the script imports Horovod and mpi4py",
+            None,
+        ),
         (traits.horovod, LauncherName.HOROVOD, "the script imports Horovod", None),
+        (traits.mpi, LauncherName.MPI, "the script imports mpi4py", None),
         (
             traits.spawns,
             single,
@@ -86,7 +98,6 @@ def _rules(
             "the script wraps its model in DataParallel: one process a node",
             None,
         ),
-        (traits.mpi, LauncherName.MPI, "the script imports mpi4py", None),
         (
             traits.slurm,
             torch,
@@ -103,13 +114,47 @@ def _rules(
 
 
 def _refuse_missing(launcher: LauncherName) -> None:
-    match launcher:
+    if launcher in (LauncherName.SLURM, LauncherName.MPI):
+        raise UnavailableError(
+            f"the launcher {launcher} comes with a later version",
+            "until then: --launcher torch --hosts with the nodes of the allocation",
+        )
+
+
+def _refuse_elastic(launcher: LauncherName, traits: ScriptTraits) -> None:
+    if launcher is LauncherName.HOROVOD and traits.elastic:
+        raise UnavailableError(
+            "elastic Horovod (hvd.elastic) comes with a later version",
+            "until then: horovodrun --min-np N --host-discovery-script FILE on one of the hosts",
+        )
+
+
+def engines_needed(
+    choice: Choice, traits: ScriptTraits, env: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the engines (``horovod``, ``mpi``) that every host must have for this."""
+    match choice.launcher:
         case LauncherName.HOROVOD:
-            hint = "until then: distconsole run --launcher torch with a torch.distributed script"
+            return ("horovod", "mpi") if _wants_mpi(env) else ("horovod",)
         case LauncherName.MPI:
-            hint = "until then: --launcher torch for scripts that use torch.distributed"
-        case LauncherName.SLURM:
-            hint = "until then: --launcher torch --hosts with the nodes of the allocation"
+            return ("mpi", "horovod") if traits.horovod else ("mpi",)
         case _:
-            return
-    raise UnavailableError(f"the launcher {launcher} comes with a later version", hint)
+            return ()
+
+
+def settle_controller(
+    choice: Choice, env: Mapping[str, str], engines: Mapping[HostName, Engines]
+) -> Choice:
+    """Return ``choice``, or mpirun in place of Horovod's own start where that needs MPI."""
+    if choice.launcher is not LauncherName.HOROVOD:
+        return choice
+    if _wants_mpi(env):
+        return Choice(LauncherName.MPI, f"{choice.why}; HOROVOD_CONTROLLER=mpi", choice.pass_args)
+    if not has_gloo(engines):
+        why = f"{choice.why}; Horovod there was built without Gloo"
+        return Choice(LauncherName.MPI, why, choice.pass_args)
+    return choice
+
+
+def _wants_mpi(env: Mapping[str, str]) -> bool:
+    return env.get("HOROVOD_CONTROLLER", "").lower() == MPI

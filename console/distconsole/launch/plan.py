@@ -8,9 +8,16 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from distconsole.errors import PlanError, UnavailableError
-from distconsole.launch import single, torch, torchrun
+from distconsole.launch import horovod, single, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import Choice, choose_launcher
+from distconsole.launch.choose import Choice, choose_launcher, settle_controller
+from distconsole.launch.engines import (
+    GLOO,
+    MPI,
+    refuse_horovod,
+    refuse_mpi,
+    refuse_own_name,
+)
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.cluster import Cluster, Host
@@ -48,12 +55,15 @@ def make_plan(
     """
     _refuse_later_options(request)
     choice = choose_launcher(request.launcher, traits, request.pass_args)
+    engines = {host: each.engines for host, each in facts.items()}
+    choice = settle_controller(choice, env, engines)
     hosts = cluster.hosts
     if not hosts:
         raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
     addresses = choose_addresses(hosts, facts, request.nic)
     slots, notes = _slots(request, hosts, facts, choice.launcher)
     nodes = _placed(hosts, facts, addresses, slots)
+    _refuse_engines(choice, traits, nodes)
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
     job = Job(
         nodes=nodes,
@@ -86,6 +96,23 @@ def _refuse_later_options(request: Run) -> None:
             f"--max-restarts with --launcher {request.launcher} comes with a later version",
             "give --launcher torchrun, which restarts its ranks",
         )
+
+
+def _refuse_engines(choice: Choice, traits: ScriptTraits, nodes: tuple[PlacedNode, ...]) -> None:
+    """Refuse hosts that lack what the launcher starts, as far as they were asked."""
+    engines = {node.host.name: node.facts.engines for node in nodes}
+    if choice.launcher is LauncherName.HOROVOD:
+        refuse_horovod(engines, GLOO)
+        own = {
+            node.host.name: frozenset(i.address for i in node.facts.interfaces if i.usable)
+            for node in nodes
+            if not node.endpoint.address.startswith("127.")
+        }
+        refuse_own_name(engines, own)
+    elif choice.launcher is LauncherName.MPI:
+        refuse_mpi(engines)
+        if traits.horovod:
+            refuse_horovod(engines, MPI)
 
 
 def _slots(
@@ -189,7 +216,9 @@ def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool
             return torchrun.plan_nodes(job), False
         case LauncherName.SINGLE:
             return single.plan_nodes(job), not job.spawns
-        case LauncherName.HOROVOD | LauncherName.MPI | LauncherName.SLURM | LauncherName.AUTO:
+        case LauncherName.HOROVOD:
+            return horovod.plan_nodes(job), True
+        case LauncherName.MPI | LauncherName.SLURM | LauncherName.AUTO:
             raise PlanError(f"{launcher} was not resolved to a launcher of this version")
         case _:
             assert_never(launcher)

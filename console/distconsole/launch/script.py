@@ -18,6 +18,7 @@ class ScriptTraits:
     Attributes:
         readable: Whether the source could be read and parsed here; nothing else holds if not.
         horovod: It imports Horovod.
+        elastic: It uses elastic Horovod (``hvd.elastic``).
         mpi: It imports mpi4py.
         torch: It imports torch, or something that is built on it.
         distributed: It initialises torch.distributed, or uses a library that does.
@@ -32,6 +33,7 @@ class ScriptTraits:
 
     readable: bool = False
     horovod: bool = False
+    elastic: bool = False
     mpi: bool = False
     torch: bool = False
     distributed: bool = False
@@ -66,6 +68,7 @@ def traits_of(source: str) -> ScriptTraits:
     return ScriptTraits(
         readable=True,
         horovod=_imports(modules, "horovod"),
+        elastic=_imports(modules, "horovod") and seen.elastic,
         mpi=_imports(modules, "mpi4py"),
         torch=_imports(modules, "torch", "lightning", "pytorch_lightning", "transformers"),
         distributed=seen.distributed or _imports(modules, "torch.distributed", "deepspeed"),
@@ -85,6 +88,7 @@ class _Seen(ast.NodeVisitor):
     def __init__(self) -> None:
         self.modules: set[str] = set()
         self.calls: set[str] = set()
+        self.attributes: set[str] = set()
         self.strings: set[str] = set()
         self.options: list[str] = []
         self.aliases: dict[str, str] = {}
@@ -106,6 +110,15 @@ class _Seen(ast.NodeVisitor):
             if name in SPAWNERS or full in SPAWNERS or full.endswith("multiprocessing.spawn"):
                 return True
         return False
+
+    @property
+    def elastic(self) -> bool:
+        names = (*self.attributes, *self.modules)
+        return any("elastic" in name.split(".")[1:] for name in names)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self.attributes.add(_dotted(node))
+        self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:

@@ -66,9 +66,14 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
         lines.append(f"unset {' '.join(node.unset)}")
     env = shown_env(node.env)
     lines += [f"export {name}={_word(value)}" for name, value in env.items()]
-    many = len(node.ranks) > 1
-    lines += [_rank_line(rank) + (" &" if many else "") for rank in node.ranks]
-    return [*lines, "wait"] if many else lines
+    commands = [_rank_line(rank) for rank in node.ranks]
+    if node.beside:
+        lines.append(f"{_filled(node.beside)} & beside=$!")
+        lines += [f'{command} & ranks="$ranks $!"' for command in commands]
+        return [*lines, "wait $ranks; kill $beside"]
+    if len(commands) > 1:
+        return [*lines, *(f"{command} &" for command in commands), "wait"]
+    return [*lines, *commands]
 
 
 def _rank_line(rank: RankPlacement) -> str:
@@ -77,4 +82,8 @@ def _rank_line(rank: RankPlacement) -> str:
 
 
 def _word(text: str) -> str:
-    return shlex.quote(text.replace(PORT, SHOWN_PORT).replace(RUN_DIR, SHOWN_RUN_DIR))
+    return shlex.quote(_filled(text))
+
+
+def _filled(text: str) -> str:
+    return text.replace(PORT, SHOWN_PORT).replace(RUN_DIR, SHOWN_RUN_DIR)

@@ -34,6 +34,8 @@ class NodePlan:
         world_ranks: The global ranks that will live here (more than ``ranks`` under ``torchrun``).
         env: Added to the environment of every process; placeholders as in ``RankPlacement``.
         unset: Variables removed from it first.
+        beside: A shell command that has to run beside the ranks when a person starts them by hand;
+            in a run of ours the shim does its part.
     """
 
     host: HostName
@@ -45,6 +47,7 @@ class NodePlan:
     unset: tuple[str, ...] = ()
     workdir: str | None = None
     setup: str | None = None
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

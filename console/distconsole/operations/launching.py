@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
+from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.environment import user_env
 from distconsole.launch.execute import start
@@ -65,19 +66,20 @@ def run(
     env = user_env(request)
     project = project_of(request, again)
     traits = kept_traits(request, project) if project is not None else script_traits(request)
-    choose_launcher(request.launcher, traits, request.pass_args)  # refuse before connecting
+    choice = choose_launcher(request.launcher, traits, request.pass_args)  # refuse at once
     with sessions(request.where) as session:
         cluster = without(session.cluster, exclude)
         if project is None:
             refuse_missing(request, cluster)
         connect_all(session, cluster)
         links = [session.link(host.name) for host in cluster.hosts]
+        facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
         # What --dry-run prints is to be pasted, where the code lies as it does here.
         moved = project if not request.dry_run else None
         plan = make_plan(
             moved.request if moved is not None else request,
             cluster,
-            {link.host.name: facts_of(link.hello, link.address) for link in links},
+            with_engines(session, facts, choice, traits, env),
             new_run_id(request.script, request.name, datetime.now().astimezone()),
             traits=traits,
             env=env,

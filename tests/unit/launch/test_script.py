@@ -59,6 +59,9 @@ from distconsole.model.requests import LauncherName, PassArgs
             "--init_method",
         ),
         ("import torch, os\nos.environ['SLURM_PROCID']", "torch", None, "SLURM_PROCID"),
+        ("import torch, horovod.torch as hvd", "horovod", None, "imports Horovod"),
+        ("from horovod import torch", "horovod", None, "imports Horovod"),
+        ("import horovod.torch as elastic", "horovod", None, "imports Horovod"),
     ],
 )
 def test_auto_reads_the_script_and_says_why(
@@ -71,15 +74,20 @@ def test_auto_reads_the_script_and_says_why(
 
 @pytest.mark.parametrize(
     "source",
-    ["import horovod.torch as hvd", "from horovod import torch", "from mpi4py import MPI"],
+    [
+        "import horovod.torch as hvd\n@hvd.elastic.run\ndef train(state): pass",
+        "import horovod.torch as hvd\nstate = hvd.elastic.TorchState()",
+        "from horovod.torch.elastic import run",
+    ],
 )
-def test_a_script_that_needs_a_later_launcher_is_refused_with_a_way_out(source: str) -> None:
-    with pytest.raises(UnavailableError, match="later version") as caught:
-        choose_launcher(LauncherName.AUTO, traits_of(source))
-    assert "--launcher torch" in caught.value.hint
+@pytest.mark.parametrize("asked", [LauncherName.AUTO, LauncherName.HOROVOD])
+def test_elastic_horovod_is_refused_with_a_way_out(asked: LauncherName, source: str) -> None:
+    with pytest.raises(UnavailableError, match="elastic") as caught:
+        choose_launcher(asked, traits_of(source))
+    assert "horovodrun" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["horovod", "mpi", "slurm"])
+@pytest.mark.parametrize("name", ["mpi", "slurm"])
 def test_a_later_launcher_that_was_asked_for_is_refused(name: str) -> None:
     with pytest.raises(UnavailableError, match=name):
         choose_launcher(LauncherName(name), ScriptTraits())

@@ -1,0 +1,271 @@
+"""Horovod's rendezvous: a key-value store over HTTP, in the shim of node 0, for the life of the run.
+
+Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol has no
+place for a secret, so only connections from the run's own hosts are answered, what is kept is
+bounded, and bytes are stored, never read. It has no thread and no process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from distconsole_agent.loop import READ, WRITE, Loop
+
+if TYPE_CHECKING:
+    from distconsole_agent.loop import Timer
+
+MAX_HEAD_BYTES = 8 * 1024
+MAX_CONNECTIONS = 4096
+CONNECTION_SECONDS = 10.0
+ACCEPTS_AT_ONCE = 64
+
+_REQUEST = re.compile(rb"^(GET|PUT|DELETE) /([^/ ?#]{1,512})/([^/ ?#]{1,512}) HTTP/1\.[01]$")
+_LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,12})[ \t]*$", re.IGNORECASE | re.MULTILINE)
+
+
+class Room(NamedTuple):
+    """How much is kept: bytes of one value, bytes of all of them, and how many there may be."""
+
+    value_bytes: int
+    total_bytes: int
+    keys: int
+
+
+def room_for(world_size: int) -> Room:
+    """Return what ranks of such a job need, and some.
+
+    A rank's value holds an address of some 150 bytes for every other rank, in each of three groups
+    (all, this host's, those with its local rank) and again for each process set.
+    """
+    value_bytes = 64 * 1024 + 1024 * world_size
+    return Room(value_bytes, min(16 * world_size * value_bytes, 1 << 30), 64 * (world_size + 4))
+
+
+class KeyValueStore:
+    """Listens on ``address``, on a free port.
+
+    Args:
+        admits: Whether a connection from this address is of the run.
+        refused: Told once of an address that is not.
+
+    Raises:
+        OSError: when the address is not this host's.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: str,
+        room: Room,
+        admits: Callable[[str], bool],
+        refused: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._room = room
+        self._admits = admits
+        self._refused = refused
+        self._values: dict[tuple[bytes, bytes], bytes] = {}
+        self._done: dict[bytes, set[bytes]] = {}
+        self._bytes = 0
+        self._strangers: set[str] = set()
+        self._connections: dict[int, _Connection] = {}
+        self._listener = _listen(address)
+        self.port = int(self._listener.getsockname()[1])
+        loop.watch(self._listener.fileno(), READ, self._accept)
+
+    def close(self) -> None:
+        """Stop listening and forget everything; closing twice is no error."""
+        if self._listener.fileno() >= 0:
+            self._loop.unwatch(self._listener.fileno())
+            self._listener.close()
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._values.clear()
+
+    def _accept(self, _events: int) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                sock, peer = self._listener.accept()
+            except OSError:
+                return
+            address = str(peer[0])
+            if not self._admits(address):
+                sock.close()
+                self._turn_away(address)
+                continue
+            if len(self._connections) >= MAX_CONNECTIONS:
+                next(iter(self._connections.values())).close()
+            self._connections[sock.fileno()] = _Connection(
+                self._loop, sock, self._room.value_bytes, self._answer, self._connections
+            )
+
+    def _turn_away(self, address: str) -> None:
+        if address not in self._strangers and len(self._strangers) < MAX_CONNECTIONS:
+            self._strangers.add(address)
+            self._refused(address)
+
+    def _answer(self, request: Request) -> bytes:
+        method, scope, key, body = request
+        if method == b"PUT":
+            return _response(200 if self._put(scope, key, body) else 507)
+        if method == b"DELETE":
+            self._delete(scope, key)
+            return _response(200)
+        value = self._values.get((scope, key))
+        return _response(404) if value is None else _response(200, value)
+
+    def _put(self, scope: bytes, key: bytes, value: bytes) -> bool:
+        old = self._values.get((scope, key))
+        size = self._bytes + len(value) - len(old or b"")
+        if size > self._room.total_bytes:
+            return False
+        if old is None and len(self._values) >= self._room.keys:
+            return False
+        self._bytes = size
+        self._values[scope, key] = value
+        return True
+
+    def _delete(self, scope: bytes, key: bytes) -> None:
+        """Note that the rank ``key`` has what it needs; once all in a scope have, forget the scope.
+
+        A rank says so as soon as it is connected to the others, who may still have to read what it
+        wrote; and the same names come again when a script calls ``hvd.init()`` again. A rank R
+        writes ``R`` and ``rank_R``, and all have written before the first is connected to all.
+        """
+        kept = [known for known in self._values if known[0] == scope]
+        done = self._done.setdefault(scope, set())
+        done.add(key)
+        if done.issuperset(name for _scope, name in kept if name.isdigit()):
+            for known in kept:
+                self._bytes -= len(self._values.pop(known))
+            del self._done[scope]
+
+
+class Request(NamedTuple):
+    """What one connection asks; ``body`` is empty unless it is a PUT."""
+
+    method: bytes
+    scope: bytes
+    key: bytes
+    body: bytes
+
+
+class _Connection:
+    """One request and its answer, after which it is closed, as Horovod's own server does."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        max_body_bytes: int,
+        answer: Callable[[Request], bytes],
+        among: dict[int, _Connection],
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._max_body_bytes = max_body_bytes
+        self._answer = answer
+        self._among = among
+        self._unread = bytearray()
+        self._unsent: memoryview | None = None
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.watch(sock.fileno(), READ, self._ready)
+        self._timer: Timer = loop.call_later(CONNECTION_SECONDS, self.close)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        if self._sock.fileno() >= 0:
+            self._among.pop(self._sock.fileno(), None)
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
+
+    def _ready(self, events: int) -> None:
+        if events & READ and self._unsent is None:
+            self._read()
+        if self._unsent is not None:
+            self._send()
+
+    def _read(self) -> None:
+        try:
+            chunk = self._sock.recv(1 << 16)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.close()
+            return
+        self._unread += chunk
+        try:
+            request = read_request(bytes(self._unread), self._max_body_bytes)
+        except ValueError:
+            self._unsent = memoryview(_response(400))
+            return
+        if request is not None:
+            self._unsent = memoryview(self._answer(request))
+
+    def _send(self) -> None:
+        assert self._unsent is not None
+        try:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._unsent:
+            self._loop.watch(self._sock.fileno(), WRITE, self._ready)
+        else:
+            self.close()
+
+
+def read_request(text: bytes, max_body_bytes: int) -> Request | None:
+    """Return the request that ``text`` holds; None while it is not all there.
+
+    Raises:
+        ValueError: when it is none of the three that are answered, or too long.
+    """
+    head, blank, rest = text.partition(b"\r\n\r\n")
+    if len(head) > MAX_HEAD_BYTES:
+        raise ValueError("a head that is too long")
+    if not blank:
+        return None
+    first, _, fields = head.partition(b"\r\n")
+    asked = _REQUEST.match(first)
+    if asked is None:
+        raise ValueError("not a request for SCOPE/KEY")
+    found = _LENGTH.search(fields.replace(b"\r\n", b"\n"))
+    length = int(found[1]) if found else 0
+    if length > max_body_bytes:
+        raise ValueError("a value that is too long")
+    if len(rest) < length:
+        return None
+    return Request(asked[1], asked[2], asked[3], rest[:length])
+
+
+_REASONS = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 507: b"Insufficient Storage"}
+
+
+def _response(status: int, body: bytes = b"") -> bytes:
+    head = b"HTTP/1.0 %d %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    return head % (status, _REASONS[status], len(body)) + body
+
+
+def _listen(address: str) -> socket.socket:
+    family, kind, proto, _, where = socket.getaddrinfo(
+        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, proto)
+    try:
+        listener.bind(where)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

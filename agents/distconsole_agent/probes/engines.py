@@ -1,0 +1,71 @@
+"""What a run by Horovod or MPI needs of a node, asked just before it: as little as can be.
+
+It starts no job and imports neither torch nor Horovod.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from typing import Any
+
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes import mpi
+from distconsole_agent.probes.errors import bad_arguments, failed, timed_out
+from distconsole_agent.probes.programs import run_script
+from distconsole_agent.probes.sources import script_source
+
+MARK = "distconsole-horovod "
+
+
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"horovod": …, "mpi": …, "own_addresses": [...]}``, each null unless asked for.
+
+    ``own_addresses`` is what the node's own name means to itself.
+
+    Args:
+        args: ``engines``: some of ``horovod`` and ``mpi``; ``python``: the ranks' interpreter;
+            ``setup``: what the node's shell runs first.
+        seconds: For all of it.
+
+    Raises:
+        ProbeError: when the interpreter does not answer.
+    """
+    asked = read.items(args, "engines")
+    if not set(asked) <= {"horovod", "mpi"}:
+        raise bad_arguments("engines is a list of horovod and mpi")
+    horovod = "horovod" in asked
+    return {
+        "horovod": _horovod(args, seconds) if horovod else None,
+        "mpi": mpi.look({"setup": args.get("setup")}, seconds) if "mpi" in asked else None,
+        "own_addresses": _own_addresses() if horovod else None,
+    }
+
+
+def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    python = read.optional_text(args, "python") or sys.executable
+    ended = run_script(
+        script_source("inspect_horovod"),
+        [],
+        seconds,
+        python=python,
+        setup=read.optional_text(args, "setup"),
+    )
+    for line in ended.out.splitlines():
+        if line.startswith(MARK):
+            facts: dict[str, Any] = json.loads(line[len(MARK) :])
+            return facts
+    if ended.exit_code is None:
+        raise timed_out(f"{python} did not answer in {seconds:.1f} s")
+    last = (ended.err.strip().splitlines() or ["it printed nothing"])[-1]
+    raise failed(f"{python} ended with code {ended.exit_code}: {last[:300]}")
+
+
+def _own_addresses() -> list[str]:
+    """Return the IPv4 addresses of this node's own name, as ``gethostbyname`` finds them."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return sorted({str(entry[4][0]) for entry in found})

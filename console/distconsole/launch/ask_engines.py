@@ -1,0 +1,69 @@
+"""Asks every host, at once, what it has of the engines that a job needs. It judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.choose import Choice, engines_needed, settle_controller
+from distconsole.launch.engines import Engines, engines_of
+from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.script import ScriptTraits
+from distconsole.model.names import HostName
+from distconsole.remote.link import NodeLink
+from distconsole.session import Session
+
+PROBE_SECONDS = 30.0
+"""A Python on a cold network disk takes its time."""
+
+ANSWER_SECONDS = 2.0
+
+
+def with_engines(
+    session: Session,
+    facts: Mapping[HostName, NodeFacts],
+    choice: Choice,
+    traits: ScriptTraits,
+    env: Mapping[str, str],
+) -> dict[HostName, NodeFacts]:
+    """Return ``facts`` with what every host has of the engines that ``choice`` needs.
+
+    Raises:
+        UnreachableError: naming the hosts that do not say it, and why.
+    """
+    known = dict(facts)
+    while True:
+        engines = {host: each.engines for host, each in known.items()}
+        settled = settle_controller(choice, env, engines)
+        asked = next(iter(engines.values())).asked if engines else ()
+        needed = tuple(dict.fromkeys((*asked, *engines_needed(settled, traits, env))))
+        if all(set(needed) <= set(each.asked) for each in engines.values()):
+            return known
+        known = _asked(session, known, needed)
+
+
+def _asked(
+    session: Session, facts: Mapping[HostName, NodeFacts], engines: Sequence[str]
+) -> dict[HostName, NodeFacts]:
+
+    def ask(link: NodeLink) -> Engines:
+        host = link.host
+        answer = link.request(
+            "probe",
+            PROBE_SECONDS + ANSWER_SECONDS,
+            group="engines",
+            args={
+                "engines": list(engines),
+                "python": host.python,
+                "setup": host.setup,
+                "timeout": PROBE_SECONDS,
+            },
+        )
+        return engines_of(answer.get("facts") or {}, engines)
+
+    found = required(on_every(session, list(facts), ask), "the engines cannot be looked at")
+    return {
+        host: replace(each, engines=engines_there)
+        for (host, each), engines_there in zip(facts.items(), found, strict=True)
+    }

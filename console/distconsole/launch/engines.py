@@ -1,0 +1,216 @@
+"""What the hosts have of Horovod and MPI, and whether a job can run with it. Pure: it asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distconsole.errors import PlanError
+from distconsole.model.names import HostName
+
+GLOO, MPI = "gloo", "mpi"
+OPEN_MPI = "Open MPI"
+HYDRA_FAMILIES = ("MPICH", "Intel MPI")
+
+INSTALL_MPI = (
+    "install it (Debian: apt install openmpi-bin; RHEL: dnf install openmpi), or give --setup what "
+    "brings it into PATH (module load openmpi); see: distconsole check --only mpi"
+)
+INSTALL_HOROVOD = (
+    "install it for that Python (HOROVOD_WITH_PYTORCH=1 pip install horovod), or name another one "
+    "with --python; see: distconsole check --only horovod"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HorovodBuild:
+    """Horovod as one host's Python has it; what is not known is empty.
+
+    Attributes:
+        version: Its own.
+        torch: The torch that is installed.
+        against: The torch that it was built for.
+        library: Whether it was built for torch at all.
+        controllers: Some of ``gloo`` and ``mpi``; None where that is not known.
+    """
+
+    version: str = ""
+    torch: str = ""
+    against: str = ""
+    library: bool = True
+    controllers: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MpiBuild:
+    """The mpirun on one host's PATH: its family as ``mpirun --version`` says, empty where unknown."""
+
+    family: str = ""
+    version: str = ""
+    daemon: bool = True
+
+    @property
+    def release(self) -> tuple[str, ...]:
+        """The part of the version in which daemons and mpirun must agree."""
+        return tuple(self.version.split(".")[:2])
+
+    @property
+    def major(self) -> int:
+        """The first number of the version; 0 where unknown."""
+        first = self.version.partition(".")[0]
+        return int(first) if first.isdecimal() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """What one host has.
+
+    Attributes:
+        asked: The engines that it was asked for; of others nothing is known.
+        own_addresses: What its own name means to itself.
+    """
+
+    asked: tuple[str, ...] = ()
+    horovod: HorovodBuild | None = None
+    mpi: MpiBuild | None = None
+    own_addresses: tuple[str, ...] = ()
+
+
+def engines_of(answer: Mapping[str, Any], asked: Sequence[str]) -> Engines:
+    """Return what a node's answer to the probe ``engines`` means; nonsense in it means nothing."""
+    horovod, mpi = _fields(answer, "horovod"), _fields(answer, "mpi")
+    controllers = horovod.get("controllers")
+    own = answer.get("own_addresses")
+    return Engines(
+        asked=tuple(asked),
+        horovod=HorovodBuild(
+            version=_text(horovod, "version"),
+            torch=_text(horovod, "torch"),
+            against=_text(horovod, "against"),
+            library=horovod.get("library") is not False,
+            controllers=tuple(map(str, controllers)) if isinstance(controllers, list) else None,
+        )
+        if horovod.get("present") is True
+        else None,
+        mpi=MpiBuild(_text(mpi, "family"), _text(mpi, "version"), bool(mpi.get("daemon")))
+        if mpi.get("present") is True
+        else None,
+        own_addresses=tuple(map(str, own)) if isinstance(own, list) else (),
+    )
+
+
+def has_gloo(engines: Mapping[HostName, Engines]) -> bool:
+    """Return whether every host's Horovod can do without MPI, as far as is known."""
+    builds = [each.horovod for each in engines.values() if each.horovod is not None]
+    return all(build.controllers is None or GLOO in build.controllers for build in builds)
+
+
+def refuse_horovod(engines: Mapping[HostName, Engines], controller: str) -> None:
+    """Refuse hosts whose Horovod cannot run the job together.
+
+    Raises:
+        PlanError: naming the hosts, what they lack, and what to type.
+    """
+    builds = {host: each.horovod for host, each in engines.items() if "horovod" in each.asked}
+    _refuse(
+        [host for host, build in builds.items() if build is None],
+        "Horovod is missing",
+        INSTALL_HOROVOD,
+    )
+    known = {host: build for host, build in builds.items() if build is not None}
+    lacking = [host for host, build in known.items() if not build.library]
+    _refuse(lacking, "Horovod was built without PyTorch", INSTALL_HOROVOD)
+    lacking = [
+        host
+        for host, build in known.items()
+        if build.controllers is not None and controller not in build.controllers
+    ]
+    option = controller.upper()
+    hint = f"build it again with HOROVOD_WITH_{option}=1; see: distconsole check --only horovod"
+    _refuse(lacking, f"Horovod was built without {'Gloo' if controller == GLOO else 'MPI'}", hint)
+    _refuse_differing("Horovod", {host: build.version for host, build in known.items()}, "horovod")
+
+
+def refuse_mpi(engines: Mapping[HostName, Engines]) -> None:
+    """Refuse hosts whose MPI cannot run the job together.
+
+    Raises:
+        PlanError: naming the hosts, what they lack, and what to type.
+    """
+    builds = {host: each.mpi for host, each in engines.items() if "mpi" in each.asked}
+    _refuse(
+        [host for host, build in builds.items() if build is None], "mpirun is missing", INSTALL_MPI
+    )
+    known = {host: build for host, build in builds.items() if build is not None}
+    lacking = [host for host, build in known.items() if not build.daemon]
+    _refuse(lacking, "mpirun's daemon (orted, prted or hydra_pmi_proxy) is missing", INSTALL_MPI)
+    families = {
+        host: f"{build.family} {'.'.join(build.release)}".strip() for host, build in known.items()
+    }
+    _refuse_differing("MPI", families, "mpi")
+    strange = [
+        host
+        for host, build in known.items()
+        if build.family not in ("", OPEN_MPI, *HYDRA_FAMILIES)
+    ]
+    _refuse(strange, "mpirun is of no family that is known", "Open MPI and MPICH are")
+
+
+def refuse_own_name(
+    engines: Mapping[HostName, Engines], addresses: Mapping[HostName, frozenset[str]]
+) -> None:
+    """Refuse hosts whose own name leads elsewhere: Horovod 0.28 listens for the others there.
+
+    It binds the sockets of its process sets to ``gethostbyname(gethostname())`` whatever
+    ``HOROVOD_GLOO_IFACE`` says (gloo_context.cc), and ends in ``hvd.init()`` where nobody can
+    reach that. One host alone does reach it.
+
+    Args:
+        engines: Of every host.
+        addresses: Each host's own addresses, without loopback; none for hosts that meet there.
+
+    Raises:
+        PlanError: naming the host and the line of /etc/hosts that mends it.
+    """
+    if len(engines) < 2:
+        return
+    for host, each in engines.items():
+        own = addresses.get(host, frozenset())
+        if "horovod" in each.asked and own and not own.intersection(each.own_addresses):
+            means = " and ".join(each.own_addresses) or "nothing"
+            raise PlanError(
+                f"{host}: its own name means {means} to it, and there Horovod would wait for the "
+                "other hosts",
+                f"give that name the address {min(own)} in /etc/hosts on {host}, in place of any "
+                "127.0.1.1 line; or, where Horovod has MPI: --env HOROVOD_CONTROLLER=mpi",
+            )
+
+
+def _refuse(hosts: Sequence[HostName], lacking: str, hint: str) -> None:
+    if hosts:
+        raise PlanError(f"{lacking} on {', '.join(hosts)}", hint)
+
+
+def _refuse_differing(what: str, versions: Mapping[HostName, str], group: str) -> None:
+    known = {host: version for host, version in versions.items() if version}
+    if len(set(known.values())) < 2:
+        return
+    by_version: dict[str, list[str]] = {}
+    for host, version in known.items():
+        by_version.setdefault(version, []).append(host)
+    listed = "; ".join(f"{version} on {', '.join(on)}" for version, on in by_version.items())
+    raise PlanError(
+        f"{what} differs among the hosts: {listed}",
+        f"install the same version everywhere; see: distconsole check --only {group}",
+    )
+
+
+def _fields(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = answer.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    return value[:200] if isinstance(value, str) else ""

@@ -1,0 +1,111 @@
+"""Horovod's ranks over Gloo, started by the agents without horovodrun or ssh between. A pure plan."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from distconsole.launch.job import (
+    FOREIGN_LAUNCHERS,
+    MPI_NAMES,
+    OUTPUT_ENV,
+    PORT,
+    RANK_NAMES,
+    Job,
+    PlacedNode,
+    network_env,
+    threads_env,
+)
+from distconsole.model.job import NodePlan, RankPlacement
+from distconsole.model.names import Rank
+
+ELASTIC_NAMES = ("HOROVOD_ELASTIC", "HOROVOD_GLOO_TIMEOUT_SECONDS")
+"""Removed where they are inherited: the first has ranks look for a driver that is not there."""
+
+RENDEZVOUS = (
+    "import horovod.runner.http.http_server as h; "
+    "s = h.RendezvousHTTPServer(('{address}', {port}), h.RendezvousHandler, 0); "
+    "s.scope_size.update({scopes}); s.serve_forever()"
+)
+"""Horovod's own key-value store, for people who start the ranks by hand."""
+
+GLOO_TIMEOUT_SECONDS = 120
+"""How long ranks wait for each other; Horovod's own 30 s are short where torch comes from NFS."""
+
+
+def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
+    """Return what each node starts: one process a rank, with the variables of horovodrun's workers.
+
+    ``{port}`` is that of the key-value store in the first node's shim. Each host gets the name of
+    its own interface, so they need not be called the same.
+    """
+    return tuple(_node(job, node) for node in job.nodes)
+
+
+def _node(job: Job, node: PlacedNode) -> NodePlan:
+    env = {
+        "HOROVOD_SIZE": str(job.world_size),
+        "HOROVOD_LOCAL_SIZE": str(node.slots),
+        "HOROVOD_HOSTNAME": _scope(node),
+        # Both, or a build with MPI in it calls MPI and ends (segfault, exit code 5).
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": job.master.endpoint.address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": PORT,
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_SECONDS),
+        **({"HOROVOD_GLOO_IFACE": node.endpoint.nic} if node.endpoint.nic else {}),
+        **OUTPUT_ENV,
+        **threads_env(node),
+        **network_env(node),
+        **job.env,
+    }
+    cleared = (*FOREIGN_LAUNCHERS, *RANK_NAMES, *MPI_NAMES, *ELASTIC_NAMES)
+    return NodePlan(
+        host=node.host.name,
+        address=node.endpoint.address,
+        nic=node.endpoint.nic,
+        ranks=tuple(_rank(job, node, local) for local in range(node.slots)),
+        world_ranks=node.world_ranks,
+        env=env,
+        unset=tuple(name for name in cleared if name not in env),
+        workdir=job.workdir,
+        setup=node.host.setup,
+        beside=_rendezvous(job) if node is job.master else "",
+    )
+
+
+def _rendezvous(job: Job) -> str:
+    scopes = {"global": job.world_size}
+    for node in job.nodes:
+        scopes[f"local_{_scope(node)}"] = node.slots
+        for local_rank in range(node.slots):
+            scopes[f"cross_{local_rank}"] = len(_sharing(job, local_rank))
+    code = RENDEZVOUS.format(address=job.master.endpoint.address, port=PORT, scopes=scopes)
+    return f"{shlex.quote(job.master.python)} -c {shlex.quote(code)}"
+
+
+def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
+    sharing = _sharing(job, local_rank)
+    rank = node.first_rank + local_rank
+    return RankPlacement(
+        rank=Rank(rank),
+        local_rank=local_rank,
+        argv=job.command(node.python),
+        env={
+            "HOROVOD_RANK": str(rank),
+            "HOROVOD_LOCAL_RANK": str(local_rank),
+            # Ranks with the same local rank are a group of their own across the hosts.
+            "HOROVOD_CROSS_RANK": str(sharing.index(node)),
+            "HOROVOD_CROSS_SIZE": str(len(sharing)),
+        },
+    )
+
+
+def _sharing(job: Job, local_rank: int) -> list[PlacedNode]:
+    """Return the nodes that have a rank with this local rank."""
+    return [node for node in job.nodes if node.slots > local_rank]
+
+
+def _scope(node: PlacedNode) -> str:
+    """Return what the ranks of a host call it; it becomes a part of an HTTP path."""
+    return f"{node.index}-{re.sub(r'[^A-Za-z0-9.-]+', '-', node.host.name)}"

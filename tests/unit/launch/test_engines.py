@@ -1,0 +1,135 @@
+"""What is refused because of the hosts' Horovod and MPI, and where Horovod goes by MPI. No host is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distconsole.errors import PlanError
+from distconsole.launch.choose import Choice, engines_needed, settle_controller
+from distconsole.launch.engines import (
+    GLOO,
+    MPI,
+    Engines,
+    HorovodBuild,
+    MpiBuild,
+    engines_of,
+    refuse_horovod,
+    refuse_mpi,
+    refuse_own_name,
+)
+from distconsole.launch.script import ScriptTraits
+from distconsole.model.names import HostName
+from distconsole.model.requests import LauncherName
+
+A, B, C = HostName("a"), HostName("b"), HostName("c")
+HOROVOD = Choice(LauncherName.HOROVOD, "the script imports Horovod")
+BOTH = ("gloo", "mpi")
+
+
+def horovod(build: HorovodBuild | None, *own: str) -> Engines:
+    return Engines(("horovod",), horovod=build, own_addresses=own)
+
+
+def mpi(build: MpiBuild | None) -> Engines:
+    return Engines(("mpi",), mpi=build)
+
+
+def test_a_host_without_the_engine_is_named_with_what_to_type() -> None:
+    build = HorovodBuild("0.28.1", controllers=BOTH)
+    with pytest.raises(PlanError, match="Horovod is missing on b, c") as caught:
+        refuse_horovod({A: horovod(build), B: horovod(None), C: horovod(None)}, GLOO)
+    assert "distconsole check --only horovod" in caught.value.hint
+    with pytest.raises(PlanError, match="mpirun is missing on a") as caught:
+        refuse_mpi({A: mpi(None), B: mpi(MpiBuild("Open MPI", "4.1.4"))})
+    assert "apt install openmpi-bin" in caught.value.hint
+
+
+def test_a_host_that_was_not_asked_is_not_refused() -> None:
+    refuse_horovod({A: Engines()}, GLOO)
+    refuse_mpi({A: Engines()})
+    refuse_own_name({A: Engines(), B: Engines()}, {A: frozenset({"10.0.0.1"})})
+
+
+@pytest.mark.parametrize(
+    ("build", "controller", "lacking"),
+    [
+        (HorovodBuild("0.28.1", library=False), GLOO, "without PyTorch on b"),
+        (HorovodBuild("0.28.1", controllers=("mpi",)), GLOO, "without Gloo on b"),
+        (HorovodBuild("0.28.1", controllers=("gloo",)), MPI, "without MPI on b"),
+        (HorovodBuild("0.27.0", controllers=BOTH), MPI, "0.28.1 on a; 0.27.0 on b"),
+    ],
+)
+def test_a_horovod_that_cannot_take_part_is_refused(
+    build: HorovodBuild, controller: str, lacking: str
+) -> None:
+    good = HorovodBuild("0.28.1", controllers=BOTH)
+    with pytest.raises(PlanError, match=lacking):
+        refuse_horovod({A: horovod(good), B: horovod(build)}, controller)
+    refuse_horovod({A: horovod(good), B: horovod(good)}, controller)
+
+
+@pytest.mark.parametrize(
+    ("build", "lacking"),
+    [
+        (MpiBuild("Open MPI", "5.0.7"), "Open MPI 4.1 on a; Open MPI 5.0 on b"),
+        (MpiBuild("MPICH", "4.1.2"), "Open MPI 4.1 on a; MPICH 4.1 on b"),
+        (MpiBuild("Open MPI", "4.1.4", daemon=False), "daemon .* missing on b"),
+    ],
+)
+def test_an_mpi_that_cannot_take_part_is_refused(build: MpiBuild, lacking: str) -> None:
+    with pytest.raises(PlanError, match=lacking):
+        refuse_mpi({A: mpi(MpiBuild("Open MPI", "4.1.6")), B: mpi(build)})
+
+
+def test_patch_releases_of_one_mpi_go_together() -> None:
+    refuse_mpi({A: mpi(MpiBuild("Open MPI", "4.1.4")), B: mpi(MpiBuild("Open MPI", "4.1.6"))})
+
+
+@pytest.mark.parametrize("own", [("127.0.1.1",), (), ("192.168.0.9",)])
+def test_a_name_that_leads_elsewhere_is_refused_between_hosts(own: tuple[str, ...]) -> None:
+    build = HorovodBuild("0.28.1")
+    hosts = {A: horovod(build, "10.0.0.1"), B: horovod(build, *own)}
+    addresses = {A: frozenset({"10.0.0.1"}), B: frozenset({"10.0.0.2"})}
+    with pytest.raises(PlanError, match="b: its own name means") as caught:
+        refuse_own_name(hosts, addresses)
+    assert "10.0.0.2 in /etc/hosts on b" in caught.value.hint
+    refuse_own_name({B: hosts[B]}, addresses)  # alone it reaches itself
+    refuse_own_name(hosts, {A: addresses[A]})  # they meet on loopback
+
+
+def test_horovod_goes_by_mpi_when_asked_to_or_built_so() -> None:
+    with_gloo = {A: horovod(HorovodBuild(controllers=BOTH))}
+    assert settle_controller(HOROVOD, {}, with_gloo) is HOROVOD
+    assert settle_controller(HOROVOD, {}, {A: horovod(HorovodBuild())}) is HOROVOD
+    asked = settle_controller(HOROVOD, {"HOROVOD_CONTROLLER": "MPI"}, with_gloo)
+    assert (asked.launcher, "HOROVOD_CONTROLLER" in asked.why) == (LauncherName.MPI, True)
+    built = settle_controller(HOROVOD, {}, {A: horovod(HorovodBuild(controllers=("mpi",)))})
+    assert (built.launcher, "without Gloo" in built.why) == (LauncherName.MPI, True)
+    traits = ScriptTraits(readable=True, horovod=True)
+    assert set(engines_needed(built, traits, {})) == {"horovod", "mpi"}
+    assert engines_needed(HOROVOD, traits, {}) == ("horovod",)
+
+
+def test_what_a_node_says_is_read_and_nonsense_in_it_means_nothing() -> None:
+    said: dict[str, Any] = {
+        "horovod": {
+            "present": True,
+            "version": "0.28.1",
+            "torch": "2.13.0",
+            "against": "2.13.0",
+            "library": True,
+            "controllers": ["gloo", "mpi"],
+        },
+        "mpi": {"present": True, "family": "Open MPI", "version": "4.1.4", "daemon": "/bin/orted"},
+        "own_addresses": ["10.0.0.1"],
+    }
+    engines = engines_of(said, ("horovod", "mpi"))
+    assert engines.horovod == HorovodBuild("0.28.1", "2.13.0", "2.13.0", True, BOTH)
+    assert engines.mpi == MpiBuild("Open MPI", "4.1.4", daemon=True)
+    assert engines.own_addresses == ("10.0.0.1",)
+    nonsense = engines_of({"horovod": 7, "mpi": {"present": True, "version": 4}}, ("mpi",))
+    assert nonsense.horovod is None
+    assert nonsense.mpi == MpiBuild(daemon=False)
+    assert nonsense.own_addresses == ()
