@@ -126,11 +126,15 @@ def count_correct(
 ) -> tuple[int, int]:
     """Return how many test images are right, over all ranks, and how many there are.
 
-    Exact: each image is judged by one rank, none is padded in, and counts are added, not averages.
+    Exact: each image is judged by one rank, none is padded in, and counts are added, not averages;
+    and all ranks judge by the statistics that rank 0's BatchNorm has gathered.
     """
     rank, world_size = place
     shard = Subset(test_set, range(rank, len(test_set), world_size))
     network = model.module if isinstance(model, DistributedDataParallel) else model
+    if world_size > 1:
+        for buffer in network.buffers():
+            dist.broadcast(buffer, src=0)
     network.eval()
     counts = torch.zeros(2, dtype=torch.int64, device=device)
     with torch.no_grad():

@@ -1,0 +1,152 @@
+"""ResNet-18 on a folder of images as ImageNet's: ``train/CLASS/*`` and ``val/CLASS/*``.
+
+``python -m distconsole_training.recipes.imagefolder --data FOLDER --edge 224 --workers 4`` with
+the options and the loop of ``cifar10``. JPEG, PNG and WebP are decoded by Pillow; ``.npy`` files
+(height, width, 3; uint8) need nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from distconsole_training import CheckpointError, SetupError, setup
+from distconsole_training.recipes import cifar10
+from distconsole_training.recipes.cifar import DataError
+from distconsole_training.recipes.resnet import ResNet18
+
+DECODED = (".jpg", ".jpeg", ".png", ".webp")
+ARRAYS = (".npy",)
+
+
+def main() -> None:
+    """Train, test and say how well it went."""
+    parser = cifar10.parser(__doc__)
+    parser.add_argument("--edge", type=int, default=224, help="pixels that the network sees")
+    options = parser.parse_args()
+    try:
+        with setup(engine="horovod" if options.strategy == "horovod" else "auto") as world:
+            torch.manual_seed(options.seed)
+            train_set, test_set = data(options)
+            model = ResNet18(len(train_set.classes), options.edge, options.width)
+            cifar10.train(options, world, model, train_set, test_set, collate_fn=None)
+    except (SetupError, CheckpointError, DataError) as error:
+        sys.exit(f"imagefolder: {error}")
+
+
+def data(options: argparse.Namespace) -> tuple[ImageFolder, ImageFolder]:
+    """Return the images to train on and those to test with."""
+    root = Path(options.data)
+    train_set = ImageFolder(root / "train", options.edge, crops=True, limit=options.limit)
+    test_set = ImageFolder(root / "val", options.edge, crops=False, limit=options.limit)
+    if train_set.classes != test_set.classes:
+        differing = set(train_set.classes) ^ set(test_set.classes)
+        raise DataError(f"{root}: train and val have not the same classes: {sorted(differing)}")
+    return train_set, test_set
+
+
+class ImageFolder:
+    """The images of a folder that has one folder for each class.
+
+    Args:
+        root: That folder.
+        edge: Height and width that each image is brought to.
+        crops: Take a part of 8 to 100 % of the image at random, as in training; else the middle.
+        limit: Only so many, equally spread.
+    """
+
+    def __init__(self, root: Path, edge: int, *, crops: bool, limit: int | None = None) -> None:
+        if not root.is_dir():
+            raise DataError(f"{root}: no such folder; wanted train/CLASS/* and val/CLASS/*")
+        self.classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+        self._edge = edge
+        self._crops = crops
+        found = [
+            (path, label)
+            for label, name in enumerate(self.classes)
+            for path in sorted((root / name).iterdir())
+            if path.suffix.lower() in DECODED + ARRAYS
+        ]
+        if not found:
+            raise DataError(f"{root}: no image in any of its {len(self.classes)} folders")
+        self._files = found[:: -(-len(found) // limit)] if limit else found
+        if any(path.suffix.lower() in DECODED for path, _ in self._files):
+            _pillow()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        """Return an image (3, edge, edge), uint8, and its class."""
+        path, label = self._files[index]
+        image = decoded(path)
+        box = _random_box(*image.shape[1:]) if self._crops else _middle(*image.shape[1:])
+        top, left, height, width = box
+        part = image[None, :, top : top + height, left : left + width].float()
+        sized = functional.interpolate(
+            part, (self._edge, self._edge), mode="bilinear", antialias=True
+        )
+        return sized[0].round().clamp(0, 255).to(torch.uint8), label
+
+
+def decoded(path: Path) -> torch.Tensor:
+    """Return the image in a file, (3, height, width), uint8.
+
+    Raises:
+        DataError: if it is not one.
+    """
+    import numpy
+
+    try:
+        if path.suffix.lower() in ARRAYS:
+            array = numpy.load(path, allow_pickle=False)
+        else:
+            with _pillow().open(path) as image:
+                array = numpy.array(image.convert("RGB"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DataError(f"{path} cannot be decoded: {error}") from error
+    if array.dtype != numpy.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        raise DataError(
+            f"{path} is {array.dtype} of shape {array.shape}, wanted uint8 (height, width, 3)"
+        )
+    return torch.from_numpy(array).permute(2, 0, 1)
+
+
+def _random_box(height: int, width: int) -> tuple[int, int, int, int]:
+    """Return top, left, height, width of a part: 8 to 100 % of the area, up to 3:4 or 4:3."""
+    for _ in range(10):
+        share, shape = torch.empty(2).uniform_(0, 1).tolist()
+        area = (0.08 + 0.92 * share) * height * width
+        ratio = (3 / 4) ** (1 - 2 * shape)
+        tall, wide = round((area / ratio) ** 0.5), round((area * ratio) ** 0.5)
+        if 0 < tall <= height and 0 < wide <= width:
+            top = int(torch.randint(0, height - tall + 1, ()))
+            left = int(torch.randint(0, width - wide + 1, ()))
+            return top, left, tall, wide
+    return _middle(height, width)
+
+
+def _middle(height: int, width: int) -> tuple[int, int, int, int]:
+    """Return the largest square in the middle, less an eighth."""
+    side = max(1, min(height, width) * 7 // 8)
+    return (height - side) // 2, (width - side) // 2, side, side
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError(
+            f"JPEG and PNG are decoded by Pillow, and {sys.executable} has none: "
+            f"pip install pillow, or give .npy files"
+        ) from error
+    return Image
+
+
+if __name__ == "__main__":
+    main()
