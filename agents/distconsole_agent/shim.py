@@ -151,7 +151,7 @@ class Shim:
 
     # Starting
 
-    def _prepare(self) -> tuple[Coordinator | None, socket.socket | None]:
+    def _prepare(self) -> tuple[Coordinator | None, Rendezvous | None]:
         if self._spec.node_index != 0:
             return None, None
         address = self._spec.nodes[0].address
@@ -419,9 +419,9 @@ def main(argv: list[str]) -> int:
     try:
         loop.run()
     except Exception:  # noqa: BLE001 - the one guard: ranks must not outlive a broken shim
-        shim.crashed(traceback.format_exc())
         import traceback
 
+        shim.crashed(traceback.format_exc())
         return 1
     finally:
         shim.close()
