@@ -22,6 +22,9 @@ CONSEQUENCE_SECONDS = 10.0
 USER, SIGINT, SIGTERM, FAILURE = "user", "sigint", "sigterm", "failure"
 STOP_EXIT_CODES = {SIGINT: 130, USER: 143, SIGTERM: 143}
 
+SHIM_GONE = "its shim is gone"
+"""Why a node is lost whose host answers."""
+
 MAX_ERROR_CHARS = 1000
 MAX_TRACEBACK_CHARS = 8000
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from distconsole_agent.loop import Timer
     from distconsole_agent.runspec import NodeSpec, RunSpec
 
-SHIM_GONE = "its shim is gone"
-
 MAX_STRANGERS = 64
 """Connections that have not proved themselves yet; a further one replaces the oldest."""
 
@@ -321,7 +319,7 @@ def shim_gone_note(host: str) -> dict[str, Any]:
     return {
         "check": "run.node_lost",
         "severity": "fail",
-        "summary": f"node {host} lost: {SHIM_GONE}; the run was stopped",
+        "summary": f"node {host} lost: {blame.SHIM_GONE}; the run was stopped",
         "hint": f"something killed it: look for the OOM killer in dmesg on {host}",
     }
 

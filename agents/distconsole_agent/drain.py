@@ -14,12 +14,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from distconsole_agent import blame
 from distconsole_agent.failures import read_raised
 from distconsole_agent.journal import Journal, Mark
 from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WINDOW_SECONDS
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
+from distconsole_agent.runspec import NodeSpec
 from distconsole_agent.slurm_words import read_reason
 from distconsole_agent.tail import LogTail, ShimLines
 
@@ -68,6 +70,8 @@ class Drain:
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs: dict[str, tuple[int | None, str, LogTail]] = {}
         self._verdict: Entry | None = None
+        self._failures: list[blame.Failure] = []
+        self._stops: list[blame.Stop] = []
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._next_window = self._next_check = self._next_scan = 0.0
@@ -188,8 +192,12 @@ class Drain:
         elif kind == "failed":
             body = {name: event.get(name) for name in FAILURE_FIELDS}
             self._entries.append({"t": t, "kind": "failure", **body})
+            self._failures.append(self._failure(event))
         elif kind == "stopping":
             self.ranks.stopping = True
+            if event.get("reason") in blame.STOP_EXIT_CODES:
+                stop = blame.Stop(self._spec["node_index"], event["t_ns"], event["reason"])
+                self._stops.append(stop)
         elif kind == "note":
             body = {name: event.get(name) or "" for name in NOTE_FIELDS}
             if isinstance(event.get("rank"), int):
@@ -318,8 +326,27 @@ class Drain:
             }
         )
         self._entries += self.ranks.lose(t)
-        exit_code = self._verdict["exit_code"] if self._verdict else 1
-        self._entries.append(self._end_entry(t, "lost", exit_code))
+        if self._verdict is None and self._spec["node_index"] == 0:
+            # The coordinator died with the shim: nobody else will judge.
+            self._verdict = self._judge_lost().as_json()
+            self._entries.append({"t": t, "kind": "verdict", **self._verdict})
+        known = self._verdict or {"state": "lost", "exit_code": 1}
+        self._entries.append(self._end_entry(t, known["state"], known["exit_code"]))
+
+    def _judge_lost(self) -> blame.Verdict:
+        """Return the verdict of a run whose coordinator is gone, as its other nodes come to it."""
+        lost = blame.NodeLost(0, self._wall_ns(), blame.SHIM_GONE)
+        evidence = blame.Evidence(self._failures, self._stops, [lost], {})
+        nodes = [
+            NodeSpec(node["host"], node["address"], tuple(node["ranks"]))
+            for node in self._spec["nodes"]
+        ]
+        return blame.judge(evidence, nodes)
+
+    def _failure(self, event: Entry) -> blame.Failure:
+        fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
+        fields["node"] = self._spec["node_index"]
+        return blame.Failure(**fields)
 
     def _cuda_visible_devices(self, rank: int) -> str | None:
         name = "CUDA_VISIBLE_DEVICES"

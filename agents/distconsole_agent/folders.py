@@ -8,7 +8,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from distconsole_agent.limits import MIN_FREE_BYTES, MIN_RING_ROOM_BYTES
 from distconsole_agent.refusal import Refusal, storage
@@ -126,6 +126,18 @@ def own_folder(path: str) -> None:
         )
 
 
+def create_private(path: str) -> TextIO:
+    """Return a new file at ``path``, in place of an old one, that its owner alone may read.
+
+    Raises:
+        OSError: when it cannot be made.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o600), "w", encoding="ascii")
+
+
 def ring_folder(run: str, node_dir: str) -> str | None:
     """Return a fresh folder in shared memory for the rings of ``run``; None where there is no room.
 
@@ -167,6 +179,9 @@ def remove_tree(path: str) -> None:
     Raises:
         OSError: when something in it cannot be removed.
     """
+    if os.path.islink(path):
+        os.unlink(path)
+        return
     try:
         entries = list(os.scandir(path))
     except FileNotFoundError:

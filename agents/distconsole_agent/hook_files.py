@@ -21,7 +21,7 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
     tag = program.tag
     if program.archive is not None:
         path = os.path.join(folders.node_dir, f"hook-{tag}")
-        if os.path.isdir(path):
+        if _in_place(path):
             return path
         files = _from_archive(program.archive)
     else:
@@ -30,9 +30,18 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
         for name in sorted(files):
             digest.update(name.encode() + b"\0" + files[name] + b"\0")
         path = os.path.join(folders.node_dir, f"hook-{digest.hexdigest()[:16]}")
-    if not os.path.isdir(path):
+    if not _in_place(path):
         _write(path, files)
     return path
+
+
+def _in_place(path: str) -> bool:
+    """Say whether the hook is there, and note that it is in use (see ``leftovers``)."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _from_archive(archive: str) -> dict[str, bytes]:

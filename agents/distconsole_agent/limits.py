@@ -89,6 +89,9 @@ SHIM_ANSWER_SECONDS = 30.0
 KEEP_RUN_SECONDS = 14 * 86400.0
 """A run's folder is removed so long after its end."""
 
+KEEP_LEFTOVER_SECONDS = 14 * 86400.0
+"""What an agent or a hook of another version left is removed once unused for so long."""
+
 HOUSEKEEPING_SECONDS = 3600.0
 """Pace of looking for folders to remove."""
 

@@ -23,7 +23,7 @@ from distconsole_agent.channel import (
     read_greeting,
 )
 from distconsole_agent.conversation import Conversation
-from distconsole_agent.coordinator import SHIM_GONE, node_lost_note, shim_gone_note
+from distconsole_agent.coordinator import node_lost_note, shim_gone_note
 from distconsole_agent.link import (
     FAILURE_GRACE_SECONDS,
     Link,
@@ -65,6 +65,7 @@ class Peer(Link):
         self._conversation = Conversation(loop, times, self._heard, self._cut)
         self._connecting: socket.socket | None = None
         self._meeting: tuple[Wire, Proof | None] | None = None
+        self._wire: Wire | None = None
         self._attempt_timer: Timer | None = None
         self._clock_timer: Timer | None = None
         self._tick_timer: Timer | None = None
@@ -96,6 +97,7 @@ class Peer(Link):
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
         """See ``Link``."""
+        self._look_before(stop.t_ns)
         self._stops.append(stop)
         message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
         self._conversation.post({**message, "grace": grace_seconds})
@@ -153,14 +155,14 @@ class Peer(Link):
     def _not_connected(self, number: int) -> None:
         """Try again, unless the host itself says for long enough that nobody listens any more.
 
-        Only a coordinator that was linked is judged so: node 0's host answers, its shim does not.
+        Only a coordinator that answered once is judged so: node 0's host answers, its shim does not.
         """
         if number != errno.ECONNREFUSED or self._cut_ns is None:
             self._refused_since = None
         elif self._refused_since is None:
             self._refused_since = self._loop.clock()
         elif self._loop.clock() - self._refused_since >= self._times.refused:
-            self._go_alone(SHIM_GONE)
+            self._go_alone(blame.SHIM_GONE)
             return
         self._retry()
 
@@ -189,7 +191,7 @@ class Peer(Link):
             while lines and not met:
                 met = self._shake(wire, lines.pop(0))
         except LinkError:
-            self._retry()
+            self._cut("")
             return
         if met:
             self._conversation.receive(lines)
@@ -209,6 +211,7 @@ class Peer(Link):
         self._meeting = None
         self._drop_attempt()
         self._cut_ns = None
+        self._wire = wire
         wire.hand_to(lambda: self._read(wire))
         self._conversation.attach(Session(wire, proof.key("client"), proof.key("server")))
         self._measure_clock()
@@ -222,7 +225,18 @@ class Peer(Link):
             return
         self._conversation.receive(lines)
 
+    def _look_before(self, t_ns: int) -> None:
+        """Take what waits in the socket: a coordinator that has hung up did so before ``t_ns``."""
+        for _ in ("what it said", "its end"):
+            if self._meeting is not None:
+                self._meet()
+            elif self._wire is not None:
+                self._read(self._wire)
+        if self._cut_ns is not None:
+            self._cut_ns = min(self._cut_ns, t_ns - 1)
+
     def _cut(self, _reason: str) -> None:
+        self._wire = None
         self._cut_ns = self._wall_ns()
         if not self._finished:
             self._retry()
@@ -242,6 +256,8 @@ class Peer(Link):
             self._take_pong(read_integer(message, "t0"), read_integer(message, "t1"))
         elif op == "stop":
             self._events.stop(str(message.get("reason")), read_seconds(message, "grace"))
+        elif op == "command" and isinstance(message.get("command"), str):
+            self._events.command(message["command"])
         elif op == "verdict":
             self._take_verdict(read_verdict_message(message))
         else:

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.blame import Verdict
+from distconsole_agent.folders import create_private
 from distconsole_agent.proctree import read_stat
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class RunLog:
         """Write ``verdict.json`` aside and rename it; then append the event."""
         path = os.path.join(self._run_dir, "verdict.json")
         with contextlib.suppress(OSError):
-            with open(f"{path}.new", "w", encoding="ascii") as file:
+            with create_private(f"{path}.new") as file:
                 json.dump(verdict.as_json(), file)
             os.replace(f"{path}.new", path)
         self.write("verdict", **verdict.as_json())

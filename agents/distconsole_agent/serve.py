@@ -16,6 +16,7 @@ from distconsole_agent.answers import Answers
 from distconsole_agent.compiled import keep_compiled
 from distconsole_agent.connection import Connection
 from distconsole_agent.folders import NodeFolders, open_node_dir, this_program
+from distconsole_agent.leftovers import remove_leftovers
 from distconsole_agent.limits import (
     COMPILE_AFTER_SECONDS,
     HOUSEKEEPING_SECONDS,
@@ -118,9 +119,16 @@ class Agent:
                 busy_at = now
             if now >= housekeep_at:
                 housekeep_at = now + HOUSEKEEPING_SECONDS
-                self._runs.housekeep(time.time())
+                self._housekeep(time.time())
             if now - busy_at >= self._idle_seconds:
                 return
+
+    def _housekeep(self, now: float) -> None:
+        self._runs.housekeep(now)
+        try:
+            remove_leftovers(self._folders, now)
+        except OSError as error:
+            complain(f"old files stay: {error}")
 
     def _accept(self, listener: socket.socket, seconds: float) -> bool:
         """Wait for a bridge; return whether one came."""

@@ -252,11 +252,26 @@ def test_a_dead_shim_leaves_nothing_running(node: AgentNode, bridge: Bridge) -> 
     shim = int((node.node_dir / "runs" / "orphaned" / "shim.pid").read_text().split()[0])
     os.kill(shim, 9)
     entries += follow
-    assert (entries[-1]["kind"], entries[-1]["state"]) == ("end", "lost")
+    *_, verdict, end = entries
+    assert (end["kind"], end["state"], end["exit_code"]) == ("end", "failed", 1)
+    assert (verdict["kind"], verdict["state"], verdict["exit_code"]) == ("verdict", "failed", 1)
+    first = verdict["first_failure"]
+    assert first["rank"] == 0
+    assert first["error"] == f"node {first['host']} lost: its shim is gone"
     assert [e["check"] for e in entries if e["kind"] == "note"] == ["run.supervisor_lost"]
     assert states(entries)[-1] == "failed"
     wait_until("nothing is left", lambda: not any(map(is_alive, [rank, *children])))
-    assert bridge.done("runs")["runs"][0]["state"] == "lost"
+    assert bridge.done("runs")["runs"][0]["state"] == "failed"
+
+
+def test_what_a_run_leaves_is_its_owners_alone(node: AgentNode, bridge: Bridge) -> None:
+    launch(bridge, spec_of("private", ["raise ValueError('secret')"]))
+    assert bridge.entries("private")[-1]["state"] == "failed"
+    folder = node.node_dir / "runs" / "private"
+    wait_until("its summary", (folder / "ended.json").exists)
+    modes = {each.name: each.stat().st_mode & 0o777 for each in folder.iterdir() if each.is_file()}
+    assert {"spec.json", "shim.jsonl", "verdict.json", "ended.json"} <= set(modes)
+    assert {name: mode for name, mode in modes.items() if mode != 0o600} == {}
 
 
 def test_old_runs_are_removed_and_others_kept(node: AgentNode, bridge: Bridge) -> None:

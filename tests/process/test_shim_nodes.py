@@ -117,7 +117,8 @@ def test_a_stop_asked_after_the_shim_of_node_zero_died_acts_at_once_and_hides_no
         run.shims[1].ask(op="stop", reason="user")
         assert run.shims[1].event("exited", 5)["signal"] == signal.SIGTERM
         verdict = run.shims[1].wait(LinkTimes().give_up - 5)
-        assert verdict["state"] in ("failed", "stopped")
+        assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
+        assert verdict["first_failure"]["error"] == "node host0 lost: its shim is gone"
 
 
 def linked_to_the_coordinator(run: RunUnderTest, shim: ShimUnderTest) -> None:

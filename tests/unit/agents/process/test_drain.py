@@ -370,7 +370,7 @@ def test_an_engines_rank_that_raised_has_failed(engine_run: Run) -> None:
     assert run.states()[-1] == (0, "failed")
 
 
-def test_a_dead_shim_ends_the_run_as_lost(run: Run) -> None:
+def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
     ghost = subprocess.Popen([sys.executable, "-c", ""])
     rank = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"],
@@ -385,8 +385,71 @@ def test_a_dead_shim_ends_the_run_as_lost(run: Run) -> None:
     assert run.states() == [(0, "starting"), (0, "failed")]
     note, end = run.entries("note")[0], run.entries()[-1]
     assert (note["check"], note["severity"]) == ("run.supervisor_lost", "fail")
-    assert (end["kind"], end["state"]) == ("end", "lost")
+    (verdict,) = run.entries("verdict")
+    assert (end["kind"], end["state"], end["exit_code"]) == ("end", "failed", 1)
+    assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
+    assert verdict["first_failure"] == {
+        "rank": 0,
+        "host": "a",
+        "exit_code": 1,
+        "error": "node a lost: its shim is gone",
+        "traceback": "",
+    }
     assert run.text(0) == "still printed"
+
+
+def bury_shim(run: Run) -> None:
+    ghost = subprocess.Popen([sys.executable, "-c", ""])
+    run.alive(ghost.pid)
+    ghost.wait()
+
+
+FAILED = {"rank": 0, "pid": 5000, "exit_code": 3, "signal": None, "error": "ValueError: x", "traceback": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_rank_that_failed_before_its_shim_died_keeps_the_blame(run: Run, crash: bool) -> None:
+    run.start(0)
+    run.tick()
+    run.shim("failed", **FAILED)
+    run.shim("stopping", reason="failure")
+    run.tick()
+    if crash:
+        run.crash()
+    bury_shim(run)
+    run.tick(2.0)
+    (verdict,) = run.entries("verdict")
+    assert verdict["first_failure"]["error"] == "ValueError: x"
+    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("failed", 3)
+
+
+def test_a_stop_asked_before_the_shim_died_stays_a_stop(run: Run) -> None:
+    run.start(0)
+    run.tick()
+    run.shim("stopping", reason="sigint")
+    bury_shim(run)
+    run.tick(2.0)
+    assert run.entries("verdict")[0]["state"] == "stopped"
+    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("stopped", 130)
+
+
+def test_a_node_that_never_judged_leaves_the_verdict_to_the_others(run: Run) -> None:
+    run.spec["nodes"].insert(0, {"host": "b", "address": "", "ranks": [7]})
+    run.spec["node_index"] = 1
+    run.start(0)
+    bury_shim(run)
+    run.tick(2.0)
+    assert run.entries("verdict") == []
+    assert run.entries()[-1]["state"] == "lost"
+
+
+def test_a_verdict_stands_although_its_shim_died_before_the_end(run: Run) -> None:
+    run.start(0)
+    run.shim("verdict", state="failed", exit_code=9, first_failure=None)
+    bury_shim(run)
+    run.tick(2.0)
+    assert len(run.entries("verdict")) == 1
+    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("failed", 9)
 
 
 def test_a_shims_last_words_count_although_it_is_gone(run: Run) -> None:
