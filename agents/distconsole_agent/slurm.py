@@ -39,10 +39,9 @@ UNUSED_SECONDS = 300
 STEP_ENDED = "step.ended"
 
 HOLDER = f"""exec bash -c '
-umask 077
 if [ "${{SLURM_RESTART_COUNT:-0}}" != 0 ]; then exit 75; fi
 folder=/tmp/distconsole-$(id -u)
-mkdir -p "$folder" && [ -O "$folder" ] || exit 74
+mkdir -p -m 700 "$folder" && [ -O "$folder" ] || exit 74
 pipe=$folder/slurm-$SLURM_JOB_ID
 mkfifo -m 600 "$pipe" || exit 74
 trap "rm -f $pipe" EXIT

@@ -38,7 +38,13 @@ READ_SECONDS, LINGER_SECONDS = 10.0, 1.0
 """Where a host lets its user in only while a job runs there, the last entries must be read before
 the job ends: the agent has so long to write them, and the console then to take them."""
 
-KEPT = ("SLURM_CONF", "SLURM_JWT")
+KEPT = (
+    "SLURM_CONF",
+    "SLURM_JWT",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_SUBMIT_DIR",
+    "SLURM_SUBMIT_HOST",
+)
 OF_SLURM = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_")
 
 

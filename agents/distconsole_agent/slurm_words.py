@@ -8,7 +8,7 @@ import re
 MAX_TAIL_BYTES = 16 * 1024
 
 _CANCELLED = re.compile(
-    r"\*\*\* (?:STEP|JOB) (?P<id>\d+)\S* ON \S+ CANCELLED AT \S+(?: DUE TO (?P<why>[A-Za-z ]+?))?"
+    r"\*\*\* (?:STEP|JOB) (?P<id>\d+)\S* ON \S+ CANCELLED AT \S+(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?"
     r"(?: ON NODE \S+)? \*\*\*"
 )
 _NOISE = re.compile(r"^(srun|slurmstepd[^:]*): (error: |fatal: )?")

@@ -1,23 +1,64 @@
-"""Runs below a real Slurm on hosts of the testbed, by the command line, while things break."""
+"""Runs below a real Slurm on hosts of the testbed, while things break."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from distconsole.errors import UnavailableError
+from distconsole.model.events import EndState, LogLine, Narration, PlanMade
+from distconsole.model.requests import Run, Where
+from distconsole.operations.control import StopReason
+from distconsole.session import open_session
+from suite.driving import Operator
 from testbed import Testbed
+from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm, daemons
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
+
+GONE_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """Two nodes with two GPUs each as Slurm believes, and a login host."""
     tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
-    with Testbed(3, environment=SLURM_ENVIRONMENT) as bed, Slurm(bed, gpus=2) as up:
+    with (
+        Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed,
+        Slurm(bed, gpus=2) as up,
+    ):
         yield up
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "job.py"
+    path.write_text(f"import os, sys, time\nrank = int(os.environ['RANK'])\n{text}\n")
+    return str(path)
+
+
+def submitted(slurm: Slurm, path: str, *arguments: str, options: str = "-N2") -> Run:
+    where = Where(ssh_config=str(slurm.bed.ssh_config))
+    login = slurm.login.name
+    return Run(path, arguments, where=where, slurm=options, slurm_login=login, nproc="2")
+
+
+def job_of(run: Operator) -> str:
+    told = run.see(Narration, lambda event: "submitted Slurm job" in event.text).text
+    return told.split()[3]
+
+
+def nothing_left(slurm: Slurm) -> bool:
+    """Wait until no job and no process of one is left."""
+
+    def is_gone() -> bool:
+        words = ("job.py", "pyz step", "pyz shim", "srun", "slurmstepd")
+        return not any(node.processes(word) for node in slurm.bed.hosts for word in words)
+
+    return wait_for(lambda: not slurm.queue(), GONE_SECONDS) and wait_for(is_gone, GONE_SECONDS)
 
 
 def test_slurm_runs_a_step_on_every_node_and_leaves_no_daemon_behind() -> None:
@@ -26,3 +67,135 @@ def test_slurm_runs_a_step_on_every_node_and_leaves_no_daemon_behind() -> None:
             told = slurm.login.exec("srun -N2 hostname").stdout
             assert sorted(told.split()) == [node.name for node in slurm.nodes]
         assert [daemons(host) for host in bed.hosts] == [[], [], []]
+
+
+SAY_PLACE = """
+e = os.environ
+print(rank, e["SLURM_PROCID"], e["SLURM_LOCALID"], e["SLURM_NTASKS"], e["SLURM_JOB_ID"],
+      e["SLURM_NODEID"], e["CUDA_VISIBLE_DEVICES"], oct(os.umask(0)))
+pid, parents = os.getpid(), []
+while pid > 1:
+    stat = open(f"/proc/{pid}/stat").read()
+    pid = int(stat.rpartition(")")[2].split()[1])
+    parents.append(open(f"/proc/{pid}/cmdline").read().replace("\\0", " "))
+print(any("slurmstepd" in parent for parent in parents))
+"""
+
+
+def test_ranks_are_tasks_of_the_job_that_was_submitted(slurm: Slurm, tmp_path: Path) -> None:
+    request = submitted(slurm, script(tmp_path, SAY_PLACE), options="-N2 --gres=gpu:2")
+    with Operator(request, open_session) as run:
+        end, job = run.end(), job_of(run)
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0)
+    lines = [(event.rank, event.line) for event in run.of(LogLine)]
+    for rank in range(4):
+        told = f"{rank} {rank} {rank % 2} 4 {job} {rank // 2} 0,1 0o22"
+        assert (rank, told) in lines
+        assert (rank, "True") in lines
+    assert run.of(PlanMade)[0].launcher == "slurm"
+    assert nothing_left(slurm)
+    assert slurm.show(job)["JobState"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "told"),
+    [
+        ("sys.exit(7)", 7, "7"),
+        ("raise ValueError('no such layer')", 1, "no such layer"),
+        ("os.kill(os.getpid(), 9)", 137, "SIGKILL"),
+        ("os.kill(os.getpid(), 15)", 143, "SIGTERM"),
+    ],
+)
+def test_the_first_failure_is_the_exit_code_of_run_and_job(
+    slurm: Slurm, tmp_path: Path, how: str, code: int, told: str
+) -> None:
+    text = f"if rank == 3:\n    time.sleep(0.3)\n    {how}\ntime.sleep(300)"
+    with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
+        end, job = run.end(), job_of(run)
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.FAILED, code)
+    assert end.first_failure
+    assert (end.first_failure.rank, end.first_failure.host) == (3, "node2")
+    assert told in end.first_failure.error
+    assert nothing_left(slurm)
+    assert slurm.show(job)["ExitCode"].split(":")[0] == str(code)
+
+
+def test_a_stop_ends_the_job(slurm: Slurm, tmp_path: Path) -> None:
+    text = "print('up', flush=True)\ntime.sleep(300)"
+    with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
+        for rank in range(4):
+            run.see(LogLine, lambda event, rank=rank: event.rank == rank)
+        run.control.stop(StopReason.INTERRUPT)
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.STOPPED, 130)
+    assert nothing_left(slurm)
+
+
+def test_who_cancels_the_job_is_named_and_no_rank_is_blamed(slurm: Slurm, tmp_path: Path) -> None:
+    text = "print('up', flush=True)\ntime.sleep(300)"
+    with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
+        run.see(LogLine, lambda event: event.rank == 3)
+        job = job_of(run)
+        slurm.login.exec(["scancel", job])
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.FAILED, 143)
+    assert end.first_failure
+    assert end.first_failure.error == f"Slurm job {job} was cancelled"
+    assert nothing_left(slurm)
+
+
+def test_a_killed_srun_ends_the_run_at_once(slurm: Slurm, tmp_path: Path) -> None:
+    text = "print('up', flush=True)\ntime.sleep(300)"
+    with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
+        run.see(LogLine, lambda event: event.rank == 3)
+        assert slurm.nodes[0].signal(signal.SIGKILL, "srun --jobid")
+        end = run.end(10)
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.FAILED, 137)
+    assert end.first_failure
+    assert end.first_failure.error == "srun was killed by SIGKILL"
+    assert nothing_left(slurm)
+
+
+@pytest.fixture
+def busy(slurm: Slurm) -> Iterator[str]:
+    """A job of somebody else that has both nodes."""
+    submit = "sbatch --parsable -N2 --exclusive --output=/dev/null --wrap 'sleep 300'"
+    job = slurm.login.exec(submit).stdout.strip()
+    wait_for(lambda: slurm.show(job)["JobState"] == "RUNNING")
+    yield job
+    slurm.cancel_all()
+
+
+def test_a_job_that_waits_says_why_and_is_cancelled_by_ctrl_c(
+    slurm: Slurm, busy: str, tmp_path: Path
+) -> None:
+    with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
+        run.see(Narration, lambda event: "PENDING (Resources)" in event.text)
+        run.control.stop(StopReason.INTERRUPT)
+        end = run.end(10)
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.STOPPED, 130)
+    assert slurm.queue() == [busy]
+
+
+def test_a_waiting_job_that_somebody_cancels_is_one_error(
+    slurm: Slurm, busy: str, tmp_path: Path
+) -> None:
+    with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
+        run.see(Narration, lambda event: "PENDING" in event.text)
+        job = job_of(run)
+        slurm.login.exec(["scancel", job])
+        with pytest.raises(UnavailableError, match=f"{job} ended before .*: CANCELLED"):
+            run.finish()
+
+
+def test_a_job_that_slurm_refuses_is_one_error(slurm: Slurm, tmp_path: Path) -> None:
+    request = submitted(slurm, script(tmp_path, ""), options="-N2 --gres=gpu:99")
+    with Operator(request, open_session) as run, pytest.raises(UnavailableError, match="sbatch"):
+        run.finish()
+    assert slurm.queue() == []

@@ -30,7 +30,6 @@ def choose_launcher(
         UnavailableError: if it needs a launcher that this version does not bring.
     """
     if asked is not LauncherName.AUTO:
-        _refuse_missing(asked)
         _refuse_elastic(asked, traits)
         return Choice(asked, "asked for", pass_args)
     if pass_args is not None:
@@ -41,7 +40,6 @@ def choose_launcher(
 def _by_traits(traits: ScriptTraits) -> Choice:
     for applies, launcher, why, pass_args in _rules(traits):
         if applies:
-            _refuse_missing(launcher)
             _refuse_elastic(launcher, traits)
             return Choice(launcher, why, pass_args)
     return Choice(LauncherName.TORCH, "the script names no launcher: env:// ranks")
@@ -101,7 +99,8 @@ def _rules(
         (
             traits.slurm,
             torch,
-            "the script reads SLURM_PROCID; this version has no Slurm launcher: env:// ranks",
+            "the script reads SLURM_PROCID, but this is no Slurm job: env:// ranks "
+            "(--slurm OPTIONS submits one)",
             None,
         ),
         (

@@ -8,6 +8,7 @@ from typing import Any
 
 from distconsole.errors import ConsoleError, PlanError, RequestError
 from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.slurm_start import begin_step
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Outcome, failed
@@ -33,7 +34,8 @@ def start(plan: LaunchPlan, session: Session, secret: str) -> None:
     hosts = [node.host for node in plan.nodes]
     try:
         prepared = _prepare(plan, session, hosts, secret)
-        _start(plan, session, hosts, (prepared, secret))
+        first = prepared[0] if plan.slurm_job is None else begin_step(plan, session, prepared)
+        _start(plan, session, hosts, (first, secret))
     except ConsoleError:
         undo(plan, session)
         raise
@@ -91,8 +93,8 @@ def undo(plan: LaunchPlan, session: Session) -> None:
 
 def _prepare(
     plan: LaunchPlan, session: Session, hosts: Sequence[HostName], secret: str
-) -> dict[str, Any]:
-    """Prepare everywhere; return what the first node answers."""
+) -> list[dict[str, Any]]:
+    """Prepare everywhere; return what the nodes answer, in order."""
     created = time.time()
     index_of = {host: index for index, host in enumerate(hosts)}
     outcomes = on_every(
@@ -107,7 +109,7 @@ def _prepare(
     )
     _refuse_without_script(plan, outcomes)
     answers: list[dict[str, Any]] = required(outcomes, "the run cannot be prepared")
-    return answers[0]
+    return answers
 
 
 def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:

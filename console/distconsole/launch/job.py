@@ -52,6 +52,7 @@ class Job:
         env: What the user adds; wins over everything that a launcher sets.
         pass_args: Arguments to add to the script's own.
         spelling: How the script declares those arguments: local_rank, init_method, rank, world_size.
+        one_a_node: Below Slurm: one process a node, because the script spawns its ranks or needs none.
     """
 
     nodes: tuple[PlacedNode, ...]
@@ -64,6 +65,7 @@ class Job:
     spelling: dict[str, str] = field(default_factory=dict)
     max_restarts: int = 0
     spawns: bool = False
+    one_a_node: bool = False
     run: str = ""
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from distconsole.errors import PlanError, UnavailableError
-from distconsole.launch import horovod, single, torch, torchrun
+from distconsole.launch import horovod, single, slurm, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
 from distconsole.launch.choose import Choice, choose_launcher, settle_controller
 from distconsole.launch.engines import (
@@ -20,6 +20,7 @@ from distconsole.launch.engines import (
 )
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode
 from distconsole.launch.script import ScriptTraits
+from distconsole.launch.slurm import Allocation, below_slurm, is_one_a_node
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.names import HostName, RunId
@@ -37,6 +38,7 @@ def make_plan(
     traits: ScriptTraits,
     env: Mapping[str, str],
     folder: str,
+    allocation: Allocation | None = None,
 ) -> LaunchPlan:
     """Place a job.
 
@@ -48,6 +50,7 @@ def make_plan(
         traits: What the script says about itself.
         env: The user's variables (``environment.user_env``).
         folder: Where relative paths start: the console's own folder.
+        allocation: The Slurm job that all hosts are nodes of, if there is one.
 
     Raises:
         PlanError: if the job cannot be placed.
@@ -55,13 +58,16 @@ def make_plan(
     """
     _refuse_later_options(request)
     choice = choose_launcher(request.launcher, traits, request.pass_args)
+    choice = below_slurm(choice, request.launcher, allocation)
     engines = {host: each.engines for host, each in facts.items()}
     choice = settle_controller(choice, env, engines)
     hosts = cluster.hosts
     if not hosts:
         raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
     addresses = choose_addresses(hosts, facts, request.nic)
-    slots, notes = _slots(request, hosts, facts, choice.launcher)
+    one_a_node = is_one_a_node(choice, traits)
+    shape = LauncherName.SINGLE if one_a_node else choice.launcher
+    slots, notes = _slots(request, hosts, facts, shape)
     nodes = _placed(hosts, facts, addresses, slots)
     _refuse_engines(choice, traits, nodes)
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
@@ -76,9 +82,11 @@ def make_plan(
         spelling=_spelling(traits),
         max_restarts=request.max_restarts,
         spawns=traits.spawns,
+        one_a_node=one_a_node,
         run=run,
     )
-    return _assemble(request, job, choice, (*addresses.notes, *notes))
+    plan = _assemble(request, job, choice, (*addresses.notes, *notes))
+    return slurm.in_job(plan, allocation)
 
 
 def _script(request: Run, workdir: str) -> str:
@@ -187,7 +195,8 @@ def _spelling(traits: ScriptTraits) -> dict[str, str]:
 
 def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) -> LaunchPlan:
     nodes, engine_ranks = _nodes(job, choice.launcher)
-    if choice.pass_args is not None and choice.launcher is not LauncherName.TORCH:
+    takes_args = (LauncherName.TORCH, LauncherName.SLURM)
+    if choice.pass_args is not None and choice.launcher not in takes_args:
         raise PlanError(
             f"--pass-args works with --launcher torch, not with {choice.launcher}",
             "leave one of the two out",
@@ -218,6 +227,8 @@ def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool
             return single.plan_nodes(job), not job.spawns
         case LauncherName.HOROVOD:
             return horovod.plan_nodes(job), True
+        case LauncherName.SLURM:
+            return slurm.plan_nodes(job), not job.spawns
         case LauncherName.MPI | LauncherName.SLURM | LauncherName.AUTO:
             raise PlanError(f"{launcher} was not resolved to a launcher of this version")
         case _:

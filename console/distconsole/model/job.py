@@ -57,6 +57,8 @@ class LaunchPlan:
     Attributes:
         engine_ranks: True when the processes are the ranks themselves; False when an engine
             (torchrun, mp.spawn) starts them below and they are found by their recorder.
+        slurm_job: The Slurm job that the run is a step of; None outside of Slurm.
+        slurm_held: Whether that job was submitted for this run and ends with it.
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
     """
@@ -72,5 +74,7 @@ class LaunchPlan:
     grace_seconds: float = 10.0
     watch: bool = True
     notes: tuple[str, ...] = field(default=())
+    slurm_job: str | None = None
+    slurm_held: bool = False
     code: str | None = None
     needs: tuple[str, ...] = field(default=())

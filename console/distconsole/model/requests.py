@@ -34,6 +34,14 @@ class PassArgs(StrEnum):
     INIT_METHOD = "init-method"
 
 
+class EmitKind(StrEnum):
+    """Files that ``run --emit`` writes, for other starters."""
+
+    SBATCH = "sbatch"
+    MPIRUN = "mpirun"
+    TORCHRUN = "torchrun"
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """Which hosts, as given on the command line; ``config.hosts`` turns it into a ``Cluster``."""
@@ -93,6 +101,10 @@ class Run:
     watch: bool = True
     sync: bool | None = None
     verify_sync: int | None = None
+    slurm: str | None = None
+    slurm_login: str | None = None
+    emit: EmitKind | None = None
+    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,10 +17,11 @@ from distconsole.launch.choose import choose_launcher
 from distconsole.launch.environment import user_env
 from distconsole.launch.execute import start
 from distconsole.launch.facts import facts_of
-from distconsole.launch.identity import new_run_id, new_secret
+from distconsole.launch.identity import new_secret
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits, read_traits
 from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.launch.slurm import Allocation, below_slurm, inside
 from distconsole.launch.sync import script_path
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import (
@@ -32,7 +34,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId
-from distconsole.model.requests import Rerun, Run, Where
+from distconsole.model.requests import LauncherName, Rerun, Run, Where
 from distconsole.monitor.store import RunRecord, RunStore
 from distconsole.operations.bringing import (
     bring_code,
@@ -44,6 +46,7 @@ from distconsole.operations.bringing import (
 )
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.sessions import SessionSource, absolute, connect_all, narrate
+from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
 from distconsole.operations.watching import watch_run
 from distconsole.session import Session
 
@@ -55,14 +58,20 @@ def run(
     store: RunStore,
     exclude: Sequence[str] = (),
     again: RunId | None = None,
+    allocation: Allocation | None = None,
 ) -> Iterator[Event]:
     """Launch a script and follow it, on all hosts but those to ``exclude``.
 
-    With ``--sync`` it is the code as it is now, or that of the run ``again``.
+    With ``--sync`` it is the code as it is now, or that of the run ``again``; with ``--slurm`` the
+    hosts are those of a job that is submitted first, unless it runs already (``allocation``).
 
     Raises:
         ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
     """
+    if request.slurm is not None and allocation is None:
+        then = partial(run, sessions=sessions, control=control, store=store, again=again)
+        yield from run_submitted(request, sessions, control, exclude, then)
+        return
     env = user_env(request)
     project = project_of(request, again)
     traits = kept_traits(request, project) if project is not None else script_traits(request)
@@ -74,16 +83,20 @@ def run(
         connect_all(session, cluster)
         links = [session.link(host.name) for host in cluster.hosts]
         facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
+        allocation = allocation or inside(os.environ, session.cluster)
+        if below_slurm(choice, request.launcher, allocation).launcher is LauncherName.SLURM:
+            cluster, facts = fit_to_job(session, allocation, cluster, facts, request)
         # What --dry-run prints is to be pasted, where the code lies as it does here.
         moved = project if not request.dry_run else None
         plan = make_plan(
             moved.request if moved is not None else request,
             cluster,
             with_engines(session, facts, choice, traits, env),
-            new_run_id(request.script, request.name, datetime.now().astimezone()),
+            run_id_for(request, allocation),
             traits=traits,
             env=env,
             folder=moved.folder if moved is not None else str(Path.cwd()),
+            allocation=allocation,
         )
         if moved is not None:
             plan = with_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
@@ -100,7 +113,8 @@ def run(
             return
         if project is not None:
             yield from bring_code(plan, project, session)
-        yield from _launch(request, (plan, planned), session, control, store)
+        asked = allocation.asked if allocation is not None else None
+        yield from _launch(request, (plan, planned), session, control, store, asked)
 
 
 def rerun(
@@ -159,6 +173,7 @@ def _launch(
     session: Session,
     control: Control,
     store: RunStore,
+    asked: Run | None = None,
 ) -> Iterator[Event]:
     plan, planned = made
     if control.asked is not None:
@@ -169,7 +184,7 @@ def _launch(
         name=plan.name,
         started=planned.t,
         hosts=tuple(node.host for node in plan.nodes),
-        request=msgspec.json.encode(_storable(request)),
+        request=msgspec.json.encode(_storable(asked or request)),
         plan=msgspec.json.encode(planned),
         where=absolute(request.where),
     )

@@ -87,12 +87,6 @@ def test_elastic_horovod_is_refused_with_a_way_out(asked: LauncherName, source: 
     assert "horovodrun" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["mpi", "slurm"])
-def test_a_later_launcher_that_was_asked_for_is_refused(name: str) -> None:
-    with pytest.raises(UnavailableError, match=name):
-        choose_launcher(LauncherName(name), ScriptTraits())
-
-
 def test_a_script_that_is_not_here_is_assumed_to_be_ordinary(tmp_path: Path) -> None:
     traits = read_traits(tmp_path / "elsewhere.py")
     assert not traits.readable

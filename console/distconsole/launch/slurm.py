@@ -1,0 +1,318 @@
+"""Ranks below Slurm: what srun starts on each node, and what Slurm says of a job. Pure; it asks nothing.
+
+srun starts one task a node, our shim, and the shim starts the node's ranks. So they are children
+of slurmstepd, in the job's control group and accounting, and every rule of ours holds for them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from distconsole.config.ranges import RangeError, expand, split_list
+from distconsole.errors import PlanError, UnavailableError, UsageError
+from distconsole.launch import single, torch
+from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.choose import Choice
+from distconsole.launch.job import Job, PlacedNode
+from distconsole.launch.script import ScriptTraits
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+from distconsole.model.names import HostName
+from distconsole.model.requests import LauncherName, Run
+
+WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
+RUNNING_STATE = "RUNNING"
+
+MISLEADING = ("SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_TASK")
+"""Of the shim's task and not of the ranks."""
+
+_NODES = re.compile(r"(?:^|\s)Nodes=(\S+) CPU_IDs=(\S*) Mem=\S*(?: GRES=(\S*))?")
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What ``scontrol show job`` says.
+
+    Attributes:
+        state: Slurm's word, such as ``PENDING``.
+        reason: Why it waits, such as ``Resources``; empty for none.
+        nodes: Its nodes in Slurm's order; empty before it has any.
+        tasks_a_node: Tasks that the job asked for on each node; None where it asked for none.
+        cpus: Processors of the job, by node.
+        gpus: GPUs of the job, by node.
+    """
+
+    state: str
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    tasks_a_node: int | None = None
+    cpus: dict[str, int] = field(default_factory=dict)
+    gpus: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A job whose nodes we may use.
+
+    Attributes:
+        job: Its number.
+        held: Whether it is ours, submitted for this run, and ends with it.
+        run: The run's id, where the job was named after it; empty otherwise.
+        asked: The request as it came, for ``rerun``; None where the request is that.
+    """
+
+    job: str
+    held: bool = False
+    run: str = ""
+    asked: Run | None = None
+
+
+def read_job(text: str) -> JobState:
+    """Return what ``scontrol -d -o show job`` printed.
+
+    Raises:
+        PlanError: if it is not that, or the tasks cannot be spread evenly.
+    """
+    state, nodelist = _field(text, "JobState"), _field(text, "NodeList")
+    if not state:
+        raise PlanError(f"scontrol says nothing of the job: {text[:120].strip()!r}")
+    reason = _field(text, "Reason")
+    nodes = _expanded(nodelist) if nodelist not in ("", "(null)") else ()
+    cpus: dict[str, int] = {}
+    gpus: dict[str, int] = {}
+    for found in _NODES.finditer(text):
+        for name in _expanded(found[1]):
+            cpus[name] = cpus.get(name, 0) + _count(found[2])
+            gpus[name] = sum(int(number) for number in _GPUS.findall(found[3] or ""))
+    return JobState(
+        state=state,
+        reason="" if reason in ("None", "") else reason,
+        nodes=nodes,
+        tasks_a_node=_tasks_a_node(text, len(nodes)),
+        cpus=cpus,
+        gpus=gpus,
+    )
+
+
+def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
+    """Return the allocation that we stand in, if the hosts are all nodes of it."""
+    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or ""
+    nodelist = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
+    if not job.isdigit() or not nodelist:
+        return None
+    try:
+        nodes = set(_expanded(nodelist))
+    except PlanError:
+        return None
+    named = all(host.name in nodes for host in cluster.hosts)
+    return Allocation(job) if cluster.hosts and named else None
+
+
+def submit_options(
+    options: str, hosts: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> list[str]:
+    """Return sbatch's options for ``--slurm``, with exactly ``hosts`` where there are any.
+
+    Raises:
+        UsageError: if the quotes do not fit.
+    """
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"--slurm {options!r}: {error}", "close the quotes") from None
+    if hosts:
+        words += [f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}"]
+    if exclude:
+        words.append(f"--exclude={','.join(exclude)}")
+    return words
+
+
+def fitted(
+    cluster: Cluster, facts: Mapping[HostName, NodeFacts], job: JobState, request: Run
+) -> tuple[Cluster, dict[HostName, NodeFacts]]:
+    """Return hosts in Slurm's order and facts of what the job has of them.
+
+    A node may have more GPUs and processors than the job may use.
+    """
+    order = {name: index for index, name in enumerate(job.nodes)}
+    hosts = sorted(cluster.hosts, key=lambda host: order.get(host.name, len(order)))
+    slots = job.tasks_a_node if request.nproc is None else None
+    placed = tuple(_with_slots(host, slots) for host in hosts)
+    fitting = {
+        host.name: replace(
+            facts[host.name],
+            cpus=max(1, job.cpus.get(host.name, facts[host.name].cpus)),
+            gpus=job.gpus.get(host.name, 0),
+        )
+        for host in hosts
+    }
+    return replace(cluster, hosts=placed), fitting
+
+
+def below_slurm(choice: Choice, asked: LauncherName, allocation: Allocation | None) -> Choice:
+    """Return ``choice``, or srun in place of our own start where the hosts are a Slurm job's.
+
+    Raises:
+        PlanError: if Slurm was asked for and there is no job, or the other way round.
+        UnavailableError: if a job was submitted for a script that needs another engine.
+    """
+    ours = asked in (LauncherName.AUTO, LauncherName.SLURM)
+    if allocation is None:
+        if asked is LauncherName.SLURM:
+            raise PlanError(
+                "--launcher slurm needs a Slurm job whose nodes the hosts are",
+                "--slurm OPTIONS submits one; or run it inside salloc or sbatch",
+            )
+        return choice
+    if allocation.held and not ours:
+        raise PlanError(f"--slurm does not work with --launcher {asked}", "leave one of them out")
+    if asked is LauncherName.SLURM or not ours:
+        return choice
+    if choice.launcher in (LauncherName.TORCH, LauncherName.SINGLE):
+        why = f"{choice.why}; by srun, in Slurm job {allocation.job}"
+        return Choice(LauncherName.SLURM, why, choice.pass_args)
+    if allocation.held:
+        raise UnavailableError(
+            f"--slurm submits torch ranks, and {choice.why}",
+            f"salloc first, then inside it: distconsole run --launcher {choice.launcher}",
+        )
+    return choice
+
+
+def is_one_a_node(choice: Choice, traits: ScriptTraits) -> bool:
+    """Whether srun's shims start one process a node, which spawns its ranks or needs none."""
+    alone = traits.data_parallel and not traits.distributed
+    return choice.launcher is LauncherName.SLURM and (traits.spawns or alone)
+
+
+def in_job(plan: LaunchPlan, allocation: Allocation | None) -> LaunchPlan:
+    """Return ``plan`` as a step of the job, if it is one."""
+    if allocation is None or plan.launcher != LauncherName.SLURM.value:
+        return plan
+    return replace(plan, slurm_job=allocation.job, slurm_held=allocation.held)
+
+
+def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
+    """Return what the shim of each node starts.
+
+    Beside the variables of ``env://`` each rank has those of a task of srun, as its own: a script
+    that reads ``SLURM_PROCID`` finds what it would find below ``srun --ntasks-per-node``.
+    """
+    plans = single.plan_nodes(job) if job.one_a_node else torch.plan_nodes(job)
+    counts = [len(plan.ranks) for plan in plans]
+    return tuple(
+        _below_slurm(job, placed, plan, counts)
+        for placed, plan in zip(job.nodes, plans, strict=True)
+    )
+
+
+def step_command(
+    job: str, run: str, hosts: Sequence[str], shims: Sequence[Sequence[str]]
+) -> tuple[str, ...]:
+    """Return the srun that starts each node's shim.
+
+    Args:
+        job: The job's number.
+        run: The run's id, which the step is named after.
+        hosts: Names of its nodes.
+        shims: Each node's own words, in the same order.
+    """
+    number = str(len(hosts))
+    return (
+        *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),
+        *("--job-name", run),
+        *("--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
+        # The shims leave one after the other, each with the run's exit code.
+        *("--kill-on-bad-exit=0", "--wait=0"),
+        # One task a node must not be bound to one processor, nor be taken for a rank of MPI.
+        *("--cpu-bind=none", "--mpi=none", "--input=none"),
+        *("/bin/sh", "-c", _start_shim(hosts, shims)),
+    )
+
+
+def _start_shim(hosts: Sequence[str], shims: Sequence[Sequence[str]]) -> str:
+    commands = [shlex.join(words) for words in shims]
+    if len(set(commands)) == 1:
+        return f"exec {commands[0]}"
+    cases = " ".join(
+        f"{shlex.quote(host)}) exec {command};;"
+        for host, command in zip(hosts, commands, strict=True)
+    )
+    return f'case "$SLURMD_NODENAME" in {cases} esac'
+
+
+def _below_slurm(job: Job, placed: PlacedNode, plan: NodePlan, counts: Sequence[int]) -> NodePlan:
+    total, own = str(sum(counts)), counts[placed.index]
+    first = sum(counts[: placed.index])
+    spread = ",".join(str(count) for count in counts)
+    env = {
+        "SLURM_NTASKS": total,
+        "SLURM_NPROCS": total,
+        "SLURM_NNODES": str(len(counts)),
+        "SLURM_JOB_NUM_NODES": str(len(counts)),
+        "SLURM_NODEID": str(placed.index),
+        "SLURM_TASKS_PER_NODE": spread,
+        "SLURM_STEP_NUM_TASKS": total,
+        "SLURM_STEP_TASKS_PER_NODE": spread,
+        "SLURM_GTIDS": ",".join(str(first + local) for local in range(own)),
+        **plan.env,
+    }
+    ranks = tuple(
+        _task(rank, first + local, local, job.env) for local, rank in enumerate(plan.ranks)
+    )
+    unset = (*plan.unset, *(name for name in MISLEADING if name not in env))
+    return replace(plan, env=env, ranks=ranks, unset=unset)
+
+
+def _task(rank: RankPlacement, number: int, local: int, given: Mapping[str, str]) -> RankPlacement:
+    own = {"SLURM_PROCID": str(number), "SLURM_LOCALID": str(local)}
+    return replace(
+        rank, env={**{name: own[name] for name in own if name not in given}, **rank.env}
+    )
+
+
+def _with_slots(host: Host, slots: int | None) -> Host:
+    return host if host.slots is not None or slots is None else replace(host, slots=slots)
+
+
+def _tasks_a_node(text: str, nodes: int) -> int | None:
+    """Return the tasks asked for on each node; Slurm counts one where nobody asked."""
+    asked = _field(text, "NtasksPerN:B:S:C").partition(":")[0]
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    told = _field(text, "NumTasks")
+    tasks = int(told) if told.isdigit() else 0
+    if not nodes or tasks <= nodes:
+        return None
+    if tasks % nodes:
+        raise PlanError(
+            f"{tasks} tasks do not spread evenly over {nodes} nodes",
+            "give --ntasks-per-node instead, or --nproc N",
+        )
+    return tasks // nodes
+
+
+def _field(text: str, name: str) -> str:
+    found = re.search(rf"(?:^|\s){re.escape(name)}=(\S*)", text)
+    return found[1] if found is not None else ""
+
+
+def _expanded(nodelist: str) -> tuple[str, ...]:
+    try:
+        return tuple(name for part in split_list(nodelist) for name in expand(part))
+    except RangeError as error:
+        raise PlanError(f"Slurm's list of nodes {nodelist!r}: {error}") from None
+
+
+def _count(ids: str) -> int:
+    """Return how many numbers ``0-3,8`` means."""
+    total = 0
+    for part in ids.split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit():
+            total += int(high) - int(low) + 1 if high.isdigit() else 1
+    return total

@@ -1,0 +1,248 @@
+"""A Slurm job for a run: submitted, waited for, given back. What runs in it is launched elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from distconsole.config.hostfile import read_list
+from distconsole.config.load import load_config
+from distconsole.config.ranges import RangeError
+from distconsole.errors import ConsoleError, PlanError, UnavailableError, UsageError
+from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.identity import new_run_id
+from distconsole.launch.slurm import (
+    RUNNING_STATE,
+    WAITING_STATES,
+    Allocation,
+    JobState,
+    fitted,
+    read_job,
+    submit_options,
+)
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import EndState, Event, Narration, PlanMade, RunEnded, RunEvent
+from distconsole.model.names import HostName, RunId
+from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.operations.control import Command, Control, Wish
+from distconsole.operations.sessions import SessionSource
+from distconsole.remote.link import NodeLink
+from distconsole.session import Session
+
+ASK_SECONDS = 45.0
+TICK_SECONDS = 0.05
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 10.0, 1.5
+"""A queue is asked ever more rarely: slurmctld is everybody's."""
+
+Then = Callable[..., Iterator[Event]]
+"""``launching.run`` on the hosts of a job: called with a request and ``allocation``."""
+
+
+@dataclass
+class _Held:
+    """A job that was submitted; ``used`` once a run of ours ends it by itself."""
+
+    job: str
+    used: bool = False
+
+
+def run_submitted(
+    request: Run,
+    sessions: SessionSource,
+    control: Control,
+    exclude: Sequence[str],
+    then: Then,
+) -> Iterator[Event]:
+    """Submit a job with the options of ``--slurm``, wait until it runs, and do ``then`` on its nodes.
+
+    Whatever happens before the run has started gives the job back.
+
+    Raises:
+        ConsoleError: if it cannot be submitted, does not come to run, or as ``then``.
+    """
+    _refuse_before_submitting(request)
+    named = _named_hosts(request.where)
+    run = new_run_id(request.script, request.name, datetime.now().astimezone())
+    options = submit_options(request.slurm or "", list(named), exclude)
+    with _login(request, sessions, list(named)) as link:
+        job = _submit(link, options, run)
+        held = _Held(job)
+        try:
+            yield Narration(text=f"submitted Slurm job {job} on {link.host.name}")
+            state = yield from _wait_for_nodes(link, job, control)
+            if state is None:
+                assert control.asked is not None
+                yield _never_started(run, control.asked)
+                return
+            yield Narration(text=f"Slurm job {job} has {', '.join(state.nodes)}")
+            placed = replace(request, where=_where(request.where, state, named), slurm=None)
+            allocation = Allocation(job, held=True, run=run, asked=request)
+            for event in then(placed, allocation=allocation):
+                held.used = held.used or _says_started(event)
+                yield event
+            held.used = held.used or request.detach
+        finally:
+            _give_back(link, held)
+
+
+def fit_to_job(
+    session: Session,
+    allocation: Allocation | None,
+    cluster: Cluster,
+    facts: Mapping[HostName, NodeFacts],
+    request: Run,
+) -> tuple[Cluster, dict[HostName, NodeFacts]]:
+    """Return hosts and facts as the job has them, asked from the first of its nodes.
+
+    Raises:
+        UnavailableError: if Slurm does not answer there.
+        PlanError: if what it says cannot be planned with.
+    """
+    assert allocation is not None
+    link = session.link(cluster.hosts[0].name)
+    return fitted(cluster, facts, _state(link, allocation.job), request)
+
+
+def run_id_for(request: Run, allocation: Allocation | None) -> RunId:
+    """Return the run's id: that of the job that was submitted for it, else a new one."""
+    if allocation is not None and allocation.run:
+        return RunId(allocation.run)
+    return new_run_id(request.script, request.name, datetime.now().astimezone())
+
+
+def _refuse_before_submitting(request: Run) -> None:
+    if request.launcher not in (LauncherName.AUTO, LauncherName.SLURM):
+        raise UsageError(
+            f"--slurm does not work with --launcher {request.launcher}", "leave one of them out"
+        )
+    if request.where.hostfile is not None or request.where.cluster is not None:
+        raise UsageError(
+            "--slurm chooses its nodes itself, or takes those of --hosts",
+            "leave --hostfile and --cluster out",
+        )
+    if request.dry_run:
+        raise UnavailableError(
+            "--dry-run cannot say what runs where before Slurm has chosen the nodes",
+            "--emit sbatch writes the job as a file; or salloc first, and --dry-run inside it",
+        )
+
+
+def _named_hosts(where: Where) -> dict[str, int | None]:
+    """Return the hosts of ``--hosts`` and their slots, in order."""
+    if where.hosts is None:
+        return {}
+    try:
+        return {host.name: host.slots for host in read_list(where.hosts)}
+    except RangeError as error:
+        raise UsageError(f"--hosts: {error}") from None
+
+
+@contextmanager
+def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Iterator[NodeLink]:
+    """Give a link to a host that has Slurm's commands.
+
+    Raises:
+        UsageError: if none is known.
+        NodeError: if it cannot be reached.
+    """
+    login = request.slurm_login
+    if login is None and shutil.which("sbatch") is not None:
+        here = Host(HostName(socket.gethostname()), local=True)
+        with Session(load_config(), Cluster((here,))) as session:
+            yield session.link(here.name)
+        return
+    login = login or next(iter(named), None)
+    if login is None:
+        raise UsageError(
+            "--slurm: there is no sbatch on this machine",
+            "--slurm-login HOST names a host that has Slurm's commands",
+        )
+    where = replace(request.where, hosts=login, hostfile=None, cluster=None)
+    with sessions(where) as session:
+        yield session.link(session.cluster.hosts[0].name)
+
+
+def _submit(link: NodeLink, options: list[str], run: RunId) -> str:
+    job = str(_ask(link, do="submit", options=options, name=run).get("job"))
+    if not job.isdigit():
+        raise UnavailableError(f"{link.host.name} submitted a job and did not say which", "squeue")
+    return job
+
+
+def _wait_for_nodes(
+    link: NodeLink, job: str, control: Control
+) -> Generator[Event, None, JobState | None]:
+    """Return the job's state once it runs, or None when the operator stopped waiting.
+
+    Raises:
+        UnavailableError: if it ended before.
+    """
+    said, pause = "", FIRST_PAUSE_SECONDS
+    while control.asked is None:
+        state = _state(link, job)
+        if state.state == RUNNING_STATE and state.nodes:
+            return state
+        if state.state not in (*WAITING_STATES, RUNNING_STATE):
+            raise UnavailableError(
+                f"Slurm job {job} ended before it started anything: {state.state}",
+                f"on {link.host.name}: scontrol show job {job}",
+            )
+        told = f"Slurm job {job} is {state.state}" + (f" ({state.reason})" if state.reason else "")
+        if told != said and (said or state.reason not in ("", "None")):
+            yield Narration(text=f"{told}; Ctrl-C cancels it")
+        said = told
+        _pause(control, pause)
+        pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_SECONDS)
+    return None
+
+
+def _pause(control: Control, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while control.asked is None and (left := until - time.monotonic()) > 0:
+        time.sleep(min(TICK_SECONDS, left))
+
+
+def _where(where: Where, state: JobState, named: Mapping[str, int | None]) -> Where:
+    """Return the job's nodes as ``--hosts``, with the slots that were given."""
+    words = [f"{node}:{slots}" if (slots := named.get(node)) else node for node in state.nodes]
+    return replace(where, hosts=",".join(words), hostfile=None, cluster=None)
+
+
+def _says_started(event: Event) -> bool:
+    """Whether ``event`` comes from what runs on the nodes."""
+    return isinstance(event, RunEvent) and not isinstance(event, PlanMade | RunEnded)
+
+
+def _give_back(link: NodeLink, held: _Held) -> None:
+    """Cancel a job in which nothing was started; a run's own end ends it otherwise."""
+    if not held.used:
+        with suppress(ConsoleError):
+            _ask(link, do="cancel", job=held.job)
+
+
+def _state(link: NodeLink, job: str) -> JobState:
+    return read_job(str(_ask(link, do="show", job=job).get("text")))
+
+
+def _ask(link: NodeLink, **arguments: object) -> Mapping[str, object]:
+    try:
+        return link.request("slurm", ASK_SECONDS, **arguments)
+    except PlanError:
+        raise
+    except ConsoleError as error:
+        raise UnavailableError(f"{link.host.name}: {error.message}", error.hint) from None
+
+
+def _never_started(run: str, asked: Command) -> RunEnded:
+    return RunEnded(
+        t=time.time(),
+        run=run,
+        state=EndState.STOPPED,
+        exit_code=asked.reason.exit_code if asked.wish is not Wish.LEAVE else 0,
+        seconds=0.0,
+    )

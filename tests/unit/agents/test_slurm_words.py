@@ -1,0 +1,51 @@
+"""Why Slurm ended a step, as srun prints it, and what srun inherits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent.slurm_step import step_environment
+from distconsole_agent.slurm_words import read_last_words, read_reason
+
+AT = "2026-11-21T19:31:02"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (f"*** STEP 3.1 ON node1 CANCELLED AT {AT} ***", "Slurm job 3 was cancelled"),
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE TO TIME LIMIT ***",
+            "Slurm ended job 3: its time limit was reached",
+        ),
+        (
+            f"*** JOB 40 ON n1 CANCELLED AT {AT} DUE TO PREEMPTION ***",
+            "Slurm preempted job 40",
+        ),
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE to SIGNAL Killed ***",
+            "Slurm job 3 was cancelled: signal killed",
+        ),
+        ("srun: error: node2: task 1: Exited with exit code 7", ""),
+    ],
+)
+def test_sruns_words_say_why(tmp_path: Path, line: str, reason: str) -> None:
+    (tmp_path / "step.log").write_text(f"noise\nslurmstepd-node1: error: {line}\nmore\n")
+    assert read_reason(str(tmp_path)) == reason
+
+
+def test_a_step_that_said_nothing_has_no_words(tmp_path: Path) -> None:
+    assert read_reason(str(tmp_path)) == read_last_words(str(tmp_path)) == ""
+
+
+def test_the_first_complaint_is_the_one_shown(tmp_path: Path) -> None:
+    log = "srun: error: Unable to create step for job 3: Invalid\nsrun: error: and so on\n"
+    (tmp_path / "step.log").write_text(log)
+    assert read_last_words(str(tmp_path)) == "Unable to create step for job 3: Invalid"
+
+
+def test_srun_does_not_take_the_jobs_options_for_its_own() -> None:
+    inherited = {"SLURM_NTASKS": "8", "SLURM_CONF": "/c", "SBATCH_GPUS": "1", "PATH": "/bin"}
+    assert step_environment(inherited) == {"SLURM_CONF": "/c", "PATH": "/bin"}
