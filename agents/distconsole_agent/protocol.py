@@ -53,6 +53,13 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
              points: {name: [[step, value, samples | null], ...]}``.
+``check``    a rank's check of itself (``run --verify-sync``): ``rank, step``; ``parameters, state,
+             batch``: checksums in hexadecimal, null where there is none; ``layout``: only checks
+             of equal layout may be compared; ``wrapped, same_epoch``: see
+             ``distconsole_training.records``; ``place: [rank, world size] | null`` as its process
+             group says; ``details``: eight hexadecimal digits a parameter, ``names``: what they
+             are of, once a layout (both null where not known); ``bad_gradient``: the first of them
+             whose gradient is not finite, or null.
 ``sample``   ``node: {...} | null, gpus: [...]`` (``NODE_FIELDS``, ``GPU_FIELDS``).
 ``log``      ``rank | null, stream: "out" | "err", offset, text``: a slice of what was printed, cut
              anywhere; slices of one rank and stream join without a gap.
@@ -92,6 +99,10 @@ MAX_METRICS = 64
 
 MAX_POINTS = 16
 """Points of one metric in one window; more are thinned to steps divisible by a power of two."""
+
+MAX_CHECKED = 256
+"""Parameters, or groups of them, in one ``check``."""
+MAX_CHECKED_NAME = 256
 
 RANK_STATES = ("starting", "running", "exited", "failed", "killed", "stalled")
 RUN_STATES = ("prepared", "running", "succeeded", "failed", "stopped", "lost")

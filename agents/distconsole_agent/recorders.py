@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from distconsole_agent.checked import Checks, is_check
 from distconsole_agent.limits import MAX_RINGS
 from distconsole_agent.proctree import read_stat
 from distconsole_agent.rank_states import Entry, RankStates
@@ -25,8 +26,9 @@ LIVE_PHASES = ("init_process_group", "first_step")
 class Recorder:
     """One ring and its place in the run."""
 
-    def __init__(self, ring: Ring) -> None:
-        self.ring = ring
+    def __init__(self, path: str) -> None:
+        """Raises: OSError, ValueError: as ``Ring``."""
+        self.ring = Ring(path)
         self.rank = -1
         self.active = False
         self.offset = Offset(0)
@@ -34,6 +36,7 @@ class Recorder:
         self.lost_told = 0
         self.was_alive = False
         self.ended = False
+        self.checks = Checks(path)
         self._peeked = 0
         self._trains = False
 
@@ -124,7 +127,7 @@ class Recorders:
             if name in self._found or name in self._refused or len(self._found) >= MAX_RINGS:
                 continue
             try:
-                recorder = Recorder(Ring(os.path.join(self._folder, name)))
+                recorder = Recorder(os.path.join(self._folder, name))
             except FileNotFoundError:
                 continue
             except ValueError:
@@ -266,6 +269,15 @@ class Recorders:
             if body is not None:
                 t = self._time(recorder, piece[-1][2] if piece else None)
                 entries.append({"t": t, "kind": "window", **body})
+        return entries + self._checks(recorder, records)
+
+    def _checks(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
+        entries: list[Entry] = []
+        for record in filter(is_check, records):
+            body = recorder.checks.take(recorder.rank, record, recorder.offset.of_report)
+            if body is not None:
+                t = self._time(recorder, record[2])
+                entries.append({"t": t, "kind": "check", **body})
         return entries
 
     def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:

@@ -16,28 +16,50 @@ from typing import Any, NamedTuple
 from distconsole_agent.limits import MAX_RING_CAPACITY, READ_BYTES
 from distconsole_training import records
 from distconsole_training.records import (
+    CHECK,
+    CHECKED_SUFFIX,
+    DETAIL,
+    HAS_BATCH,
+    HAS_PARAMETERS,
+    HAS_STATE,
     LOSS,
     LOSS_NAME,
+    MAX_CHECKED_BYTES,
     METRIC,
     MICRO,
+    NOWHERE,
     PHASE,
     PHASES,
+    PLACE,
     RING_SUFFIX,
+    SAME_EPOCH,
     SKIPPED,
     STEP,
+    WRAPPED,
 )
 
 __all__ = [
+    "CHECK",
+    "CHECKED_SUFFIX",
+    "DETAIL",
+    "HAS_BATCH",
+    "HAS_PARAMETERS",
+    "HAS_STATE",
     "LOSS",
     "LOSS_NAME",
+    "MAX_CHECKED_BYTES",
     "METRIC",
     "MICRO",
+    "NOWHERE",
     "PHASE",
     "PHASES",
+    "PLACE",
     "RING_SUFFIX",
     "RUN_VARIABLES",
+    "SAME_EPOCH",
     "SKIPPED",
     "STEP",
+    "WRAPPED",
     "Header",
     "Ring",
     "training_folder",
@@ -48,12 +70,13 @@ RUN_VARIABLES = (
     records.ENV_RINGS,
     records.ENV_ERRORS,
     records.ENV_HOOK,
+    records.ENV_VERIFY,
 )
 """The variables by which a run reaches its processes; the agent itself must not carry them."""
 
 Record = tuple[
     Any, ...
-]  # (sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value)
+]  # (sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value), or four words
 
 OVERDUE_SECONDS = 2.0
 """A record that later ones have overtaken is waited for so long."""
@@ -62,6 +85,7 @@ UNANNOUNCED_RECORDS = 8
 """So many records behind the last one announced are looked for when a process has ended."""
 
 _RECORD_BYTES = records.RECORD.size
+_OF_WORDS = (DETAIL, CHECK)
 
 
 def training_folder() -> str:
@@ -168,9 +192,11 @@ class Ring:
         data = os.pread(
             self._fd, count * _RECORD_BYTES, records.RECORDS_OFFSET + slot * _RECORD_BYTES
         )
-        taken = list(
-            records.RECORD.iter_unpack(data[: len(data) // _RECORD_BYTES * _RECORD_BYTES])
-        )
+        data = data[: len(data) // _RECORD_BYTES * _RECORD_BYTES]
+        taken: list[Record] = list(records.RECORD.iter_unpack(data))
+        for number, record in enumerate(taken):
+            if record[3] in _OF_WORDS:
+                taken[number] = records.WORDS.unpack_from(data, number * _RECORD_BYTES)
         # The record with index i is being overwritten from the moment that i + capacity is next.
         safe_from = self.refresh().written - capacity + 1
         return self._accept(taken, safe_from, final=final)

@@ -23,7 +23,7 @@ from distconsole_training.identity import Identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _NAN = math.nan
 _U32 = 0xFFFFFFFF
@@ -116,6 +116,32 @@ class Recorder:
             d,
             e,
             value,
+        )
+        _INT64.pack_into(self._map, records.OFFSET_WRITTEN, sequence)
+
+    def write_words(
+        self,
+        kind: int,
+        step: int,
+        time_ns: int,
+        words: Sequence[int],
+        flags: int = 0,
+        name: int = 0,
+        samples: int = 0,
+    ) -> None:
+        """Store one record of four words of 64 bits."""
+        sequence = self._sequence()
+        records.WORDS.pack_into(
+            self._map,
+            records.RECORDS_OFFSET + (sequence - 1) % self._capacity * records.WORDS.size,
+            sequence,
+            step,
+            time_ns,
+            kind,
+            flags,
+            name,
+            samples,
+            *words,
         )
         _INT64.pack_into(self._map, records.OFFSET_WRITTEN, sequence)
 

@@ -22,6 +22,13 @@ Record kinds:
 ``PHASE``   a start-up phase was reached: ``name`` indexes PHASES.
 ``LOSS``    the loss of a step whose own record does not say it, because its value arrived late from
             a device, or because it is NaN: ``step``, ``value``. A NaN here is the loss.
+``DETAIL``  a part of the check of ``step`` (a ``WORDS`` record): eight checksums of 32 bits, two in
+            a word, the lower one first; ``name`` counts the step's details from 0.
+``CHECK``   the check of ``step`` (a ``WORDS`` record), after its details: ``name`` is how many there
+            were; ``samples`` how many checksums they hold, plus 65,536 times the place among them,
+            from 1, of the first gradient that is not finite (0: none was seen); ``flags`` says what
+            there is. The words are the checksums of parameters, optimizer state and batch, and
+            ``PLACE``: who the process is and which processes it may be compared with.
 """
 
 from __future__ import annotations
@@ -73,15 +80,32 @@ OFFSET_FLAGS = 84
 RECORD = struct.Struct("<Q Q q B B H I f f f f f 4x d")
 """sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value: 64 bytes."""
 
+WORDS = struct.Struct("<Q Q q B B H I 4Q")
+"""The record of the kinds ``DETAIL`` and ``CHECK``: as RECORD, with four words for a..value."""
+
+PLACE = struct.Struct("<H H I")
+"""The last word of a ``CHECK``: rank and world size of ``torch.distributed`` or Horovod (``NOWHERE``
+where there is neither), and a checksum of what the parameters are (names, shapes, types) and of the
+group that has replicas of them: only equal ones may be compared."""
+
+NOWHERE = 0xFFFF
+
 DEFAULT_CAPACITY = 16384
 """Records in a ring (1 MiB): 27 minutes at 10 steps a second, 16 seconds at 1,000."""
 
-STEP, METRIC, PHASE, LOSS = 1, 2, 3, 4
+STEP, METRIC, PHASE, LOSS, DETAIL, CHECK = 1, 2, 3, 4, 5, 6
 
 SKIPPED = 1
 """The optimizer did not run in this step (a GradScaler found infinities)."""
 MICRO = 2
 """More than one backward ran in this step (gradient accumulation, several losses)."""
+
+HAS_PARAMETERS, HAS_STATE, HAS_BATCH = 1, 2, 4
+"""Flags of a ``CHECK``: which of its words hold a checksum."""
+SAME_EPOCH = 8
+"""A DistributedSampler that shuffles began two passes with the same epoch."""
+WRAPPED = 16
+"""The parameters are those of a module that keeps its replicas equal (DistributedDataParallel)."""
 
 HEADER_FINISHED = 1
 """Header flag: the process went through its exit handlers."""
@@ -94,6 +118,12 @@ LOSS_NAME = "loss"
 RING_SUFFIX = ".ring"
 """A ring is ``<pid>-<start>.ring`` in the folder of ``ENV_RINGS``."""
 
+CHECKED_SUFFIX = ".checked"
+"""Beside a ring with checks: what the checksums of its details are of, a JSON list of names."""
+MAX_CHECKED = 256
+"""Checksums in the details of one step; of more parameters, neighbours share one."""
+MAX_CHECKED_BYTES = 64 * 1024
+
 ENV_RUN = "DISTCONSOLE_RUN"
 """The run's id. Leftovers are recognised by ``DISTCONSOLE_RUN_DIR``, the run's folder on the node."""
 ENV_RINGS = "DISTCONSOLE_RINGS"
@@ -104,8 +134,11 @@ ENV_ERRORS = "DISTCONSOLE_ERRORS"
 ENV_HOOK = "DISTCONSOLE_HOOK"
 """The folder on PYTHONPATH that holds our ``sitecustomize``; "0" switches the hook off."""
 
+ENV_VERIFY = "DISTCONSOLE_VERIFY"
+"""Every how many steps a rank checks itself (``run --verify-sync``); without it none does."""
+
 MAX_ERROR_BYTES = 64 * 1024
 """Longest error file; a longer traceback keeps its end."""
 
-assert RECORD.size == 64
+assert RECORD.size == WORDS.size == 64
 assert HEADER.size <= HEADER_BYTES

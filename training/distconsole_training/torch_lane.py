@@ -84,6 +84,26 @@ class NextAndTell:
         return batch
 
 
+class NextAndLook(NextAndTell):
+    """Tells as its base does, and shows the batch to ``look``."""
+
+    __slots__ = ("_look",)
+
+    def __init__(
+        self,
+        original: Callable[[Any], Any],
+        watch: TorchSteps,
+        look: Callable[[Any, Any], None],
+    ) -> None:
+        super().__init__(original, watch)
+        self._look = look
+
+    def _arrived(self, iterator: Any, source: Any, began: int, batch: Any) -> Any:
+        super()._arrived(iterator, source, began, batch)
+        self._look(iterator, batch)
+        return batch
+
+
 def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
     """Return ``torch.autograd.backward``, told to ``watch``; ``Tensor.backward`` calls it too."""
     lane = watch.first

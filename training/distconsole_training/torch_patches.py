@@ -6,6 +6,7 @@ A wrapper leaves nothing behind: not in a traceback, not in a pickle, not in a c
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from functools import partial
 from types import CodeType, FunctionType
@@ -13,7 +14,13 @@ from types import CodeType, FunctionType
 from distconsole_training.guard import drop_this_frame, guarded
 from distconsole_training.identity import from_horovod
 from distconsole_training.process import process
-from distconsole_training.torch_lane import NextAndTell, backward_that_tells, optimizer_hooks
+from distconsole_training.records import ENV_VERIFY
+from distconsole_training.torch_lane import (
+    NextAndLook,
+    NextAndTell,
+    backward_that_tells,
+    optimizer_hooks,
+)
 from distconsole_training.torch_steps import TorchSteps, refine_identity
 
 TYPE_CHECKING = False
@@ -29,11 +36,14 @@ watching: list[TorchSteps] = []
 
 def install(torch: Any) -> None:
     """Listen to ``torch``; what one version of it lacks costs what is learnt there and no more."""
-    watch = TorchSteps(torch)
+    verifier = _verifier(torch)
+    watch = TorchSteps(torch, None if verifier is None else verifier.emit)
     watching.append(watch)
     process.on_fork.append(watch.forget)
     process.before_finish.append(watch.finish)
+    steps = () if verifier is None else (verifier.listen,)
     for step in (
+        *steps,
         _listen_to_optimizers,
         _listen_to_loaders,
         _listen_to_backward,
@@ -41,6 +51,18 @@ def install(torch: Any) -> None:
         _listen_to_process_groups,
     ):
         guarded(step)(torch, watch)
+
+
+def _find_verifier(torch: Any) -> Any:
+    if not os.environ.get(ENV_VERIFY):
+        return None
+    from distconsole_training import torch_verify
+
+    every = torch_verify.wanted()
+    return torch_verify.Verifier(torch, every) if every else None
+
+
+_verifier = guarded(_find_verifier)
 
 
 def install_scaler(kind: Any) -> None:
@@ -79,7 +101,11 @@ def _listen_to_optimizers(torch: Any, watch: TorchSteps) -> None:
 
 def _listen_to_loaders(torch: Any, watch: TorchSteps) -> None:
     kind: Any = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-    kind.__next__ = NextAndTell(kind.__next__, watch)
+    original = kind.__next__
+    if watch.look is None:
+        kind.__next__ = NextAndTell(original, watch)
+    else:
+        kind.__next__ = NextAndLook(original, watch, watch.look)
 
 
 def _listen_to_backward(torch: Any, watch: TorchSteps) -> None:

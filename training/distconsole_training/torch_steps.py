@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from distconsole_training.loss import Late, Seen, Value
     from distconsole_training.recorder import Recorder
+    from distconsole_training.steps import Emit
 
 _NAN = float("nan")
 _MAX_SCALED = 8
@@ -47,16 +48,16 @@ class ThreadSteps(Lane):
 
     __slots__ = ("scaled", "thread", "trains")
 
-    def __init__(self, stepping_calls: Callable[[], int]) -> None:
-        super().__init__(_emit, stepping_calls)
+    def __init__(self, stepping_calls: Callable[[], int], emit: Emit | None) -> None:
+        super().__init__(emit or write_step, stepping_calls)
         self.scaled: list[tuple[weakref.ref[Any], Seen]] = []
         self.thread = get_ident()
         self.trains = False
 
 
 class _OtherThread(threading.local):
-    def __init__(self, stepping_calls: Callable[[], int]) -> None:
-        self.steps = ThreadSteps(stepping_calls)
+    def __init__(self, stepping_calls: Callable[[], int], emit: Emit | None) -> None:
+        self.steps = ThreadSteps(stepping_calls, emit)
 
 
 class TorchSteps:
@@ -66,23 +67,31 @@ class TorchSteps:
         first: The steps of the thread that imported torch; the same object for good.
         scales: Whether a GradScaler was ever at work.
         is_compiling: Whether torch compiles what calls it.
+        look: What wants to see every batch with its iterator; None if nothing does.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, emit: Emit | None = None) -> None:
+        """``emit``: what takes the finished steps; by default they are written."""
+        self._emit = emit
         self._scalars = ScalarReader(torch, thinned=True)
         self._step_code = _code_of_step()
-        self.first = ThreadSteps(self._stepping_calls)
-        self._others = _OtherThread(self._stepping_calls)
+        self.first = ThreadSteps(self._stepping_calls, emit)
+        self._others = _OtherThread(self._stepping_calls, emit)
         self._in_backward: ThreadSteps | None = None
         self.scales = False
+        self.look: Callable[[Any, Any], None] | None = None
         compiler = getattr(torch, "compiler", None)
         self.is_compiling: Callable[[], bool] = getattr(compiler, "is_dynamo_compiling", bool)
 
     def forget(self) -> None:
         """Begin anew, in a forked child."""
-        self.first.__init__(self._stepping_calls)  # type: ignore[misc]
-        self._others = _OtherThread(self._stepping_calls)
+        self.first.__init__(self._stepping_calls, self._emit)  # type: ignore[misc]
+        self._others = _OtherThread(self._stepping_calls, self._emit)
         self._in_backward = None
+
+    def next_step(self) -> int:
+        """Return the index of the step for which a batch that arrives now is most likely used."""
+        return process.last_step + (2 if self._steps().is_ahead else 1)
 
     def current_step(self) -> int:
         """Return the index of the step that this thread is in, or of its last one in between."""
@@ -218,7 +227,7 @@ def _code_of_step() -> CodeType | None:
     return code
 
 
-def _emit(
+def write_step(
     ended_ns: int,
     flags: int,
     samples: int,

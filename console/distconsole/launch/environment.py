@@ -16,6 +16,8 @@ SECRET_NAME = re.compile(
 )
 HIDDEN = "***"
 MAX_FILE_BYTES = 1024 * 1024
+VERIFY = "DISTCONSOLE_VERIFY"
+"""Tells the hook every how many steps a rank checks itself (``distconsole_training.records``)."""
 
 
 def user_env(request: Run) -> dict[str, str]:
@@ -31,6 +33,11 @@ def user_env(request: Run) -> dict[str, str]:
             raise UsageError(f"--env {name}=… is not a variable's name", "letters, digits and _")
         env[name] = value
     return env
+
+
+def verify_env(request: Run) -> dict[str, str]:
+    """Return the variable that has the ranks check themselves, where it is asked for."""
+    return {} if request.verify_sync is None else {VERIFY: str(request.verify_sync)}
 
 
 def read_env_file(path: Path) -> dict[str, str]:

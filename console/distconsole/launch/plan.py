@@ -18,6 +18,7 @@ from distconsole.launch.engines import (
     refuse_mpi,
     refuse_own_name,
 )
+from distconsole.launch.environment import verify_env
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm import Allocation, below_slurm, is_one_a_node
@@ -76,7 +77,7 @@ def make_plan(
         script=_script(request, workdir),
         arguments=request.arguments,
         module=request.module,
-        env=dict(env),
+        env={**verify_env(request), **env},
         workdir=workdir,
         pass_args=choice.pass_args,
         spelling=_spelling(traits),
@@ -97,8 +98,6 @@ def _script(request: Run, workdir: str) -> str:
 
 
 def _refuse_later_options(request: Run) -> None:
-    if request.verify_sync is not None:
-        raise UnavailableError("--verify-sync comes with a later version", "leave it out")
     if request.max_restarts and request.launcher is not LauncherName.TORCHRUN:
         raise UnavailableError(
             f"--max-restarts with --launcher {request.launcher} comes with a later version",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import UNSET
 
 from distconsole.model.events import FirstFailure, RunFinding
 from distconsole.model.findings import Severity
 from distconsole.monitor.points import Point
 from distconsole.monitor.stragglers import Straggler
+from distconsole.monitor.verify import Disagreement, Kind
 from distconsole.remote.frames import NoteEntry
 
+MAX_RANKS_NAMED = 8
 MAX_SUMMARY_CHARS = 240
 """Of an error in a summary; the whole of it is in the traceback."""
 
@@ -93,6 +97,137 @@ def not_finite_finding(
         expected="a finite number",
         hint="look at the learning rate, at gradient clipping, and at this step's data",
     )
+
+
+def disagreement_finding(
+    run: str, hosts: tuple[str, ...], found: Disagreement, t: float
+) -> RunFinding:
+    """Return what the ranks' checks of themselves say is wrong; ``hosts`` are those of its ranks."""
+    said = _SAID[found.kind](found)
+    return RunFinding(
+        t=t,
+        run=run,
+        check=said.check,
+        severity=Severity.FAIL if found.certain else Severity.WARN,
+        hosts=hosts,
+        rank=found.ranks[0] if len(found.ranks) == 1 else UNSET,
+        summary=said.summary,
+        seen=said.seen,
+        expected=said.expected,
+        hint=said.hint,
+    )
+
+
+class _Said(NamedTuple):
+    check: str
+    summary: str
+    expected: str
+    hint: str
+    seen: str = ""
+
+
+def _parameters_said(found: Disagreement) -> _Said:
+    first = f"; first in {found.name}" if found.name else ""
+    seen = f"{found.count} of {found.of} differ" if found.of else ""
+    if found.step == 0 and not found.certain:
+        hint = (
+            "begin with equal weights: DistributedDataParallel sends those of rank 0 to all; by "
+            "hand, broadcast every parameter after the model is made (or, for Horovod, "
+            "broadcast_parameters)"
+        )
+    else:
+        hint = (
+            "some update was not the same on all ranks: look for gradients that are not reduced "
+            "(no_sync, a part outside the wrapped model), a random choice in the model's code, "
+            "or another learning rate on one rank"
+        )
+    return _Said(
+        "run.desync",
+        f"{_ranks(found.ranks)} and {_ranks(found.others)} have different parameters "
+        f"after step {found.step}{first}",
+        "equal parameters on all ranks that train one model",
+        hint,
+        seen,
+    )
+
+
+def _state_said(found: Disagreement) -> _Said:
+    return _Said(
+        "run.desync",
+        f"the optimizer of {_ranks(found.ranks)} is in another state than that of "
+        f"{_ranks(found.others)} after step {found.step}, with equal parameters",
+        "equal optimizer state on all ranks",
+        "load the checkpoint of the optimizer on every rank, or broadcast its state",
+    )
+
+
+def _alone_said(found: Disagreement) -> _Said:
+    return _Said(
+        "run.desync",
+        f"{_ranks(found.ranks)} train each by themselves: no process group is initialised, and "
+        f"their parameters differ after step {found.step}",
+        "one training over all ranks",
+        "call torch.distributed.init_process_group and wrap the model in "
+        "DistributedDataParallel, or run it with --nproc 1",
+    )
+
+
+def _world_said(found: Disagreement) -> _Said:
+    return _Said(
+        "run.world",
+        f"{_ranks(found.ranks)} is in a process group of another shape than planned",
+        f"the rank that was planned, in a world of {found.of}",
+        "take rank and world size from RANK and WORLD_SIZE, not from the script's own count",
+        f"a world of {found.count}",
+    )
+
+
+def _batch_said(found: Disagreement) -> _Said:
+    return _Said(
+        "run.same_batch",
+        f"{_ranks(found.ranks)} read the same batches (seen until step {found.step})",
+        "every rank reads its own share of the data",
+        "give the DataLoader a DistributedSampler: sampler=DistributedSampler(dataset)",
+    )
+
+
+def _epoch_said(found: Disagreement) -> _Said:
+    return _Said(
+        "run.same_epoch",
+        f"two passes over the data were in the same order (seen at step {found.step})",
+        "another order in every epoch",
+        "call sampler.set_epoch(epoch) before each pass over the DataLoader",
+    )
+
+
+def _gradient_said(found: Disagreement) -> _Said:
+    of = f" of {found.name}" if found.name else ""
+    return _Said(
+        "run.not_finite",
+        f"the gradient{of} is not finite at step {found.step} on {_ranks(found.ranks)}",
+        "finite gradients",
+        "look for a division by zero, a root or logarithm of 0, and at the learning rate",
+    )
+
+
+_SAID = {
+    Kind.PARAMETERS: _parameters_said,
+    Kind.STATE: _state_said,
+    Kind.ALONE: _alone_said,
+    Kind.WORLD: _world_said,
+    Kind.BATCH: _batch_said,
+    Kind.EPOCH: _epoch_said,
+    Kind.GRADIENT: _gradient_said,
+}
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    """Return ``rank 3`` or ``ranks 0, 2, 5 and 7 others``."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(map(str, ranks[:MAX_RANKS_NAMED]))
+    more = len(ranks) - MAX_RANKS_NAMED
+    return f"ranks {shown} and {more} others" if more > 0 else f"ranks {shown}"
 
 
 def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:

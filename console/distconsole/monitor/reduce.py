@@ -22,6 +22,7 @@ from distconsole.model.events import (
     Window,
 )
 from distconsole.monitor.conclusions import (
+    disagreement_finding,
     first_failure_finding,
     not_finite_finding,
     note_finding,
@@ -32,6 +33,7 @@ from distconsole.monitor.lines import LineAssembler
 from distconsole.monitor.points import Point, PointReducer, Reduced
 from distconsole.monitor.samples import load_events
 from distconsole.monitor.stragglers import Parts, StragglerWatch
+from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
 
 LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
@@ -51,6 +53,7 @@ class RunReducer:
         self._waiting = set(hosts)
         self._points = PointReducer()
         self._stragglers = StragglerWatch()
+        self._sync = SyncWatch()
         self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
         self._rank_hosts: dict[int, str] = {}
         self._nan_told: set[str] = set()
@@ -94,6 +97,8 @@ class RunReducer:
                 )
             case frames.WindowEntry():
                 yield from self._window(host, entry, t)
+            case frames.CheckEntry():
+                yield from self._disagreements(self._sync.add(entry, t), t)
             case frames.SampleEntry():
                 yield from load_events(self.run, host, entry.node, entry.gpus, t)
             case frames.LogEntry():
@@ -143,6 +148,7 @@ class RunReducer:
         if state is RankState.STALLED:
             yield stall_finding(self.run, host, rank, t)
         yield from self._metrics(self._points.rank_is(rank, t, alive=alive), t)
+        yield from self._disagreements(self._sync.rank_is(rank, t, alive=alive), t)
 
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
         mean, p95 = entry.step_ms if entry.step_ms is not None else (None, None)
@@ -196,6 +202,11 @@ class RunReducer:
                 continue
             self._nan_told.add(name)
             yield not_finite_finding(self.run, host, rank, (name, bad), t)
+
+    def _disagreements(self, found: Iterator[Disagreement], t: float) -> Iterator[RunFinding]:
+        for one in found:
+            hosts = dict.fromkeys(self._rank_hosts.get(rank, "") for rank in one.ranks)
+            yield disagreement_finding(self.run, tuple(filter(None, hosts)), one, t)
 
     def _metrics(self, reduced: Iterator[Reduced], t: float) -> Iterator[Metric]:
         for metric in reduced:
@@ -287,6 +298,7 @@ class RunReducer:
         for host in sorted({key[0] for key in self._lines}):
             yield from self._flush_lines(host, t)
         yield from self._metrics(self._points.flush(), t)
+        yield from self._disagreements(self._sync.flush(), t)
         first = self._first_failure()
         if first is not None and self._verdict is None:
             yield first_failure_finding(self.run, first, t)

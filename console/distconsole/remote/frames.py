@@ -242,6 +242,23 @@ class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     ] = msgspec.field(default_factory=dict)
 
 
+class CheckEntry(Entry, frozen=True, kw_only=True, tag="check"):
+    """A rank's check of itself; only checks of equal ``layout`` may be compared."""
+
+    rank: Small
+    step: Count
+    parameters: Name | None = None
+    state: Name | None = None
+    batch: Name | None = None
+    layout: Count = 0
+    wrapped: bool = False
+    same_epoch: bool = False
+    place: tuple[Small, Small] | None = None
+    bad_gradient: Small | None = None
+    details: Annotated[str, Meta(max_length=8192)] | None = None
+    names: Annotated[tuple[Name, ...], Meta(max_length=1024)] | None = None
+
+
 class SampleEntry(Entry, frozen=True, kw_only=True, tag="sample"):
     """Load of the node and its GPUs."""
 
@@ -310,6 +327,7 @@ JournalEntry: TypeAlias = (
     StateEntry
     | PhaseEntry
     | WindowEntry
+    | CheckEntry
     | SampleEntry
     | LogEntry
     | FailureEntry

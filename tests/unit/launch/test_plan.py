@@ -24,6 +24,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import LauncherName, PassArgs, Run
+from distconsole_training.records import ENV_VERIFY
 
 TRAITS = ScriptTraits(readable=True, torch=True, distributed=True)
 
@@ -192,11 +193,18 @@ def test_the_workdir_is_where_the_script_lies() -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [Run("t.py", sync=True), Run("t.py", verify_sync=3), Run("t.py", max_restarts=1)],
+    [Run("t.py", max_restarts=1)],
 )
 def test_what_later_versions_bring_is_refused(request_: Run) -> None:
     with pytest.raises(UnavailableError, match="later version"):
         plan(request_)
+
+
+@pytest.mark.parametrize("launcher", [LauncherName.TORCH, LauncherName.TORCHRUN])
+def test_the_ranks_are_told_how_often_to_check_themselves(launcher: LauncherName) -> None:
+    checked = plan(Run("t.py", verify_sync=100, launcher=launcher))
+    assert {node.env[ENV_VERIFY] for node in checked.nodes} == {"100"}
+    assert all(ENV_VERIFY not in node.env for node in plan(Run("t.py")).nodes)
 
 
 def test_pass_args_with_another_launcher_is_refused() -> None:

@@ -100,7 +100,7 @@ def test_the_short_way_and_the_long_way_agree(seed: int, monkeypatch: pytest.Mon
         *times, loss = times_and_loss
         emitted.append((flags, samples, [math.isnan(time) for time in times], str(loss)))
 
-    monkeypatch.setattr(torch_steps, "_emit", emit)
+    monkeypatch.setattr(torch_steps, "write_step", emit)
     assert Script().play(seed) > 5
     short_way, emitted = emitted, []
     monkeypatch.setattr(Lane, "_enter", lambda _: None)
