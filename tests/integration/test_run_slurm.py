@@ -23,17 +23,6 @@ pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
 GONE_SECONDS = 20.0
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """Two nodes with two GPUs each as Slurm believes, and a login host."""
-    tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
-    with (
-        Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed,
-        Slurm(bed, gpus=2) as up,
-    ):
-        yield up
-
-
 def script(folder: Path, text: str) -> str:
     path = folder / "job.py"
     path.write_text(f"import os, sys, time\nrank = int(os.environ['RANK'])\n{text}\n")

@@ -188,6 +188,24 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     type=click.IntRange(min=1),
     help="Every N steps, check that ranks agree.",
 )
+@click.option(
+    "--slurm",
+    metavar="OPTIONS",
+    help="Submit a Slurm job with these options of sbatch, and run in it.",
+)
+@click.option(
+    "--slurm-login",
+    metavar="HOST",
+    help="The host that has Slurm's commands, if not this one.",
+)
+@click.option(
+    "--emit",
+    type=click.Choice([kind.value for kind in ask.EmitKind]),
+    help="Write the plan as a file for this starter, and stop.",
+)
+@click.option(
+    "--output", "-o", metavar="FILE", type=_FILE, help="Where --emit writes to; stdout if not given."
+)
 @click.option("--name", metavar="NAME", help="A name to find the run by.")
 @click.option(
     "--grace",
@@ -210,7 +228,12 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def run(
-    context: click.Context, /, launcher: str, pass_args: str | None, **given: Any
+    context: click.Context,
+    /,
+    launcher: str,
+    pass_args: str | None,
+    emit: str | None,
+    **given: Any,
 ) -> ask.Request:
     """Launch SCRIPT with ARGS on every host and follow it to its end.
 
@@ -221,6 +244,7 @@ def run(
         where=where(context, given),
         launcher=ask.LauncherName(launcher),
         pass_args=ask.PassArgs(pass_args) if pass_args else None,
+        emit=ask.EmitKind(emit) if emit else None,
         **given,
     )
 

@@ -14,6 +14,7 @@ import msgspec
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import choose_launcher
+from distconsole.launch.emit import ToEmit
 from distconsole.launch.environment import user_env
 from distconsole.launch.execute import start
 from distconsole.launch.facts import facts_of
@@ -45,6 +46,7 @@ from distconsole.operations.bringing import (
     with_needs,
 )
 from distconsole.operations.control import Command, Control, Wish
+from distconsole.operations.emitting import write_emitted
 from distconsole.operations.sessions import SessionSource, absolute, connect_all, narrate
 from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
 from distconsole.operations.watching import watch_run
@@ -58,20 +60,34 @@ def run(
     store: RunStore,
     exclude: Sequence[str] = (),
     again: RunId | None = None,
-    allocation: Allocation | None = None,
 ) -> Iterator[Event]:
     """Launch a script and follow it, on all hosts but those to ``exclude``.
 
     With ``--sync`` it is the code as it is now, or that of the run ``again``; with ``--slurm`` the
-    hosts are those of a job that is submitted first, unless it runs already (``allocation``).
+    hosts are those of a job that is submitted first.
 
     Raises:
         ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
     """
-    if request.slurm is not None and allocation is None:
-        then = partial(run, sessions=sessions, control=control, store=store, again=again)
+    if request.slurm is None:
+        yield from _run_on(request, sessions, control, store, exclude, again)
+    elif request.emit is not None:
+        yield from _emitted(request, None)
+    else:
+        then = partial(_run_on, sessions=sessions, control=control, store=store, again=again)
         yield from run_submitted(request, sessions, control, exclude, then)
-        return
+
+
+def _run_on(
+    request: Run,
+    sessions: SessionSource,
+    control: Control,
+    store: RunStore,
+    exclude: Sequence[str] = (),
+    again: RunId | None = None,
+    allocation: Allocation | None = None,
+) -> Iterator[Event]:
+    """As ``run``, on hosts that are there; ``allocation`` is the job that was submitted for them."""
     env = user_env(request)
     project = project_of(request, again)
     traits = kept_traits(request, project) if project is not None else script_traits(request)
@@ -102,6 +118,10 @@ def run(
             plan = with_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
         elif project is None:
             plan = with_needs(plan, request, cluster)
+        if request.emit is not None:
+            yield from narrate(plan.notes)
+            yield from _emitted(request, plan)
+            return
         planned = plan_event(plan, time.time())
         yield planned
         yield from narrate(plan.notes)
@@ -165,6 +185,13 @@ def script_traits(request: Run) -> ScriptTraits:
     path = folder.joinpath(*request.script.split("."))
     found = [path.with_suffix(".py"), path / "__main__.py"]
     return next((read_traits(each) for each in found if each.is_file()), ScriptTraits())
+
+
+def _emitted(request: Run, plan: LaunchPlan | None) -> Iterator[Event]:
+    traits = script_traits(request)
+    choice = choose_launcher(request.launcher, traits, request.pass_args)
+    folder = str(Path.cwd() / (request.workdir or ""))
+    yield from write_emitted(ToEmit(request, choice, traits, user_env(request), folder, plan))
 
 
 def _launch(

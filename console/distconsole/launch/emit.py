@@ -1,0 +1,309 @@
+"""A plan as a file for another starter: sbatch, torchrun or mpirun. Pure text; it starts nothing.
+
+No value that may be secret is written: the file says which variables it needs instead.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from distconsole.errors import PlanError, UnavailableError
+from distconsole.launch.choose import Choice
+from distconsole.launch.environment import SECRET_NAME
+from distconsole.launch.job import OUTPUT_ENV, Job
+from distconsole.launch.script import ScriptTraits
+from distconsole.launch.slurm import submit_options
+from distconsole.model.job import LaunchPlan
+from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
+
+PORT = 29500
+"""torch's own default; the file says it where a person can change it."""
+
+FIRST_PORT, PORTS = 15000, 15000
+"""A job's rendezvous port is taken from here by its number, below the ports that kernels lend."""
+
+_GPUS = re.compile(r"^(?:--gres=gpu|--gpus-per-node=|-G)(?::?[A-Za-z][^:=]*)?:?(\d+)$")
+_TASKS = ("-n", "--ntasks", "--ntasks-per-node")
+
+TORCH_NAMES = {
+    EmitKind.SBATCH: {
+        "RANK": "$SLURM_PROCID",
+        "LOCAL_RANK": "$SLURM_LOCALID",
+        "WORLD_SIZE": "$SLURM_NTASKS",
+        "GROUP_RANK": "$SLURM_NODEID",
+    },
+    EmitKind.MPIRUN: {
+        "RANK": "$OMPI_COMM_WORLD_RANK",
+        "LOCAL_RANK": "$OMPI_COMM_WORLD_LOCAL_RANK",
+        "WORLD_SIZE": "$OMPI_COMM_WORLD_SIZE",
+        "LOCAL_WORLD_SIZE": "$OMPI_COMM_WORLD_LOCAL_SIZE",
+    },
+}
+"""Where each engine says what torch's ``env://`` reads."""
+
+NODE_NAMES = {
+    EmitKind.SBATCH: {"NODE_RANK": "$SLURM_NODEID", "NNODES": "$SLURM_NNODES"},
+    EmitKind.MPIRUN: {
+        "NODE_RANK": "$OMPI_COMM_WORLD_RANK",
+        "NNODES": "$OMPI_COMM_WORLD_SIZE",
+    },
+}
+"""The same for one process a node, which spawns its ranks."""
+
+END = "RANK_SCRIPT_ENDS"
+
+
+@dataclass(frozen=True, slots=True)
+class ToEmit:
+    """What a file is written from.
+
+    Attributes:
+        choice: How the script wants to be started.
+        env: The user's variables.
+        folder: Where the script starts.
+        plan: With hosts; None for a job whose nodes Slurm chooses.
+    """
+
+    request: Run
+    choice: Choice
+    traits: ScriptTraits
+    env: Mapping[str, str]
+    folder: str
+    plan: LaunchPlan | None = None
+
+    @property
+    def one_a_node(self) -> bool:
+        """Whether a single process is started on each node."""
+        return self.choice.launcher is LauncherName.SINGLE
+
+    @property
+    def python(self) -> str:
+        """The interpreter on the nodes."""
+        given = self.request.where.python
+        if given is not None or self.plan is None:
+            return given or "python3"
+        return self.plan.nodes[0].ranks[0].argv[0]
+
+    @property
+    def setup(self) -> str | None:
+        """The command before the interpreter."""
+        return self.request.where.setup if self.plan is None else self.plan.nodes[0].setup
+
+
+def emit(kind: EmitKind, what: ToEmit) -> str:
+    """Return the file's text.
+
+    Raises:
+        UnavailableError: if that starter cannot start the script.
+        PlanError: if it cannot place the ranks so.
+    """
+    ours = (LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE, LauncherName.SLURM)
+    if what.choice.launcher not in ours and kind is not EmitKind.MPIRUN:
+        raise UnavailableError(
+            f"--emit {kind} writes torch ranks, and {what.choice.why}", "--emit mpirun can"
+        )
+    match kind:
+        case EmitKind.SBATCH:
+            return _sbatch(what)
+        case EmitKind.MPIRUN:
+            return _mpirun(what)
+        case EmitKind.TORCHRUN:
+            return _torchrun(what)
+
+
+def _sbatch(what: ToEmit) -> str:
+    options = "\n".join(f"#SBATCH {option}" for option in _sbatch_options(what))
+    return f"""#!/bin/bash
+# {_title(what)}
+# Submit it with: sbatch FILE
+{options}
+
+{_exports(what)}
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))
+export MASTER_ADDR MASTER_PORT
+
+{_rank_script(what, EmitKind.SBATCH)}
+srun --kill-on-bad-exit=1 --mpi=none bash -c "$rank_script"
+"""
+
+
+def _sbatch_options(what: ToEmit) -> list[str]:
+    request, plan = what.request, what.plan
+    name = request.name or posixpath.basename(request.script).removesuffix(".py")
+    options = [f"--job-name={shlex.quote(name)}"]
+    if plan is not None:
+        counts = {len(node.world_ranks) for node in plan.nodes}
+        if len(counts) > 1 and not what.one_a_node:
+            raise PlanError(
+                "sbatch starts as many ranks on every node", "give the hosts equal slots"
+            )
+        options += [f"--nodes={len(plan.nodes)}", f"--ntasks-per-node={counts.pop()}"]
+        if request.where.hosts is not None:
+            options.append(f"--nodelist={','.join(node.host for node in plan.nodes)}")
+    words = submit_options(request.slurm or "")
+    options += _lines_of_options(words)
+    if plan is None and not any(word.startswith(_TASKS) for word in words):
+        options.append(f"--ntasks-per-node={_ranks_a_node(what, words)}")
+    return options
+
+
+def _lines_of_options(words: Sequence[str]) -> list[str]:
+    """Return each option with its value as one line, as sbatch reads them."""
+    lines: list[str] = []
+    for word in words:
+        quoted = shlex.quote(word)
+        if word.startswith("-") or not lines:
+            lines.append(quoted)
+        else:
+            lines[-1] += f" {quoted}"
+    return lines
+
+
+def _ranks_a_node(what: ToEmit, words: Sequence[str]) -> int:
+    if what.one_a_node:
+        return 1
+    if what.request.nproc not in (None, "gpu"):
+        return int(str(what.request.nproc))
+    return next((int(found[1]) for word in words if (found := _GPUS.match(word))), 1)
+
+
+def _torchrun(what: ToEmit) -> str:
+    plan = _placed(what, EmitKind.TORCHRUN)
+    if what.one_a_node:
+        raise UnavailableError(
+            f"torchrun would start ranks, and {what.choice.why}", "--emit mpirun or sbatch can"
+        )
+    cases = "\n".join(
+        f"    {shlex.quote(node.host)} | {index})"
+        f" node_rank={index} ranks={len(node.world_ranks)} address={node.address}{_nic(node.nic)} ;;"
+        for index, node in enumerate(plan.nodes)
+    )
+    hosts = " ".join(node.host for node in plan.nodes)
+    body = _rank_script(what, EmitKind.TORCHRUN)
+    return f"""#!/bin/bash
+# {_title(what)}
+# Run it on every host, at about the same time: bash FILE [HOST or node rank]
+case "${{1:-$(hostname -s)}}" in
+{cases}
+    *) echo "usage: bash $0 [HOST or node rank]; the hosts are: {hosts}" >&2; exit 2 ;;
+esac
+
+{_exports(what)}
+{body}
+exec {shlex.quote(what.python)} -m torch.distributed.run --rdzv-backend static \\
+    --nnodes {len(plan.nodes)} --node-rank "$node_rank" --nproc-per-node "$ranks" \\
+    --master-addr {plan.nodes[0].address} --master-port {PORT} --local-addr "$address" \\
+    --max-restarts {what.request.max_restarts} --no-python bash -c "$rank_script"
+"""
+
+
+def _nic(nic: str | None) -> str:
+    return f"; export GLOO_SOCKET_IFNAME={nic} NCCL_SOCKET_IFNAME=={nic}" if nic else ""
+
+
+def _mpirun(what: ToEmit) -> str:
+    plan = _placed(what, EmitKind.MPIRUN)
+    counts = [1 if what.one_a_node else len(node.world_ranks) for node in plan.nodes]
+    hosts = ",".join(f"{node.host}:{n}" for node, n in zip(plan.nodes, counts, strict=True))
+    nics = {node.nic for node in plan.nodes}
+    nic = nics.pop() if len(nics) == 1 else None
+    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.env]
+    interface = ""
+    if nic is not None:
+        interface = f"    --mca oob_tcp_if_include {nic} --mca btl_tcp_if_include {nic} \\\n"
+        named += ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
+    interfaces = f"export {_nic(nic).partition('export ')[2]}\n" if nic else ""
+    passed = " ".join(f"-x {name}" for name in dict.fromkeys(named))
+    return f"""#!/bin/bash
+# {_title(what)}
+# Run it on {plan.nodes[0].host}, which must reach the other hosts by ssh without a password.
+{_exports(what)}
+export MASTER_ADDR={plan.nodes[0].address} MASTER_PORT={PORT}
+{interfaces}if [ "$(id -u)" = 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+{_rank_script(what, EmitKind.MPIRUN)}
+exec mpirun -np {sum(counts)} --host {hosts} --bind-to none \\
+{interface}    {passed} \\
+    bash -c "$rank_script"
+"""
+
+
+def _placed(what: ToEmit, kind: EmitKind) -> LaunchPlan:
+    if what.plan is None:
+        raise PlanError(
+            f"--emit {kind} needs hosts, and with --slurm there are none yet",
+            "leave --slurm out, or --emit sbatch",
+        )
+    return what.plan
+
+
+def _title(what: ToEmit) -> str:
+    request = what.request
+    words = shlex.join((request.script, *request.arguments)).replace("\n", " ")
+    return f"Written by distconsole run --emit for: {words}"
+
+
+def _exports(what: ToEmit) -> str:
+    lines = []
+    for name, value in {**OUTPUT_ENV, **what.env}.items():
+        if value and SECRET_NAME.search(name):
+            lines.append(f': "${{{name}:?is not written here: set it before}}"\nexport {name}')
+        else:
+            lines.append(f"export {name}={shlex.quote(value)}")
+    return "\n".join(lines)
+
+
+def _rank_script(what: ToEmit, kind: EmitKind) -> str:
+    """Return the shell text that keeps what every rank runs in ``rank_script``."""
+    names = (NODE_NAMES if what.one_a_node else TORCH_NAMES).get(kind, {})
+    sets = [f'export {name}="{value}"' for name, value in names.items() if name not in what.env]
+    lines = [
+        *sets,
+        f"cd {shlex.quote(what.folder)} || exit",
+        *([what.setup] if what.setup else []),
+        f"exec {_command(what)}",
+    ]
+    text = "\n".join(lines)
+    return f"read -r -d '' rank_script << '{END}' || true\n{text}\n{END}"
+
+
+def _command(what: ToEmit) -> str:
+    request = what.request
+    job = Job(
+        nodes=(),
+        script=request.script if request.module else posixpath.join(what.folder, request.script),
+        arguments=request.arguments,
+        module=request.module,
+    )
+    words = [shlex.quote(word) for word in job.command(what.python)]
+    fixed = len(words) - len(request.arguments)
+    given = [_filled(word) if what.one_a_node else word for word in words[fixed:]]
+    return " ".join([*words[:fixed], *_added(what), *given])
+
+
+def _filled(word: str) -> str:
+    for name in ("NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"):
+        word = word.replace("{" + name.lower() + "}", f"'\"${name}\"'")
+    return word
+
+
+def _added(what: ToEmit) -> list[str]:
+    traits = what.traits
+    match what.choice.pass_args:
+        case PassArgs.TORCH_LAUNCH:
+            return [f'{traits.local_rank or "--local_rank"}="$LOCAL_RANK"']
+        case PassArgs.INIT_METHOD:
+            return [
+                f'{traits.init_method or "--init_method"} "tcp://$MASTER_ADDR:$MASTER_PORT"',
+                f'{traits.rank or "--rank"} "$RANK"',
+                f'{traits.world_size or "--world_size"} "$WORLD_SIZE"',
+            ]
+        case _:
+            return []
