@@ -1,0 +1,103 @@
+"""Starts real ranks of a script, by hand or by a launcher, and reads what each has to say."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LIMIT_SECONDS = 90
+PEACEFUL = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one process ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Starter:
+    """Starts processes and waits for them; each writes its answer to ``RESULTS/RANK.json``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def ranks(self, script: Path, world_size: int, *words: str, **extra: str) -> list[Any]:
+        """Return what the ranks of ``script`` said, started with env:// variables."""
+        ended = self.ended(script, world_size, *words, **extra)
+        assert [one.code for one in ended] == [0] * world_size, "\n".join(one.err for one in ended)
+        return self.answers(world_size)
+
+    def ended(self, script: Path, world_size: int, *words: str, **extra: str) -> list[Ended]:
+        port = str(self.free_port())
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world_size)}
+        return self.together(
+            [
+                (
+                    [sys.executable, str(script), *words],
+                    {**common, "RANK": str(rank), "LOCAL_RANK": str(rank), **extra},
+                )
+                for rank in range(world_size)
+            ]
+        )
+
+    def launched(self, launcher: Sequence[str], world_size: int, *words: str) -> list[Any]:
+        """Return what the ranks said that ``launcher`` started from ``words``."""
+        (ended,) = self.together([([*launcher, sys.executable, *words], {})])
+        assert ended.code == 0, ended.err + ended.out
+        return self.answers(world_size)
+
+    def together(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> list[Ended]:
+        started = [
+            subprocess.Popen(
+                command,
+                env={**os.environ, **PEACEFUL, "RESULTS": str(self.folder), **extra},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=self.folder,
+            )
+            for command, extra in commands
+        ]
+        try:
+            said = [process.communicate(timeout=LIMIT_SECONDS) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+                process.communicate()
+        return [
+            Ended(process.returncode, out, err)
+            for process, (out, err) in zip(started, said, strict=True)
+        ]
+
+    def answers(self, world_size: int) -> list[Any]:
+        return [
+            json.loads((self.folder / f"{rank}.json").read_text()) for rank in range(world_size)
+        ]
+
+    def free_port(self) -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Starter:
+    return Starter(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def scripts() -> Path:
+    return SCRIPTS
