@@ -28,6 +28,9 @@ SHIM_GONE = "its shim is gone"
 MAX_ERROR_CHARS = 1000
 MAX_TRACEBACK_CHARS = 8000
 
+BY_ENGINE = ", perhaps by mpirun"
+"""Said of a rank below mpirun that died of a SIGTERM which no shim sent."""
+
 _CONSEQUENCE = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|closed by peer|broken pipe"
     r"|ConnectionResetError|BrokenPipeError|ConnectionRefusedError"
@@ -36,6 +39,7 @@ _CONSEQUENCE = re.compile(
     r"|watchdog (caught|thread terminated)|collective operation timeout|wait timeout"
     r"|gloo.{0,80}(timed out|transport)|Application timeout caused pair closure"
     r"|Horovod has been shut down|HorovodInternalError|HorovodAllreduce.{0,40}failed"
+    rf"|{BY_ENGINE}"
     r"|TCPStore.{0,80}(unreachable|timed? ?out)|No route to host|Connection timed out",
     re.IGNORECASE | re.DOTALL,
 )

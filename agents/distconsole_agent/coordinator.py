@@ -55,10 +55,10 @@ class _Node:
 
 
 class Coordinator(Link):
+    """Serves the run's other nodes on ``address``, a free port.
+
     Attributes:
         met: The addresses from which nodes that know the secret have connected.
-
-    """Serves the run's other nodes on ``address``, a free port.
 
     Raises:
         OSError: when the address is not this host's.
@@ -84,9 +84,9 @@ class Coordinator(Link):
         self._strangers: dict[Wire, Timer] = {}
         self._verdict: Verdict | None = None
         self._farewell_at: float | None = None
-        self.met: set[str] = set()
         self._stop_grace: float | None = None
         self._begun = False
+        self.met: set[str] = set()
         self._nodes = [
             _Node(node, self._conversation(index) if index else None)
             for index, node in enumerate(spec.nodes)
@@ -126,6 +126,12 @@ class Coordinator(Link):
     def ended(self) -> None:
         """See ``Link``."""
         self._ended(0)
+
+    def command(self, node: int, command: str) -> None:
+        """Have another node run a shell command, over the connection on which it proved itself."""
+        conversation = self._nodes[node].conversation
+        if conversation is not None:
+            conversation.post({"op": "command", "command": command})
 
     def close(self) -> None:
         """See ``Link``."""
@@ -177,9 +183,9 @@ class Coordinator(Link):
             wire.write(admit(proof))
         except LinkError:
             self._dismiss(wire)
-        self.met.add(wire.peer_address)
             return
         self._strangers.pop(wire).cancel()
+        self.met.add(wire.peer_address)
         wire.hand_to(lambda: self._read(wire, conversation))
         conversation.attach(Session(wire, proof.key("server"), proof.key("client")))
         conversation.receive(lines[1:])

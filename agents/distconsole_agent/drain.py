@@ -21,7 +21,7 @@ from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WIND
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
-from distconsole_agent.runspec import NodeSpec
+from distconsole_agent.runspec import MPI, NodeSpec
 from distconsole_agent.slurm_words import read_reason
 from distconsole_agent.tail import LogTail, ShimLines
 
@@ -59,7 +59,8 @@ class Drain:
         self._monotonic, self._wall_ns = monotonic, wall_ns
         self.samples: deque[Entry] = deque(maxlen=8)
         nodes, index = spec["nodes"], spec["node_index"]
-        engine_ranks = spec.get("engine_ranks") is not False
+        # Ranks of mpirun report themselves to the shim, so each is known as if it were its child.
+        engine_ranks = spec.get("engine_ranks") is not False or spec.get("launcher") == MPI
         self.ranks = RankStates(
             list(nodes[index]["ranks"]),
             engine_ranks=engine_ranks,

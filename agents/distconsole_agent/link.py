@@ -27,12 +27,14 @@ class LinkEvents(NamedTuple):
         verdict: The run's verdict, once.
         note: Something the operator should know, as a ``note`` of ``shim.jsonl``.
         finished: Nothing is left to be said; the link may be closed.
+        command: Node 0 has something to run here; only in runs by mpirun.
     """
 
     stop: Callable[[str, float], None]
     verdict: Callable[[Verdict], None]
     note: Callable[[dict[str, Any]], None]
     finished: Callable[[], None]
+    command: Callable[[str], None] = lambda _command: None
 
 
 class Link:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any, Callable, Union
 
+from distconsole_agent.runspec import HOROVOD, RunSpec
+
 if TYPE_CHECKING:
     from distconsole_agent.coordinator import Coordinator
     from distconsole_agent.kvstore import KeyValueStore
     from distconsole_agent.loop import Loop
-    from distconsole_agent.runspec import RunSpec
-
-HOROVOD = "horovod"
 
 
 class HeldPort:

@@ -6,6 +6,9 @@ import json
 import os
 from typing import Any, NamedTuple
 
+HOROVOD, MPI = "horovod", "mpi"
+"""Launchers whose runs a shim treats differently."""
+
 DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
 

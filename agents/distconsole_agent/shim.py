@@ -41,7 +41,7 @@ from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.rendezvous import Rendezvous, open_rendezvous
 from distconsole_agent.runlog import RunLog, claim
-from distconsole_agent.runspec import RunSpec, SpecError, bounded_grace, read_spec
+from distconsole_agent.runspec import MPI, RunSpec, SpecError, bounded_grace, read_spec
 from distconsole_agent.spawning import become_subreaper, read_oom_score, write_oom_score
 from distconsole_agent.teardown import Teardown
 
@@ -62,6 +62,8 @@ class Shim:
         self._run_dir = run_dir
         self._spec = spec
         self._oom_score_adj = oom_score_adj
+        self._rank_spec = spec
+        self._master_port: int | None = None
         self._state = "prepared"
         self._log = RunLog(loop, run_dir)
         self._ranks = Processes(loop, ProcessEvents(self._settled, self._exited, self._reaped))
@@ -75,7 +77,9 @@ class Shim:
         self._is_gone = self._finished = self._over = False
         self._start_answer: Later | None = None
         self._refused: Refusal | None = None
-        self._events = LinkEvents(self._stop_from_link, self._judged, self._note, self._finish)
+        self._events = LinkEvents(
+            self._stop_from_link, self._judged, self._note, self._finish, self._command
+        )
         self._coordinator, self._held = self._prepare()
         self._link: Link | None = self._coordinator
         folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
@@ -181,6 +185,7 @@ class Shim:
         self._oom_kills = count_oom_kills()
         self._link.begin()
         self._start_answer = Later()
+        self._master_port = port
         self._start_ranks(port)
         return self._start_answer
 
@@ -227,13 +232,7 @@ class Shim:
         """A rank was executed, or could not be."""
         failure = rank.spawn_failure
         if failure is None:
-            self._log.write(
-                "started",
-                t_ns=rank.started_ns,
-                rank=rank.spec.rank,
-                local_rank=rank.spec.local_rank,
-                pid=rank.pid,
-            )
+            self._log_started(rank)
         elif self._start_answer is not None:
             where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
             note = {"check": "run.start", "severity": "fail", "summary": where}
@@ -241,6 +240,15 @@ class Shim:
             self._start_answer.give(Refusal(ErrorCode.START_FAILED, where, failure.hint))
         if not self._ranks.starting:
             self._settle_start()
+
+    def _log_started(self, rank: RankProcess) -> None:
+        self._log.write(
+            "started",
+            t_ns=rank.started_ns,
+            rank=rank.spec.rank,
+            local_rank=rank.spec.local_rank,
+            pid=rank.pid,
+        )
 
     def _settle_start(self) -> None:
         if self._state == "starting":
@@ -267,7 +275,7 @@ class Shim:
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
         """Report how a rank failed, if it did, as of the time when it ended."""
         failure = find_failure(
-            self._spec,
+            self._rank_spec,
             rank,
             os.path.join(self._run_dir, "errors"),
             stopped_ns=stopped_ns,
@@ -335,6 +343,9 @@ class Shim:
         self._stop = self._stop or stop
         self._begin_stop(reason, grace_seconds)
         self._link.stopping(stop, grace_seconds)
+
+    def _command(self, _command: str) -> None:
+        """Refuse: only the nodes of a run by mpirun are told what to start."""
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
         self._begin_stop(reason, grace_seconds)
@@ -431,8 +442,13 @@ def main(argv: list[str]) -> int:
 
 
 def _kind(spec: RunSpec) -> type[Shim]:
-    if spec.launcher != "slurm":
-        return Shim
-    from distconsole_agent.slurm_shim import SlurmShim
+    # Late: both are built upon this module.
+    if spec.launcher == "slurm":
+        from distconsole_agent.slurm_shim import SlurmShim
 
-    return SlurmShim
+        return SlurmShim
+    if spec.launcher == MPI:
+        from distconsole_agent.engine_shim import EngineShim
+
+        return EngineShim
+    return Shim

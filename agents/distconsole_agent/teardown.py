@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Callable
 from distconsole_agent.proctree import descendants, pids_of_run, read_stat, send, send_group
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from distconsole_agent.loop import Loop, Timer
     from distconsole_agent.processes import Processes
 
@@ -25,7 +27,12 @@ UNKILLABLE_SECONDS = 10.0
 
 
 class Teardown:
-    """One node's way to the end; call ``check`` whenever a child has ended."""
+    """One node's way to the end; call ``check`` whenever a child has ended.
+
+    Attributes:
+        spared: The processes of an engine, without its ranks: they get no SIGTERM with the others,
+            for an engine that gets it ends its ranks in its own way and faster.
+    """
 
     def __init__(self, loop: Loop, ranks: Processes, run_dir: str) -> None:
         self._loop = loop
@@ -35,6 +42,7 @@ class Teardown:
         self._kill_at: float | None = None
         self._killing_since: float | None = None
         self._strays: list[int] = []
+        self.spared: Callable[[], set[int]] = set
         self.on_gone: Callable[[], None] = _nobody
         self.on_unkillable: Callable[[list[int]], None] = _tell_nobody
         self.begun_ns: int | None = None
@@ -56,6 +64,17 @@ class Teardown:
             self._kill_at = kill_at
         self._schedule()
         self.check()
+
+    def end_engine(self, pids: Iterable[int], seconds: float) -> None:
+        """End an engine, whose ranks are gone, and what is left, within so many seconds."""
+        for pid in pids:
+            send(pid, signal.SIGTERM)
+        self.begin(seconds)
+
+    def terminate_late(self, pid: int) -> None:
+        """Send SIGTERM to a rank that began after the others were sent it."""
+        for each in (pid, *descendants(pid)):
+            _terminate_one(each)
 
     def check(self) -> None:
         """Report ``on_gone`` once nothing of the run is left."""
@@ -93,14 +112,15 @@ class Teardown:
 
     def _terminate(self) -> None:
         """Each process gets one SIGTERM; a stopped one is continued, or it could not act on it."""
-        groups = {rank.pid for rank in self._ranks.alive}
+        spared = self.spared()
+        groups = {rank.pid for rank in self._ranks.alive} - spared
         for pgid in groups:
             if send_group(pgid, signal.SIGTERM):
                 send_group(pgid, signal.SIGCONT)
             else:  # just forked: its session, and so its group, is not made yet
                 _terminate_one(pgid)
         for pid, stat in descendants(os.getpid()).items():
-            if stat.pgid not in groups:
+            if stat.pgid not in groups and pid not in spared:
                 _terminate_one(pid)
 
     def _kill(self) -> None:

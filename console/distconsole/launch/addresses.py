@@ -24,6 +24,7 @@ class NodeFacts:
         boot_id: Identifies the running kernel; equal for containers of one machine.
         reached_at: The address that our connection went to; empty where unknown.
         engines: Its Horovod and MPI, as far as the job needs them.
+        uid: The user's number there; -1 where unknown.
     """
 
     python: str
@@ -33,6 +34,7 @@ class NodeFacts:
     boot_id: str = ""
     reached_at: str = ""
     engines: Engines = field(default_factory=Engines)
+    uid: int = -1
 
     @property
     def machine(self) -> tuple[str, frozenset[str]]:

@@ -112,14 +112,6 @@ def _rules(
     ]
 
 
-def _refuse_missing(launcher: LauncherName) -> None:
-    if launcher in (LauncherName.SLURM, LauncherName.MPI):
-        raise UnavailableError(
-            f"the launcher {launcher} comes with a later version",
-            "until then: --launcher torch --hosts with the nodes of the allocation",
-        )
-
-
 def _refuse_elastic(launcher: LauncherName, traits: ScriptTraits) -> None:
     if launcher is LauncherName.HOROVOD and traits.elastic:
         raise UnavailableError(

@@ -30,4 +30,5 @@ def facts_of(hello: Hello, reached_at: str = "") -> NodeFacts:
         ),
         boot_id=hello.boot_id or "",
         reached_at=reached_at,
+        uid=hello.uid,
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from distconsole.errors import PlanError, UnavailableError
-from distconsole.launch import horovod, single, slurm, torch, torchrun
+from distconsole.launch import horovod, mpi, single, slurm, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
 from distconsole.launch.choose import Choice, choose_launcher, settle_controller
 from distconsole.launch.engines import (
@@ -211,7 +211,7 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         engine_ranks=engine_ranks,
         grace_seconds=request.grace_seconds,
         watch=request.watch,
-        notes=notes,
+        notes=(*notes, *(mpi.notes(job) if choice.launcher is LauncherName.MPI else ())),
     )
 
 
@@ -226,9 +226,11 @@ def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool
             return single.plan_nodes(job), not job.spawns
         case LauncherName.HOROVOD:
             return horovod.plan_nodes(job), True
+        case LauncherName.MPI:
+            return mpi.plan_nodes(job), False
         case LauncherName.SLURM:
             return slurm.plan_nodes(job), not job.spawns
-        case LauncherName.MPI | LauncherName.SLURM | LauncherName.AUTO:
+        case LauncherName.AUTO:
             raise PlanError(f"{launcher} was not resolved to a launcher of this version")
         case _:
             assert_never(launcher)

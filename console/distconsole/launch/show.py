@@ -64,9 +64,12 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
         lines.append(node.setup)
     if node.unset:
         lines.append(f"unset {' '.join(node.unset)}")
-    env = shown_env(node.env)
+    # What lies in the run's folder only a run of ours has.
+    env = {k: v for k, v in shown_env(node.env).items() if RUN_DIR not in v}
     lines += [f"export {name}={_word(value)}" for name, value in env.items()]
     commands = [_rank_line(rank) for rank in node.ranks]
+    if not commands:
+        return [lines[0], "# the first host starts what runs here"]
     if node.beside:
         lines.append(f"{_filled(node.beside)} & beside=$!")
         lines += [f'{command} & ranks="$ranks $!"' for command in commands]
@@ -78,7 +81,7 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
 
 def _rank_line(rank: RankPlacement) -> str:
     env = [f"{name}={_word(value)}" for name, value in rank.env.items()]
-    return " ".join([*env, *(_word(word) for word in rank.argv)])
+    return " ".join([*env, *(_word(word) for word in rank.by_hand or rank.argv)])
 
 
 def _word(text: str) -> str:

@@ -17,12 +17,14 @@ class RankPlacement:
         argv: The command; ``{port}`` in a word stands for the rendezvous port, known at start, and
             ``{run_dir}`` for the run's folder on the node.
         env: What is added for this rank alone; placeholders as above.
+        by_hand: What a person types instead, where that is something else.
     """
 
     rank: Rank
     local_rank: int
     argv: tuple[str, ...]
     env: dict[str, str]
+    by_hand: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""The shim of a run by mpirun: node 0 starts mpirun, every other node the daemon that mpirun wants there.
+
+What mpirun would do over ssh goes over the shims' own connection, so its daemons and all ranks are
+below the shim of their node and end with it. It reads no output of the ranks.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from distconsole_agent import blame
+from distconsole_agent.engine import Engine, EngineEvents, node_at
+from distconsole_agent.processes import Places, RankProcess, make_rank
+from distconsole_agent.proctree import descendants
+from distconsole_agent.shim import Shim
+
+if TYPE_CHECKING:
+    from distconsole_agent.loop import Loop
+    from distconsole_agent.runspec import RunSpec
+
+ENGINE_SECONDS = 2.0
+"""What mpirun gets to end and clean up once no rank is left; ends on a healthy host take 0.1 s."""
+
+MAX_COMMANDS = 16
+"""Daemons of one node: mpirun starts one, and another for ranks that a script spawns by MPI."""
+
+
+class EngineShim(Shim):
+    """One node of a run by mpirun."""
+
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+        self._engine = Engine(
+            loop, spec, EngineEvents(self._rank_started, self._rank_exited, self._remote)
+        )
+        self._places: Places | None = None
+        self._commands = 0
+        self._aborted = False
+        super().__init__(loop, run_dir, spec, oom_score_adj)
+        self._rank_spec = self._engine.spec
+        self._teardown.spared = self._engine_processes
+
+    def close(self) -> None:
+        """See ``Shim``."""
+        self._engine.close()
+        super().close()
+
+    def _make_places(self) -> Places:
+        if self._places is None:
+            self._places = super()._make_places()
+            self._engine.open(self._places)
+        return self._places
+
+    # What mpirun wants of other hosts
+
+    def _remote(self, address: str, command: str) -> None:
+        index = node_at(self._spec, address)
+        if index and self._coordinator is not None:
+            self._coordinator.command(index, command)
+            return
+        why = f"mpirun wants to start something on {address}, which is not another host of the run"
+        self._fail(self._own_failure(why))
+
+    def _command(self, command: str) -> None:
+        """Run what mpirun on node 0 wants to run here."""
+        if self._teardown.begun or self._commands >= MAX_COMMANDS or self._places is None:
+            return
+        self._commands += 1
+        daemon = self._engine.daemon(command, self._spec.node_index)
+        process = make_rank(
+            self._spec, daemon, self._master_port, self._places, self._oom_score_adj
+        )
+        try:
+            self._ranks.start([process])
+        except OSError as error:
+            self._fail(self._own_failure(f"mpirun's daemon cannot start here: {error}"))
+
+    def _own_failure(self, why: str) -> blame.Failure:
+        ranks = self._spec.nodes[self._spec.node_index].ranks
+        rank = ranks[0] if ranks else 0
+        index = self._spec.node_index
+        return blame.Failure(index, rank, 0, time.time_ns(), 126, None, why, "")
+
+    # Ranks, as they report themselves
+
+    def _rank_started(self, rank: RankProcess) -> None:
+        self._log_started(rank)
+        if self._teardown.begun:
+            self._teardown.terminate_late(rank.pid)
+
+    def _rank_exited(self, rank: RankProcess) -> None:
+        super()._exited(rank)
+        self._end_engine()
+
+    # mpirun and its daemons
+
+    def _begin_stop(self, reason: str, grace_seconds: float) -> None:
+        super()._begin_stop(reason, grace_seconds)
+        self._end_engine()
+
+    def _end_engine(self) -> None:
+        """End mpirun once the ranks here have had their grace; its daemons elsewhere follow it."""
+        first = self._spec.node_index == 0
+        if first and self._teardown.begun and not self._engine.alive and not self._is_gone:
+            # One that is ending its job already would fall over a second reason to.
+            asked = [] if self._aborted else self._engine_pids()
+            self._teardown.end_engine(asked, ENGINE_SECONDS)
+
+    def _engine_pids(self) -> list[int]:
+        return [process.pid for process in self._ranks.alive]
+
+    def _engine_processes(self) -> set[int]:
+        """Return mpirun or its daemon, and what is between it and the ranks."""
+        found: set[int] = set()
+        for pid in self._engine_pids():
+            found |= {pid, *descendants(pid)}
+        for rank in self._engine.alive:
+            found -= {rank.pid, *descendants(rank.pid)}
+        return found
+
+    def _fail(self, failure: blame.Failure) -> None:
+        if failure.signal == signal.SIGTERM:
+            # Nobody of ours sent it. Where a rank calls MPI_Abort, mpirun sends it to the others.
+            self._aborted = True
+            failure = failure._replace(error=f"{failure.error}{blame.BY_ENGINE}")
+        super()._fail(failure)
+
+    def _settled(self, rank: RankProcess) -> None:
+        if rank.spawn_failure is not None:
+            super()._settled(rank)
+        elif not self._ranks.starting:
+            self._settle_start()
+
+    def _exited(self, rank: RankProcess) -> None:
+        failure = self._engine.failure(rank, self._teardown.begun)
+        if failure is not None:
+            self._fail(failure)
+
+    def _end_leftovers(self) -> None:
+        if self._spec.node_index == 0 or self._commands:
+            super()._end_leftovers()

@@ -1,0 +1,201 @@
+"""mpirun on the first node, its daemons on the others through our shims, no ssh between. A pure plan."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+
+from distconsole.errors import PlanError
+from distconsole.launch.engines import HYDRA_FAMILIES, MpiBuild
+from distconsole.launch.job import (
+    FOREIGN_LAUNCHERS,
+    MPI_NAMES,
+    OUTPUT_ENV,
+    PORT,
+    RANK_NAMES,
+    RUN_DIR,
+    Job,
+    PlacedNode,
+    network_env,
+    threads_env,
+)
+from distconsole.model.job import NodePlan, RankPlacement
+from distconsole.model.names import Rank
+
+AS_RANK = """\
+export RANK="${OMPI_COMM_WORLD_RANK-$PMI_RANK}" WORLD_SIZE="${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}"
+export LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}"
+export LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}"
+run="${DISTCONSOLE_RUN_DIR-}"
+[ -p "$run/reports" ] || exec "$@"
+shm="${DISTCONSOLE_RINGS-}"
+[ -z "$shm" ] || export OMPI_MCA_btl_vader_backing_directory="$shm" OMPI_MCA_btl_sm_backing_directory="$shm"
+trap : TERM INT HUP USR1 USR2
+exec </dev/null >/dev/null 2>&1
+sh -c 'echo "started $RANK $LOCAL_RANK $$" 1<>"$DISTCONSOLE_RUN_DIR/reports"; log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; exec "$@" >>"$log.out" 2>>"$log.err"' sh "$@"
+code=$?
+echo "exited $RANK $code" 1<>"$run/reports"
+[ "$code" = 0 ] || exec sleep 100000
+"""
+"""What mpirun starts for each rank: gives it torch's variables and its own log files, and tells the
+shim of its start and its end. After a failure it stays, so that the shims end the run, with the
+grace of the run, before mpirun kills the other ranks. Without a run of ours (a pasted ``--dry-run``)
+it becomes the script at once."""
+
+FORCED_OFF = tuple(
+    f"SLURM_{name}"
+    for name in (
+        *("JOBID", "JOB_ID", "NODELIST", "JOB_NODELIST", "NNODES", "JOB_NUM_NODES", "NPROCS"),
+        *("NTASKS", "TASKS_PER_NODE", "PROCID", "LOCALID", "NODEID", "STEP_ID", "STEPID"),
+    )
+)
+"""Below Slurm, Open MPI would take the hosts of the allocation instead of those that it is given."""
+
+
+def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
+    """Return what each node starts: node 0 mpirun; the others what mpirun asks their shim for.
+
+    Raises:
+        PlanError: if mpirun could not tell two of the hosts apart.
+    """
+    twice = [
+        address
+        for address, count in Counter(node.endpoint.address for node in job.nodes).items()
+        if count > 1
+    ]
+    if twice:
+        same = [node.host.name for node in job.nodes if node.endpoint.address in twice]
+        raise PlanError(
+            f"{' and '.join(same)} are one machine ({twice[0]}), which mpirun cannot tell apart",
+            f"name it once, with the ranks of both: --hosts {same[0]}:{len(same)}",
+        )
+    if any(":" in node.endpoint.address for node in job.nodes):
+        raise PlanError(
+            "mpirun takes no IPv6 addresses", "give --nic an interface with an IPv4 address"
+        )
+    return tuple(_node(job, node) for node in job.nodes)
+
+
+def notes(job: Job) -> tuple[str, ...]:
+    """Return what a person should know about the plan."""
+    roots = [node.host.name for node in job.nodes if node.facts.uid == 0]
+    if not roots or _is_hydra(_build(job)):
+        return ()
+    where = ", ".join(roots)
+    return (
+        f"root on {where}: OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set",
+    )
+
+
+def _node(job: Job, node: PlacedNode) -> NodePlan:
+    env = {
+        "MASTER_ADDR": job.master.endpoint.address,
+        "MASTER_PORT": PORT,
+        "GROUP_RANK": str(node.index),
+        "GROUP_WORLD_SIZE": str(len(job.nodes)),
+        # A Horovod that has Gloo too would else guess.
+        "HOROVOD_CONTROLLER": "mpi",
+        "HOROVOD_CPU_OPERATIONS": "mpi",
+        **OUTPUT_ENV,
+        **threads_env(node),
+        **network_env(node),
+        **_engine_env(job, node),
+        **job.env,
+    }
+    cleared = (*FOREIGN_LAUNCHERS, *RANK_NAMES, *MPI_NAMES, *FORCED_OFF)
+    return NodePlan(
+        host=node.host.name,
+        address=node.endpoint.address,
+        nic=node.endpoint.nic,
+        ranks=(_mpirun(job, env),) if node is job.master else (),
+        world_ranks=node.world_ranks,
+        env=env,
+        unset=tuple(name for name in cleared if name not in env),
+        workdir=job.workdir,
+        setup=node.host.setup,
+    )
+
+
+def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
+    command = ("sh", "-c", AS_RANK, "sh", *_command(job))
+    hosts = ",".join(f"{node.endpoint.address}:{node.slots}" for node in job.nodes)
+    size = str(job.world_size)
+    names = tuple(name for name in env if not name.startswith(("OMPI_", "PRTE_")))
+    if _is_hydra(_build(job)):
+        words = ["mpirun", "-hosts", hosts, "-n", size]
+        words += ["-localhost", job.master.endpoint.address]
+        ours = ["-launcher", "ssh", "-launcher-exec", f"{RUN_DIR}/remote", "-disable-x"]
+        ours += ["-genvnone"]
+        exported = ["-genvlist", ",".join(names)]
+    else:
+        words = ["mpirun", "--host", hosts, "-np", size, "--map-by", "slot", "--bind-to", "none"]
+        ours = ["--leave-session-attached"]
+        exported = [word for name in names for word in ("-x", name)]
+    return RankPlacement(
+        rank=Rank(0),
+        local_rank=0,
+        argv=(*words, *ours, *command),
+        env={},
+        by_hand=(*words, *exported, *command),
+    )
+
+
+def _command(job: Job) -> tuple[str, ...]:
+    """Return the words of every rank; hosts with different interpreters name theirs by a variable."""
+    pythons = {node.python for node in job.nodes}
+    if len(pythons) == 1:
+        return job.command(job.master.python)
+    python, *rest = job.command(job.master.python)
+    if python != job.master.python:
+        return (python, *rest)
+    return ("sh", "-c", f'exec "${PYTHON}" "$@"', "sh", *rest)
+
+
+PYTHON = "DISTCONSOLE_PYTHON"
+
+
+def _engine_env(job: Job, node: PlacedNode) -> dict[str, str]:
+    python = {PYTHON: node.python} if len({each.python for each in job.nodes}) > 1 else {}
+    if _is_hydra(_build(job)):
+        nic = node.endpoint.nic
+        return {
+            **python,
+            "MPICH_INTERFACE_HOSTNAME": node.endpoint.address,
+            **({"FI_TCP_IFACE": nic, "FI_SOCKETS_IFACE": nic} if nic else {}),
+        }
+    return {**python, **_open_mpi_env(job, node)}
+
+
+def _open_mpi_env(job: Job, node: PlacedNode) -> dict[str, str]:
+    """Return Open MPI's parameters as variables, each as versions 4 and 5 call it."""
+    env: dict[str, str] = {}
+    if node.facts.uid == 0:
+        env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        env |= {"PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if not node.endpoint.address.startswith("127."):
+        subnets = ",".join(dict.fromkeys(_subnet(each) for each in job.nodes))
+        env["OMPI_MCA_btl_tcp_if_include"] = subnets
+        env["OMPI_MCA_oob_tcp_if_include"] = subnets
+        env["PRTE_MCA_prte_if_include"] = subnets
+    for prefix, shell in (("OMPI_MCA_", "rsh"), ("PRTE_MCA_", "ssh")):
+        env[f"{prefix}plm"] = shell
+        env[f"{prefix}plm_{shell}_agent"] = f"{RUN_DIR}/remote"
+        env[f"{prefix}plm_{shell}_no_tree_spawn"] = "1"
+        base = "orte" if shell == "rsh" else "prte"
+        env[f"{prefix}{base}_tmpdir_base"] = f"{RUN_DIR}/engine"
+    return env
+
+
+def _subnet(node: PlacedNode) -> str:
+    """Return the network of a node's address: interfaces may be called differently on each host."""
+    address = node.endpoint.address
+    prefix = next((i.prefix for i in node.facts.interfaces if i.address == address), -1)
+    return str(ipaddress.ip_network(f"{address}/{prefix if prefix >= 0 else 32}", strict=False))
+
+
+def _build(job: Job) -> MpiBuild:
+    return job.master.facts.engines.mpi or MpiBuild()
+
+
+def _is_hydra(build: MpiBuild) -> bool:
+    return build.family in HYDRA_FAMILIES
