@@ -5,10 +5,12 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from distconsole.model import requests as ask
 from distconsole.tui.prompt import MAX_HISTORY, History, Prompt
 from fakes import scenes
-from fakes.stage import ATTACH, on_screen, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, LARGE, on_screen, screen_text, settled, staged, typed
 
 SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.checked}
 
@@ -21,6 +23,26 @@ async def test_a_typed_verb_is_asked_for_and_its_view_is_shown() -> None:
         assert ask.Check(only=("os",)) in stage.asked
         assert app.view == "check"
         assert "not healthy" in screen_text(app)
+
+
+async def test_what_a_line_leaves_open_the_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "distconsole.toml"
+    config.write_text('[run]\nnproc = 4\nsync = true\n[check]\nskip = ["gpu"]\n')
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "run --nproc 2 train.py")
+        await typed(app, stage, pilot, "check")
+        stage.ended.set()
+        run, check = stage.asked[-2:]
+        assert run == ask.Run("train.py", nproc="2", sync=True)
+        assert check == ask.Check(skip=("gpu",))
+        config.write_text("[run\n")
+        await typed(app, stage, pilot, "check")
+        assert f"error: {config}" in screen_text(app)
+        assert len(stage.asked) == 3
 
 
 async def test_a_wrong_verb_is_answered_with_the_nearest_one() -> None:

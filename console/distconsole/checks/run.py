@@ -115,9 +115,12 @@ class _Checking:
 
     def _stage(self, name: str, work: Iterator[HostEvidence] | Iterator[str]) -> Iterator[Event]:
         yield CheckProgress(check=name, host="", outcome="running")
+        # Where the stage is a check, too, only its rule knows how it came out.
+        outcome = "running" if any(rule.id == name for rule in self.rules) else "pass"
         for done in work:
             host = done if isinstance(done, str) else done.name
-            yield CheckProgress(check=name, host=host, outcome="running")
+            yield CheckProgress(check=name, host=host, outcome=outcome)
+        yield CheckProgress(check=name, host="", outcome="pass")
 
     def _judge(self, unknown: frozenset[type[Facts]]) -> Iterator[Event]:
         """Judge what was not yet and needs none of ``unknown``."""

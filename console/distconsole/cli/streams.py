@@ -92,9 +92,12 @@ class Streams:
         self._put(_To.ERR, line)
 
     def status(self, line: str) -> None:
-        """Show ``line`` as the living last line of a terminal; elsewhere it is not shown."""
+        """Show ``line`` as the living last line of a terminal; elsewhere it is not shown.
+
+        An empty line takes it away.
+        """
         now = self.clock()
-        if not self.live or now - self._status_at < STATUS_SECONDS:
+        if not self.live or (line and now - self._status_at < STATUS_SECONDS):
             return
         self._status_at = now
         self._put(_To.STATUS, line)

@@ -18,7 +18,7 @@ def split_list(text: str, separators: str = ",") -> list[str]:
     """Split at separators that are not in brackets; blanks around the parts go.
 
     Raises:
-        RangeError: if a bracket is not closed.
+        RangeError: if a bracket is not closed, or there is nothing before or after a comma.
     """
     parts, depth = [""], 0
     for character in text:
@@ -31,7 +31,11 @@ def split_list(text: str, separators: str = ",") -> list[str]:
             parts[-1] += character
     if depth:
         raise RangeError(f"a bracket is not closed in '{text}'")
-    return [part.strip() for part in parts if part.strip()]
+    parts = [part.strip() for part in parts]
+    if "," in separators and "" in parts and len(parts) > 1:
+        entry = parts.index("") + 1
+        raise RangeError(f"entry {entry} of {len(parts)} in '{text}' is empty: a comma too many")
+    return [part for part in parts if part]
 
 
 def expand(text: str) -> list[str]:

@@ -74,9 +74,10 @@ def where(context: click.Context, given: dict[str, Any]) -> ask.Where:
     own = {name: given.pop(name, None) for name in HOST_OPTIONS}
     before: dict[str, Any] = context.find_root().params
     names = ("hosts", "hostfile", "cluster")
-    chosen = own if any(own[name] for name in names) else before
-    if sum(1 for name in names if chosen.get(name)) > 1:
-        given_names = " and ".join(f"--{name}" for name in names if chosen.get(name))
+    # An empty text was given too, most often by a variable that is not set: it names no host.
+    chosen = own if any(own[name] is not None for name in names) else before
+    if sum(1 for name in names if chosen.get(name) is not None) > 1:
+        given_names = " and ".join(f"--{name}" for name in names if chosen.get(name) is not None)
         raise click.UsageError(f"{given_names} exclude each other: give one of them.", context)
     picked = {name: chosen.get(name) for name in names}
     others = {name: own[name] or before.get(name) for name in HOST_OPTIONS if name not in names}
@@ -204,7 +205,11 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     help="Write the plan as a file for this starter, and stop.",
 )
 @click.option(
-    "--output", "-o", metavar="FILE", type=_FILE, help="Where --emit writes to; stdout if not given."
+    "--output",
+    "-o",
+    metavar="FILE",
+    type=_FILE,
+    help="Where --emit writes to; stdout if not given.",
 )
 @click.option("--name", metavar="NAME", help="A name to find the run by.")
 @click.option(

@@ -330,6 +330,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Slowest rank's mean step time over the fastest's."""
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     first_failure: FirstFailure | None = None
+    last_seen: float | None = None
+    """When a run whose end is not known was last known to run, UNIX seconds."""
 
 
 class RunListed(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,23 @@ class Where:
     python: str | None = None
     setup: str | None = None
 
+    @property
+    def names_hosts(self) -> bool:
+        """Whether it says which hosts, and not only how to reach them."""
+        return any(name is not None for name in (self.hosts, self.hostfile, self.cluster))
+
+    def over(self, kept: Where) -> Where:
+        """Return ``kept`` with what is said here put over it; hosts named here replace its hosts."""
+        names = self if self.names_hosts else kept
+        return Where(
+            hosts=names.hosts,
+            hostfile=names.hostfile,
+            cluster=names.cluster,
+            ssh_config=self.ssh_config or kept.ssh_config,
+            python=self.python or kept.python,
+            setup=self.setup or kept.setup,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Check:

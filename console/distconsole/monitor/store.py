@@ -224,6 +224,37 @@ class RunFile:
             self._db.execute("SELECT host, max(seq) FROM entries GROUP BY host").fetchall()
         )
 
+    def kept_summary(self) -> bytes:
+        """Return what ``keep_summary`` kept; empty if nothing."""
+        found = self._db.execute("SELECT value FROM meta WHERE key = 'summary'").fetchone()
+        return bytes(found[0]) if found is not None else b""
+
+    def keep_summary(self, summary: bytes) -> None:
+        """Keep a summary of a run that is over, so that a list of runs need not make it again."""
+        with self._db:
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('summary', ?)", (summary,))
+
+    def tail(self, hosts: Sequence[str], each: int) -> Iterator[StoredEntry]:
+        """Yield the last ``each`` entries of every host, by time."""
+        newest = (
+            "SELECT seq, t, body FROM (SELECT seq, t, body FROM entries WHERE host = ? "
+            "ORDER BY seq DESC LIMIT ?) ORDER BY seq"
+        )
+        rows = [
+            [
+                StoredEntry(HostName(host), *row)
+                for row in self._db.execute(newest, (host, each)).fetchall()
+            ]
+            for host in hosts
+        ]
+        yield from heapq.merge(*rows, key=lambda entry: (entry.t, entry.host))
+
+    def last_seen(self, hosts: Sequence[str]) -> float | None:
+        """Return the time of the last entry of ``hosts`` (UNIX seconds); None without any."""
+        newest = "SELECT t FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
+        rows = [self._db.execute(newest, (host,)).fetchone() for host in hosts]
+        return max((row[0] for row in rows if row is not None), default=None)
+
     def entries(self) -> Iterator[StoredEntry]:
         """Yield all entries by time; those of one host in order of their numbers.
 

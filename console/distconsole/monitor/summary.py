@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import msgspec
 from msgspec import UNSET
 
 from distconsole.model.events import PlanMade, RunEnded, RunEvents, RunSummary
-from distconsole.monitor.follow import replay
+from distconsole.monitor.follow import decode_entry, replay
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.store import RunFile, RunRecord
 from distconsole.monitor.timeline import RunTimeline
+
+BRIEF_ENTRIES = 2000
+"""Entries, of all hosts together, that a list reads of a run."""
 
 
 def listed(record: RunRecord) -> RunSummary:
@@ -34,20 +38,55 @@ def listed(record: RunRecord) -> RunSummary:
 
 def summarise(record: RunRecord, timeline: RunTimeline) -> RunSummary:
     """Return the summary of a run whose picture is there."""
-    summary = listed(record)
+    return seen_in(listed(record), timeline)
+
+
+def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
+    """Return ``summary`` with what the run's picture shows: how far it is and how it goes."""
     end = timeline.end
     steps = timeline.steps
+    if end is not None:
+        summary = msgspec.structs.replace(
+            summary,
+            state=end.state.value,
+            seconds=end.seconds,
+            exit_code=end.exit_code,
+            first_failure=None if end.first_failure is UNSET else end.first_failure,
+        )
     return msgspec.structs.replace(
         summary,
-        state=end.state.value if end else summary.state,
-        seconds=end.seconds if end else None,
-        exit_code=end.exit_code if end else None,
         steps=None if steps is None else steps + 1,
         samples_s=mean_samples_s(timeline),
         step_ms_spread=timeline.spread,
         metrics={name: metric.value for name, metric in sorted(timeline.metric_last.items())},
-        first_failure=None if not end or end.first_failure is UNSET else end.first_failure,
     )
+
+
+def brief(run_file: RunFile) -> RunSummary:
+    """Return the summary of a stored run for a list: from its last entries, and made only once.
+
+    Samples a second are then the mean over these. What is kept is used while the end is the same.
+    """
+    record = run_file.record()
+    summary = listed(record)
+    if kept := run_file.kept_summary():
+        with contextlib.suppress(msgspec.MsgspecError):
+            before = msgspec.json.decode(kept, type=RunSummary)
+            if before.state == summary.state:
+                return before
+    timeline, reducer = RunTimeline(), RunReducer(record.run, record.hosts)
+    each = max(100, BRIEF_ENTRIES // max(1, len(record.hosts)))
+    with contextlib.suppress(msgspec.MsgspecError):  # a list shows what can be read
+        for stored in run_file.tail(record.hosts, each):
+            for event in reducer.feed(stored.host, decode_entry(stored.body), stored.t):
+                timeline.apply(event)
+    found = seen_in(summary, timeline)
+    # The end that was kept is that of all hosts; the last entries may show that of one.
+    known = {name: getattr(summary, name) for name in ("state", "seconds", "exit_code")}
+    found = msgspec.structs.replace(found, **known, first_failure=summary.first_failure)
+    if record.end:
+        run_file.keep_summary(msgspec.json.encode(found))
+    return found
 
 
 def summary_of(run_file: RunFile) -> RunSummary:

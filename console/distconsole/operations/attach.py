@@ -69,4 +69,4 @@ def remote_record(session: Session, wanted: str, where: Where) -> RunRecord:
 
 def where_of(record: RunRecord | None, asked: Where) -> Where:
     """Return the hosts to ask: those named, else those of the run."""
-    return record.where if record is not None and asked == Where() else asked
+    return asked if record is None else asked.over(record.where)

@@ -35,7 +35,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId
-from distconsole.model.requests import LauncherName, Rerun, Run, Where
+from distconsole.model.requests import LauncherName, Rerun, Run
 from distconsole.monitor.store import RunRecord, RunStore
 from distconsole.operations.bringing import (
     bring_code,
@@ -156,7 +156,7 @@ def rerun(
             "distconsole show says its script and hosts",
         )
     again = msgspec.json.decode(record.request, type=Run)
-    where = again.where if request.where == Where() else request.where
+    where = request.where.over(again.where)
     again = replace(again, where=where, json=request.json, detach=request.detach, dry_run=False)
     yield from run(again, sessions, control, store, request.exclude, record.run)
 

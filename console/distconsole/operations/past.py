@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+import time
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from distconsole.model.events import Event, Narration, RunListed, RunShown
+from distconsole.model.events import Event, Narration, RunListed, RunShown, RunSummary
 from distconsole.model.findings import Severity
+from distconsole.model.names import RunId
 from distconsole.model.requests import Replay, Runs, Show, Where
-from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import listed, stored_events, summary_of
+from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.summary import brief, listed, stored_events, summary_of
 from distconsole.operations.remote_runs import known_runs, summary_of_known
 from distconsole.operations.sessions import SessionSource
+
+BRIEF_SECONDS = 1.5
+"""A list of runs looks so long into runs that it has not yet looked into; the rest comes next time."""
+
+TOLD_UNKNOWN = 5
+"""Runs whose end is not known, and that are told of one by one."""
 
 
 def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     """List runs, newest first: those stored here and, where hosts are named, those that they know.
 
-    Only the hosts know whether a run without an end goes on, so without them it is ``unknown``.
+    Only the hosts know whether a run without an end goes on, so without them it is ``unknown``, and
+    it is said when it was last known to run.
     """
-    summaries = {record.run: listed(record) for record in store.runs()}
-    if request.where != Where():
+    records = {record.run: record for record in store.runs()}
+    enough = time.monotonic() + BRIEF_SECONDS
+    summaries = {run: _stored(record, store, enough) for run, record in records.items()}
+    if request.where.names_hosts:
         with sessions(request.where) as session:
             known, silent = known_runs(session)
         for failure in silent:
@@ -35,8 +47,7 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
                 summaries[run.run] = summary_of_known(run)
             elif stored.state == "unknown":
                 summaries[run.run] = msgspec.structs.replace(stored, state=run.state)
-    elif any(summary.state == "unknown" for summary in summaries.values()):
-        yield Narration(text="--hosts … asks the hosts whether runs of state unknown go on")
+    yield from _say_unknown(summaries.values(), records, time.time())
     for summary in sorted(summaries.values(), key=lambda each: each.started, reverse=True):
         yield RunListed(summary=summary)
 
@@ -59,3 +70,53 @@ def replay(request: Replay, store: RunStore) -> Iterator[Event]:
     """
     with store.open(store.resolve(request.run)) as run_file:
         yield from stored_events(run_file)
+
+
+def _stored(record: RunRecord, store: RunStore, enough: float) -> RunSummary:
+    """Return what is stored of a run; without looking into it once it is ``enough`` (monotonic)."""
+    with store.open(record.run) as run_file:
+        summary = brief(run_file) if time.monotonic() < enough else listed(record)
+        if summary.state != "unknown":
+            return summary
+        seen = run_file.last_seen(record.hosts) or record.started
+        return msgspec.structs.replace(summary, last_seen=seen)
+
+
+def _say_unknown(
+    summaries: Iterable[RunSummary], records: Mapping[RunId, RunRecord], now: float
+) -> Iterator[Narration]:
+    """Say of runs without an end what is known, and what asks their hosts."""
+    unknown = sorted(
+        (summary for summary in summaries if summary.state == "unknown"),
+        key=lambda each: -each.started,
+    )
+    for summary in unknown[:TOLD_UNKNOWN]:
+        ago = ago_text(now - (summary.last_seen or summary.started))
+        where = _words(records[RunId(summary.run)].where, summary.hosts)
+        yield Narration(
+            text=f"{summary.run} was running when last seen {ago} on {','.join(summary.hosts)}; "
+            f"distconsole runs {where} asks"
+        )
+    if len(unknown) > TOLD_UNKNOWN:
+        yield Narration(text=f"and {len(unknown) - TOLD_UNKNOWN} older runs without an end")
+
+
+def ago_text(seconds: float) -> str:
+    """Return a span of time as people say it, ``3 min ago``."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size or (size < 86400 and seconds >= size):
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"
+
+
+def _words(where: Where, hosts: Iterable[str]) -> str:
+    """Return the options that name a run's hosts as they were named."""
+    if not where.names_hosts:
+        where = Where(hosts=",".join(hosts), ssh_config=where.ssh_config)
+    given = {
+        "--ssh-config": where.ssh_config,
+        "--hosts": where.hosts,
+        "--hostfile": where.hostfile,
+        "--cluster": where.cluster,
+    }
+    return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in given.items() if value)

@@ -17,7 +17,8 @@ def show_progress(output: Output, progress: CheckProgress) -> None:
 
 
 def show_report(output: Output, report: CheckReport) -> None:
-    """Print the report to stdout."""
+    """Print the report to stdout; nothing is being looked at any more."""
+    output.status("")
     worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
     told = [finding for finding in worst_first if finding.severity is not Severity.OK]
     for finding in told:

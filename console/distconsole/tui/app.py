@@ -241,8 +241,7 @@ class ConsoleApp(App[int]):
             case "logs":
                 self.query_one(LogsView).draw(feed)
             case "runs":
-                going = {feed.run.run for feed in self.sitting.going}
-                self.query_one(RunsView).draw(feed, going)
+                self.query_one(RunsView).draw(feed, self.sitting.live_runs)
             case _:
                 pass
 

@@ -195,8 +195,6 @@ class Feed:
             self.fold(event)
             if show is not None and not (drawn and isinstance(event, RunEvent)):
                 show.event(event)
-            if isinstance(event, CheckEnded):
-                self._transcript.status("")
         if show is not None:
             show.finish()
 

@@ -91,6 +91,7 @@ class CheckPicture:
                 self.report = event.report
                 self.findings = list(event.report.findings)
                 self.pairs = event.report.network.pairs
+                self.cells.clear()  # of stages that are no check
                 for host, cells in event.report.cells.items():
                     for check, outcome in cells.items():
                         self.cells.setdefault(check, {})[host] = outcome

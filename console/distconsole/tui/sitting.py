@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
+from distconsole.config.load import load_config
 from distconsole.grammar import Vocabulary, parse_line
 from distconsole.model import requests as ask
 from distconsole.operations import perform
@@ -72,6 +73,15 @@ class Sitting:
         return [feed for feed in self.feeds if feed.goes_on]
 
     @property
+    def live_runs(self) -> list[Feed]:
+        """The feeds of runs that were followed as they went, and whose plan is known."""
+        return [
+            feed
+            for feed in self.feeds
+            if feed.is_run and feed.run.run and not isinstance(feed.request, ask.Replay)
+        ]
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The names of the console's own hosts."""
         return () if self._own is None else tuple(host.name for host in self._own.cluster.hosts)
@@ -84,12 +94,13 @@ class Sitting:
         return _lent(own)
 
     def submit(self, line: str) -> Feed:
-        """Start what ``line`` asks for.
+        """Start what ``line`` asks for; what it leaves open the configuration says.
 
         Raises:
-            ConsoleError: if it means nothing.
+            ConsoleError: if it means nothing, or the configuration cannot be read.
         """
-        return self.start(parse_line(line, self.vocabulary()), line)
+        defaults = load_config().verbs
+        return self.start(parse_line(line, self.vocabulary(), defaults), line)
 
     def start(self, request: ask.Request, line: str, *, quiet: bool = False) -> Feed:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""

@@ -12,7 +12,8 @@ from distconsole.config.hosts import resolve_cluster
 from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.errors import ConfigError, UsageError
-from distconsole.model.requests import Where
+from distconsole.grammar import parse_args
+from distconsole.model.requests import Check, Where
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,22 @@ def test_ranges_expand_and_keep_their_zeros(text: str, names: list[str]) -> None
 def test_a_range_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(RangeError):
         expand(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("a,,b", "entry 2 of 3"), ("a,b,", "entry 3 of 3"), (",a", "entry 1 of 2"), ("g[1,2],", "entry 2 of 2")],
+)  # fmt: skip
+def test_an_empty_entry_is_an_error_that_says_where(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"--hosts: {said} in '.*' is empty"):
+        resolve_cluster(Where(hosts=text), Config(), {})
+
+
+def test_an_empty_list_is_not_this_machine() -> None:
+    request = parse_args(["check", "--hosts", ""])
+    assert isinstance(request, Check)
+    with pytest.raises(UsageError, match="--hosts names no host"):
+        resolve_cluster(request.where, Config(), {})
 
 
 def test_a_large_range_is_bounded() -> None:

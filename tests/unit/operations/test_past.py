@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
 from distconsole.operations import perform
 from distconsole.operations.launching import without
+from distconsole.operations.past import ago_text
 from distconsole.operations.remote_runs import KnownRun, find_known
 from distconsole.remote.frames import RunKnown
 from distconsole.session import Session
@@ -108,7 +110,63 @@ def test_runs_lists_without_asking_any_host(stored: RunStore) -> None:
     events = done(ask.Runs())
     listed = [(e.summary.run, e.summary.state) for e in events if isinstance(e, RunListed)]
     assert listed == [("later-1", "unknown"), ("demo-1", "succeeded")]
-    assert any(isinstance(event, Narration) and "--hosts" in event.text for event in events)
+
+
+def test_a_list_says_how_fast_and_how_good_each_run_was(stored: RunStore) -> None:
+    for _ in range(2):  # the second time it is kept
+        (listed,) = (event for event in done(ask.Runs()) if isinstance(event, RunListed))
+        summary = listed.summary
+        assert (summary.state, summary.seconds, summary.steps) == ("succeeded", 5.0, 20)
+        assert (summary.samples_s, summary.metrics) == (640.0, {"loss": 0.5})
+        with stored.open(RunId("demo-1")) as run_file:
+            assert run_file.kept_summary()
+
+
+def test_entries_that_cannot_be_read_do_not_hide_the_list(stored: RunStore) -> None:
+    with stored.create(RunRecord(RunId("odd-1"), "", 300.0, ("a",))) as run_file:
+        writer = EntryWriter(run_file.path)
+        writer.put([StoredEntry(HostName("a"), 1, 301.0, b'{"seq": 1, "kind": "window"}')])
+        writer.close()
+    listed = [event.summary for event in done(ask.Runs()) if isinstance(event, RunListed)]
+    assert [(each.run, each.steps) for each in listed] == [("odd-1", None), ("demo-1", 20)]
+
+
+def test_of_a_run_without_an_end_is_said_what_is_known_and_what_asks(stored: RunStore) -> None:
+    now = time.time()
+    where = ask.Where(hosts="a:2,b c", ssh_config="/x/config", python="/py")
+    record = RunRecord(RunId("later-1"), "", now - 7300, ("a", "b"), where=where)
+    with stored.create(record) as run_file:
+        writer = EntryWriter(run_file.path)
+        # b has ended; of a nothing is known.
+        entry = encode_entry({"seq": 1, "t": 1.0, **BODIES[-1]})
+        writer.put([StoredEntry(HostName("b"), 1, now - 200, entry)])
+        writer.close()
+    stored.create(RunRecord(RunId("older-1"), "", now - 7301, ("c",))).close()
+    events = done(ask.Runs())
+    assert [event.text for event in events if isinstance(event, Narration)] == [
+        "later-1 was running when last seen 3 min ago on a,b; "
+        "distconsole runs --ssh-config /x/config --hosts 'a:2,b c' asks",
+        "older-1 was running when last seen 2 h ago on c; distconsole runs --hosts c asks",
+    ]
+    seen = [event.summary.last_seen for event in events if isinstance(event, RunListed)]
+    assert seen == [now - 200, now - 7301, None]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-3, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7300, "2 h ago"), (300_000, "3 days ago")],
+)  # fmt: skip
+def test_spans_are_said_as_people_do(seconds: float, text: str) -> None:
+    assert ago_text(seconds) == text
+
+
+def test_how_to_reach_the_hosts_is_put_over_how_they_were_reached() -> None:
+    kept = ask.Where(hosts="a,b", ssh_config="/old", setup="module load x")
+    assert ask.Where().over(kept) == kept
+    over = ask.Where(ssh_config="/new", python="/py").over(kept)
+    assert over == ask.Where("a,b", None, None, "/new", "/py", "module load x")
+    other = ask.Where(cluster="lab").over(kept)
+    assert (other.hosts, other.cluster, other.ssh_config) == (None, "lab", "/old")
 
 
 def test_replay_and_attach_to_an_ended_run_give_the_same_events(stored: RunStore) -> None:

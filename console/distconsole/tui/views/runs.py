@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 
 import msgspec
 from rich.text import Text
@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.model.events import RunSummary
+from distconsole.monitor.summary import seen_in
 from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.widgets.line_table import Column, LineTable
@@ -38,6 +39,13 @@ def _outcome(run: RunSummary) -> Text:
     names = [name for name in run.metrics if "acc" in name] + ["loss"]
     known = [f"{name} {run.metrics[name]:.4g}" for name in names if name in run.metrics]
     return Text(", ".join(known))
+
+
+def _as_seen(run: RunSummary, feed: Feed) -> RunSummary:
+    """Return ``run`` as the feed that follows it shows it."""
+    with feed.reading():
+        run = seen_in(run, feed.run)
+    return msgspec.structs.replace(run, state="running") if feed.goes_on else run
 
 
 RUN_COLUMNS: list[Column[RunSummary]] = [
@@ -78,17 +86,15 @@ class RunsView(Vertical):
             id="runs-table",
         )
 
-    def draw(self, feed: Feed, going: Collection[str]) -> None:
-        """Show the runs that ``feed`` listed; those in ``going`` are known to run right now."""
+    def draw(self, feed: Feed, seen: Iterable[Feed]) -> None:
+        """Show the runs that ``feed`` listed; of those in ``seen`` this sitting knows how they are."""
         with feed.reading():
             listed = list(feed.listed)
             done = feed.done
         if not done and not listed:
             return
-        runs = [
-            msgspec.structs.replace(run, state="running") if run.run in going else run
-            for run in listed
-        ]
+        shown = {each.run.run: each for each in seen}
+        runs = [_as_seen(run, shown[run.run]) if run.run in shown else run for run in listed]
         self.query_one("#runs-table", LineTable).show(runs)
         failed = sum(1 for run in runs if run.state == "failed")
         words = f"{len(runs)} runs, {failed} failed" if runs else "no runs"

@@ -1,0 +1,188 @@
+"""Bringing a project of 2,000 small files to two hosts: the first time, with one file changed, and
+with none, over connections that stand; and rsync to the same hosts. It starts no run.
+
+``python -m benchmarks.sync_cost [--json FILE] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Spread, alternate, write_json
+from distconsole.config.schema import Config
+from distconsole.launch.everywhere import on_every
+from distconsole.launch.kept_code import KeptCode
+from distconsole.launch.sync import bring, gather
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.requests import Run
+from distconsole.session import Session
+from testbed import Testbed
+
+TARGET_SECONDS = 1.0
+FILES = 2000
+SEED = 7
+
+LABELS = {
+    "first": "first time, all files new",
+    "changed": "one file changed",
+    "same": "no file changed",
+    "rsync": "rsync -a, one file changed",
+    "rsync_kept": "rsync -a, one file changed, ssh connections kept",
+}
+
+
+class Project:
+    """A project of small files on this machine, and the hosts that get it."""
+
+    def __init__(self, bed: Testbed, session: Session, folder: Path) -> None:
+        self._bed = bed
+        self._session = session
+        self._folder = folder
+        self._root = folder / "project"
+        self._kept = KeptCode(folder / "kept")
+        self._random = random.Random(SEED)
+        self._runs = 0
+        for number in range(FILES):
+            path = self._root / f"package{number // 50:02d}" / f"module{number}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._text(self._random.randrange(200, 6000)))
+        (self._root / "train.py").write_text("print('here')\n")
+
+    @property
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in self._root.rglob("*") if path.is_file())
+
+    def first(self) -> float:
+        """No host has seen a file of it."""
+        shutil.rmtree(self._folder / "kept", ignore_errors=True)
+        for host in self._bed.host_names:
+            self._bed.ssh(host, f"rm -rf /tmp/distconsole-{os.getuid()}/blobs")
+        return self._bring()
+
+    def changed(self) -> float:
+        self.same()
+        self._change()
+        return self._bring()
+
+    def same(self) -> float:
+        return self._bring()
+
+    def rsync(self, *options: str) -> float:
+        """The same project to the same hosts by rsync, all hosts at a time."""
+        self._rsync(options)
+        self._change()
+        return self._rsync(options)
+
+    def rsync_kept(self) -> float:
+        sockets = self._folder / "ssh-%n"
+        return self.rsync(
+            *("-o", "ControlMaster=auto", "-o", f"ControlPath={sockets}", "-o", "ControlPersist=5")
+        )
+
+    def _bring(self) -> float:
+        """Read the project and bring it; return the seconds."""
+        hosts = [HostName(name) for name in self._bed.host_names]
+        self._runs += 1
+        began = time.perf_counter()
+        code = gather(Run("train.py", sync=True), self._root, self._kept)
+        sent = bring(code, self._kept, f"bench-{self._runs}", self._session, hosts)
+        seconds = time.perf_counter() - began
+        if len(code.files) != FILES + 1 or sent.contents > len(hosts) * len(code.files):
+            raise RuntimeError(f"{len(code.files)} files, {sent} sent")
+        return seconds
+
+    def _rsync(self, options: Sequence[str]) -> float:
+        ssh = " ".join(["ssh", *self._bed.ssh_options, *options])
+        began = time.perf_counter()
+        copies = [
+            subprocess.Popen(
+                ["rsync", "-a", "--delete", "-e", ssh, f"{self._root}/", f"{name}:/tmp/by-rsync/"]
+            )
+            for name in self._bed.host_names
+        ]
+        if codes := [code for copy in copies if (code := copy.wait())]:
+            raise RuntimeError(f"rsync ended with {codes}")
+        return time.perf_counter() - began
+
+    def _change(self) -> None:
+        number = self._random.randrange(FILES)
+        path = self._root / f"package{number // 50:02d}" / f"module{number}.py"
+        path.write_text(self._text(self._random.randrange(200, 6000)))
+
+    def _text(self, size: int) -> str:
+        words = ("def ", "return ", "self.", "model", "loss", " = ", "(x)", "\n    ")
+        return "".join(self._random.choices(words, k=size // 5))
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Bring the project each way once a round and return seconds."""
+    skipped = {} if shutil.which("rsync") else {"rsync": "rsync is not installed"}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sync-")))
+        bed = stack.enter_context(Testbed(hosts=2))
+        hosts = tuple(Host(name=HostName(name)) for name in bed.host_names)
+        cluster = Cluster(hosts, str(bed.ssh_config), None)
+        session = stack.enter_context(Session(Config(), cluster))
+        on_every(session, [host.name for host in hosts], lambda _link: None)
+        project = Project(bed, session, folder)
+        contestants: dict[str, Callable[[], float]] = {
+            "first": project.first,
+            "changed": project.changed,
+            "same": project.same,
+        }
+        if not skipped:
+            contestants |= {"rsync": project.rsync, "rsync_kept": project.rsync_kept}
+        project.same()
+        size = project.size
+        found = alternate(contestants, rounds)
+    return {
+        "rounds": rounds,
+        "files": FILES,
+        "size": size,
+        "hosts": 2,
+        "skipped": skipped,
+        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "target_seconds": TARGET_SECONDS,
+    }
+
+
+def report(figures: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    size = figures["size"] / 2**20
+    lines = [f"{figures['files']:,} files, {size:.1f} MiB, to {figures['hosts']} hosts: seconds"]
+    lines += [
+        f"{LABELS[kind]:52} {Spread(**seconds).text(1, 2)}"
+        for kind, seconds in figures["seconds"].items()
+    ]
+    lines += [f"{kind}: not measured: {why}" for kind, why in figures["skipped"].items()]
+    lines.append(f"target: {figures['target_seconds']:g} s with one file changed")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "sync_cost", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
