@@ -178,7 +178,12 @@ class Conversation:
     def _write(self, line: bytes) -> None:
         try:
             self._channel.send(line, SEND_SECONDS)
-        except TimeoutError:
+        except (LinkLostError, TimeoutError) as failure:
+            if self._ended is not None:
+                # It says more than that the channel was closed under our hands.
+                raise self._ended from None
+            if isinstance(failure, LinkLostError):
+                raise
             error = LinkLostError(f"{self.name} takes nothing we send for {SEND_SECONDS:g} s")
             self._channel.close()
             raise error from None
@@ -256,8 +261,10 @@ class Conversation:
             stream.fail(wire.refusal(answer.error))
 
     def _end(self, error: NodeError) -> None:
+        # The reason is known before the channel closes, for those who notice by that.
+        first = self._finish(error)
         self._channel.close()
-        if self._finish(error) and not self._closing:
+        if first and not self._closing:
             self._on_end(error)
 
     def _finish(self, error: NodeError) -> bool:

@@ -44,14 +44,12 @@ class Lookup:
         keys: Lines for that name.
         portless: Lines for the bare host, which are trusted only where the key is the same.
         file: Where a new line belongs.
-        reach: The host and port as ``ssh-keyscan`` would reach it; None where it cannot.
     """
 
     name: str
     keys: tuple[KnownKey, ...]
     portless: tuple[KnownKey, ...]
     file: str
-    reach: tuple[str, int] | None
 
     def algorithms(self, supported: Sequence[str]) -> list[str]:
         """Return ``supported`` host key algorithms, those of known keys first."""
@@ -117,15 +115,12 @@ class KnownHosts:
     def __init__(self, files: Iterable[str]) -> None:
         self._entries = [entry for file in files for entry in _read(file)]
 
-    def lookup(
-        self, host: str, port: int, *, alias: str | None, file: str, direct: bool
-    ) -> Lookup:
+    def lookup(self, host: str, port: int, *, alias: str | None, file: str) -> Lookup:
         """Return what is known of ``host``.
 
         Args:
             alias: HostKeyAlias: the name to look for instead, without a port.
             file: Where a new line belongs.
-            direct: Whether ssh-keyscan would reach it from here.
         """
         bare = (alias or host).lower()
         name = bare if alias or port == 22 else f"[{bare}]:{port}"
@@ -136,7 +131,6 @@ class KnownHosts:
             if name == bare
             else tuple(entry.key for entry in self._entries if entry.names(bare)),
             file=file,
-            reach=(bare, port) if direct and alias is None else None,
         )
 
 

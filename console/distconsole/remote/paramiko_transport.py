@@ -90,7 +90,7 @@ class ParamikoTransport:
         hops = via or options.proxy_jump
         stream = self._stream(options, hops)
         try:
-            lookup = self._lookup(options, direct=not hops and options.proxy_command is None)
+            lookup = self._lookup(options)
             transport = _hand_shake(stream, options, lookup)
             try:
                 key = transport.get_remote_server_key()
@@ -140,7 +140,7 @@ class ParamikoTransport:
         user, name, port = parse_hop(hops[-1])
         return self._config.lookup(name, user, port)
 
-    def _lookup(self, options: SshOptions, *, direct: bool) -> Lookup:
+    def _lookup(self, options: SshOptions) -> Lookup:
         files = (*options.user_known_hosts, *options.global_known_hosts)
         with self._lock:
             known = self._known.get(files)
@@ -153,7 +153,6 @@ class ParamikoTransport:
             options.port,
             alias=options.host_key_name,
             file=next(iter(options.user_known_hosts), "~/.ssh/known_hosts"),
-            direct=direct,
         )
 
 

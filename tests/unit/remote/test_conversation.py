@@ -296,3 +296,27 @@ def test_closing_tells_everybody_and_joins(talk) -> None:
     assert isinstance(waiting(), LinkLostError)
     assert ends == []
     assert not any(thread.name == "link:n" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("noticed", [LinkLostError("takes nothing"), TimeoutError()])
+def test_who_is_sending_when_it_ends_hears_why_it_ended(noticed: Exception) -> None:
+    sending = threading.Event()
+
+    class Stuffed(ScriptedChannel):
+        """Takes nothing, and is closed while somebody tries."""
+
+        def send(self, data: bytes, timeout: float) -> None:
+            sending.set()
+            assert self.closed.wait(5)
+            raise noticed
+
+    channel = Stuffed()
+    conversation = Conversation("n", channel, b"", lambda _error: None)
+    conversation.start()
+    asked = in_thread(lambda: conversation.ask("ping", 5, {}))
+    assert sending.wait(5)
+    channel.raw(b"no protocol\n")
+    error = asked()
+    assert isinstance(error, AgentError)
+    assert error is conversation.ended
+    conversation.close()
