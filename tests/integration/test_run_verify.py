@@ -33,6 +33,39 @@ for step in range(40):
     time.sleep(0.02)
 """
 
+DATA_PARALLEL = """
+import os, sys, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+faults = sys.argv[1:]
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+wrapped = nn.parallel.DistributedDataParallel(model) if "broadcast" not in faults else model
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+shared = torch.Generator().manual_seed(1)
+data = TensorDataset(
+    torch.randn(96, 8, generator=shared), torch.randn(96, 1, generator=shared)
+)
+sampler = None if "sampler" in faults else DistributedSampler(data)
+for epoch in range(3):
+    if sampler is not None and "epoch" not in faults:
+        sampler.set_epoch(epoch)
+    for inputs, wanted in DataLoader(data, batch_size=4, sampler=sampler):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(wrapped(inputs), wanted)
+        if "gradient" in faults and epoch == 1:
+            loss = loss + torch.sqrt(model[2].weight.sum() * 0)
+        loss.backward()
+        if wrapped is model:
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+        optimizer.step()
+dist.destroy_process_group()
+"""
+
 
 @pytest.fixture
 def sessions(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[SessionSource]:
@@ -68,3 +101,46 @@ def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
     with Operator(Attach("diverges"), sessions) as again:
         again.finish()
     assert findings(again) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("faults", "found"),
+    [
+        ((), {}),
+        (
+            ("broadcast", "epoch"),
+            {
+                "run.desync": "rank 1 and rank 0 have different parameters after step 0; "
+                "first in 0.weight",
+                "run.same_epoch": "two passes over the data were in the same order",
+            },
+        ),
+        (
+            ("sampler", "gradient"),
+            {
+                "run.same_batch": "ranks 0, 1 read the same batches",
+                "run.not_finite": "",
+            },
+        ),
+    ],
+    ids=["healthy", "no broadcast, no epoch", "no sampler, bad gradient"],
+)
+def test_two_ranks_that_check_themselves(
+    sessions: SessionSource, tmp_path: Path, faults: tuple[str, ...], found: dict[str, str]
+) -> None:
+    request = Run(script(tmp_path, DATA_PARALLEL), faults, nproc="1", verify_sync=2, name="v")
+    with Operator(request, sessions) as run:
+        assert run.end(150).state is EndState.SUCCEEDED, run.lines()
+        run.finish()
+    seen = findings(run)
+    assert {finding.check for finding in seen} == set(found)
+    for finding in seen:
+        assert found[finding.check] in finding.summary
+    if "gradient" in faults:
+        told = [finding.summary for finding in seen if finding.check == "run.not_finite"]
+        assert any("the gradient of 2.weight is not finite" in summary for summary in told)
+        assert any("loss is nan" in summary for summary in told)
+    with Operator(Attach("v"), sessions) as again:
+        again.finish()
+    # Of ranks that tell the same, the first is another one in the order of the stored entries.
+    assert {finding.check for finding in findings(again)} == set(found)

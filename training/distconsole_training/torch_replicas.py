@@ -27,6 +27,7 @@ class Replicas:
     Attributes:
         names: Of the parameters, in their order.
         wrapped: Whether a wrapper of torch keeps them equal.
+        sharded: Whether something that is trained is no replica: ranks may then share batches.
         layout: A checksum of names, shapes, types and the group of ranks that has replicas.
     """
 
@@ -38,7 +39,7 @@ class Replicas:
         self._looked_for: set[int] = set()
         self._shape: tuple[Any, ...] = ()
         self.names: list[str] = []
-        self.wrapped = False
+        self.wrapped = self.sharded = False
         self.layout = 0
 
     def trains(self, optimizer: Any) -> None:
@@ -77,6 +78,7 @@ class Replicas:
             for number, (name, one) in named.items()
             if number not in apart and self._takes(one) and not _is_a_shard(one)
         ]
+        self.sharded = not trained <= {id(one) for _, one in kept}
         self._describe(kept, group)
         return [one for _, one in kept]
 

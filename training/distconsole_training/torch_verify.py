@@ -143,7 +143,7 @@ class Verifier:
         replicas, summer = self._replicas, self._summer
         parameters = replicas.parameters()
         states = replicas.states(parameters)
-        batch = self._batches.pop(step, [])
+        batch = [] if replicas.sharded else self._batches.pop(step, [])
         self._batches.clear()
         numbers: list[Number] = [summer.sum_of(one) for one in parameters]
         numbers += [

@@ -162,11 +162,14 @@ class SyncWatch:
         )
 
     def _worlds(self, step: int, checks: Mapping[int, CheckEntry]) -> Iterator[Disagreement]:
-        planned = len(self._alive)
+        # Ranks that the script spawns are known only once they train: a larger world is no fault.
+        alive = sum(self._alive.values())
         for rank, check in sorted(checks.items()):
-            if check.place is not None and check.place != (rank, planned):
-                size = check.place[1]
-                yield Disagreement(Kind.WORLD, step, (rank,), count=size, of=planned)
+            if check.place is None:
+                continue
+            place, size = check.place
+            if size < alive or (size == alive and place != rank):
+                yield Disagreement(Kind.WORLD, step, (rank,), count=size, of=alive)
                 return
 
     def _batches(self, step: int, checks: Mapping[int, CheckEntry]) -> Iterator[Disagreement]:
