@@ -127,11 +127,11 @@ class Coordinator(Link):
         """See ``Link``."""
         self._ended(0)
 
-    def command(self, node: int, command: str) -> None:
+    def command(self, node: int, name: str, command: str) -> None:
         """Have another node run a shell command, over the connection on which it proved itself."""
         conversation = self._nodes[node].conversation
         if conversation is not None:
-            conversation.post({"op": "command", "command": command})
+            conversation.post({"op": "command", "name": name, "command": command})
 
     def close(self) -> None:
         """See ``Link``."""
@@ -223,6 +223,8 @@ class Coordinator(Link):
             self.failed(read_failure_message(message, node))
         elif op == "stopping":
             self.stopping(read_stop_message(message, node), read_seconds(message, "grace"))
+        elif op == "command_ended" and isinstance(message.get("name"), str):
+            self._events.command_ended(message["name"], read_integer(message, "exit_code"))
         elif op == "ended":
             self._ended(node)
         else:

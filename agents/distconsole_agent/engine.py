@@ -33,8 +33,9 @@ _STARTED = re.compile(rb"^started (\d{1,7}) (\d{1,7}) (\d{1,10})$")
 _EXITED = re.compile(rb"^exited (\d{1,7}) (\d{1,3})$")
 _REMOTE = re.compile(rb"^remote ([0-9A-Za-z.:_-]{1,255}) (\d{1,10})$")
 _ABORTED = re.compile(
-    r"MPI_ABORT was invoked on rank (\d{1,7}) .{0,400}?errorcode (-?\d{1,9})", re.DOTALL
+    r"MPI_ABORT was invoked on rank (\d{1,7}) .{0,400}?errorcode:? (-?\d{1,9})", re.DOTALL | re.I
 )
+"""Of Open MPI 4 and 5; a rank that MPICH aborts exits with the code itself."""
 
 REMOTE_SCRIPT = """\
 #!/bin/sh
@@ -44,16 +45,24 @@ while [ "${{1#-}}" != "$1" ]; do shift; done
 host=$1
 shift
 umask 077
-printf '%s' "$*" >{folder}/$$ && printf 'remote %s %s\\n' "$host" $$ 1<>{reports}
+mkfifo {folder}/$$.end && printf '%s' "$*" >{folder}/$$ || exit 1
+printf 'remote %s %s\\n' "$host" $$ 1<>{reports}
+read code <{folder}/$$.end
+exit "$code"
 """
+"""Stays until the command has ended: mpirun of the MPICH family takes an earlier end for a failure."""
 
 
 class EngineEvents(NamedTuple):
-    """Who is told: of ranks that began and ended, and of a command for the host at an address."""
+    """Who is told: of ranks that began and ended, and of a command for another host.
+
+    Attributes:
+        remote: Gets the host's address, the command, and a name for ``remote_ended``.
+    """
 
     started: Callable[[RankProcess], None]
     exited: Callable[[RankProcess], None]
-    remote: Callable[[str, str], None]
+    remote: Callable[[str, str, str], None]
 
 
 class Engine:
@@ -123,6 +132,18 @@ class Engine:
             self._unread = rest[-MAX_LINE_BYTES:]
             for line in lines:
                 self._take(line)
+
+    def remote_ended(self, name: str, exit_code: int) -> None:
+        """Tell mpirun that a command on another host has ended."""
+        if self._places is None or not name.isdigit():
+            return
+        path = os.path.join(self._places.run_dir, SCRATCH, f"{name}.end")
+        with contextlib.suppress(OSError):  # mpirun may have ended it, or be gone
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                os.write(fd, b"%d\n" % (exit_code & 0xFF))
+            finally:
+                os.close(fd)
 
     def daemon(self, command: str, index: int) -> RankSpec:
         """Return how this node runs ``command``, which mpirun has for it: as sshd would."""
@@ -201,7 +222,7 @@ class Engine:
                 command = file.read(MAX_COMMAND_BYTES + 1)
             os.unlink(path)
             if len(command) <= MAX_COMMAND_BYTES:
-                self._events.remote(host, command)
+                self._events.remote(host, command, name)
 
 
 def node_at(spec: RunSpec, address: str) -> int | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from distconsole_agent import blame
 from distconsole_agent.engine import Engine, EngineEvents, node_at
+from distconsole_agent.peer import Peer
 from distconsole_agent.processes import Places, RankProcess, make_rank
 from distconsole_agent.proctree import descendants
 from distconsole_agent.shim import Shim
@@ -36,6 +37,7 @@ class EngineShim(Shim):
         )
         self._places: Places | None = None
         self._commands = 0
+        self._names: dict[RankProcess, str] = {}
         self._aborted = False
         super().__init__(loop, run_dir, spec, oom_score_adj)
         self._rank_spec = self._engine.spec
@@ -54,15 +56,15 @@ class EngineShim(Shim):
 
     # What mpirun wants of other hosts
 
-    def _remote(self, address: str, command: str) -> None:
+    def _remote(self, address: str, command: str, name: str) -> None:
         index = node_at(self._spec, address)
         if index and self._coordinator is not None:
-            self._coordinator.command(index, command)
+            self._coordinator.command(index, name, command)
             return
         why = f"mpirun wants to start something on {address}, which is not another host of the run"
         self._fail(self._own_failure(why))
 
-    def _command(self, command: str) -> None:
+    def _command(self, name: str, command: str) -> None:
         """Run what mpirun on node 0 wants to run here."""
         if self._teardown.begun or self._commands >= MAX_COMMANDS or self._places is None:
             return
@@ -71,6 +73,7 @@ class EngineShim(Shim):
         process = make_rank(
             self._spec, daemon, self._master_port, self._places, self._oom_score_adj
         )
+        self._names[process] = name
         try:
             self._ranks.start([process])
         except OSError as error:
@@ -133,9 +136,16 @@ class EngineShim(Shim):
             self._settle_start()
 
     def _exited(self, rank: RankProcess) -> None:
+        assert rank.ended is not None
+        name = self._names.pop(rank, None)
+        if name is not None and isinstance(self._link, Peer):
+            self._link.command_ended(name, rank.ended.exit_code)
         failure = self._engine.failure(rank, self._teardown.begun)
         if failure is not None:
             self._fail(failure)
+
+    def _command_ended(self, name: str, exit_code: int) -> None:
+        self._engine.remote_ended(name, exit_code)
 
     def _end_leftovers(self) -> None:
         if self._spec.node_index == 0 or self._commands:

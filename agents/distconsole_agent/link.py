@@ -27,14 +27,16 @@ class LinkEvents(NamedTuple):
         verdict: The run's verdict, once.
         note: Something the operator should know, as a ``note`` of ``shim.jsonl``.
         finished: Nothing is left to be said; the link may be closed.
-        command: Node 0 has something to run here; only in runs by mpirun.
+        command: Node 0 has something to run here, by this name; only in runs by mpirun.
+        command_ended: What node 0 had run under this name has ended with this exit code.
     """
 
     stop: Callable[[str, float], None]
     verdict: Callable[[Verdict], None]
     note: Callable[[dict[str, Any]], None]
     finished: Callable[[], None]
-    command: Callable[[str], None] = lambda _command: None
+    command: Callable[[str, str], None] = lambda _name, _command: None
+    command_ended: Callable[[str, int], None] = lambda _name, _exit_code: None
 
 
 class Link:

@@ -102,6 +102,10 @@ class Peer(Link):
         message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
         self._conversation.post({**message, "grace": grace_seconds})
 
+    def command_ended(self, name: str, exit_code: int) -> None:
+        """Say how what node 0 had run here under this name has ended."""
+        self._conversation.post({"op": "command_ended", "name": name, "exit_code": exit_code})
+
     def ended(self) -> None:
         """See ``Link``."""
         self._has_ended = True
@@ -256,8 +260,8 @@ class Peer(Link):
             self._take_pong(read_integer(message, "t0"), read_integer(message, "t1"))
         elif op == "stop":
             self._events.stop(str(message.get("reason")), read_seconds(message, "grace"))
-        elif op == "command" and isinstance(message.get("command"), str):
-            self._events.command(message["command"])
+        elif op == "command":
+            self._events.command(str(message.get("name")), str(message.get("command")))
         elif op == "verdict":
             self._take_verdict(read_verdict_message(message))
         else:

@@ -78,7 +78,12 @@ class Shim:
         self._start_answer: Later | None = None
         self._refused: Refusal | None = None
         self._events = LinkEvents(
-            self._stop_from_link, self._judged, self._note, self._finish, self._command
+            self._stop_from_link,
+            self._judged,
+            self._note,
+            self._finish,
+            self._command,
+            self._command_ended,
         )
         self._coordinator, self._held = self._prepare()
         self._link: Link | None = self._coordinator
@@ -344,8 +349,11 @@ class Shim:
         self._begin_stop(reason, grace_seconds)
         self._link.stopping(stop, grace_seconds)
 
-    def _command(self, _command: str) -> None:
+    def _command(self, _name: str, _command: str) -> None:
         """Refuse: only the nodes of a run by mpirun are told what to start."""
+
+    def _command_ended(self, _name: str, _exit_code: int) -> None:
+        """Nothing was told to start."""
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
         self._begin_stop(reason, grace_seconds)
