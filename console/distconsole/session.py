@@ -226,6 +226,9 @@ class SessionAhead:
         # What is wrong is told by the operation, when it comes to it.
         with suppress(ConsoleError):
             cluster = resolve_cluster(where, config, os.environ)
+            if all(host.local for host in cluster.hosts):
+                # Quickly reached, and what is refused before it starts no agent here.
+                return
             session = Session(config, cluster)
             session.begin()
             self._session = session

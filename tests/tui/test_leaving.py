@@ -16,6 +16,7 @@ from distconsole.operations.control import Wish
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
+from fakes.agents import AgentNode
 from fakes.stage import (
     ATTACH,
     CONSOLE,
@@ -143,7 +144,13 @@ HEADLESS = {
 
 
 @pytest.mark.parametrize("words", HEADLESS.values(), ids=HEADLESS)
-def test_the_headless_program_never_loads_the_screen(words: str, tmp_path: Path) -> None:
+def test_the_headless_program_never_loads_the_screen(
+    words: str, tmp_path: Path, home: Path
+) -> None:
+    node = AgentNode(tmp_path / "node")
+    config = home / ".config" / "distconsole" / "distconsole.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'node_dir = "{node.node_dir}"\n')
     program = (
         "import sys; from distconsole.__main__ import run; "
         f"code = run({words.split()!r}); "
@@ -158,4 +165,5 @@ def test_the_headless_program_never_loads_the_screen(words: str, tmp_path: Path)
         timeout=60,
         check=False,
     )
+    node.close()
     assert done.stderr.splitlines()[-1].endswith("False"), done.stderr
