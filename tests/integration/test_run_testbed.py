@@ -182,6 +182,31 @@ def test_a_killed_agent_costs_no_line_and_no_exit_code(bed: Testbed, tmp_path: P
         assert console.lines(1) == [str(n) for n in range(300)]
 
 
+def test_every_host_and_the_console_tell_the_death_of_the_first_supervisor_alike(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    words = ("run", "--json", script(tmp_path, COUNT.format(10_000)))
+    with Console(bed, tmp_path, *words) as console:
+        for rank in (0, 1):
+            console.see(event="log", rank=rank, line="5")
+        bed.ssh("node1", "pkill -KILL -f '[p]yz shim'")
+        assert console.wait() == 1
+        end = console.events[-1]
+    assert (end["event"], end["state"], end["exit_code"]) == ("end", "failed", 1)
+    first = end["first_failure"]
+    assert (first["rank"], first["host"]) == (0, "node1")
+    assert first["error"] == "node node1 lost: its shim is gone"
+    assert nothing_runs(bed, "job.py")
+    for name in bed.host_names:
+        run = f"/tmp/distconsole-$(id -u)/runs/{end['run']}"
+        told = bed.ssh(name, f"zcat -f {run}/journal/*").stdout.splitlines()
+        *_, verdict, ended = (
+            e for e in map(json.loads, told) if e.get("kind") in ("verdict", "end")
+        )
+        assert (ended["kind"], ended["state"], ended["exit_code"]) == ("end", "failed", 1)
+        assert verdict["first_failure"] == first
+
+
 def test_a_cut_network_loses_and_doubles_nothing(bed: Testbed, tmp_path: Path) -> None:
     words = ("run", "--json", script(tmp_path, COUNT.format(1500)))
     with Console(bed, tmp_path, *words) as console:
