@@ -5,7 +5,6 @@ It reads files and the environment; it resolves no name and reaches no host.
 
 from __future__ import annotations
 
-import difflib
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
+from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
@@ -84,9 +84,9 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     cluster = config.clusters.get(name)
     files = ", ".join(str(file) for file in config.files) or "no distconsole.toml was found"
     if cluster is None:
-        near = difflib.get_close_matches(name, config.clusters, 1, 0.5)
+        near = nearest(name, config.clusters)
         known = ", ".join(sorted(config.clusters)) or "none"
-        hint = f"did you mean '{near[0]}'?" if near else f"known are: {known}"
+        hint = f"did you mean '{near}'?" if near else f"known are: {known}"
         raise ConfigError(f"{what}: there is no [clusters.{name}] ({files})", hint)
     if cluster.hostfile is not None:
         return _Found(read_hostfile(cluster.hostfile), cluster, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from distconsole.config.schema import (
     Key,
     Kind,
 )
+from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError
 
 _SETTING_NAMES = tuple(HOST_KEYS)
@@ -144,16 +144,16 @@ class _Reader:
         if canonical in keys:
             return canonical
         table = f" in [{'.'.join(where)}]" if where else ""
-        near = difflib.get_close_matches(canonical, keys, 1, 0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"known are: {', '.join(sorted(keys))}"
+        near = nearest(canonical, keys)
+        hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(sorted(keys))}"
         raise self._error(where, name, f"unknown key '{name}'{table}", hint)
 
     def _value(self, where: tuple[str, ...], name: str, value: Any, key: Key) -> Any:
         found = _converted(value, key.kind)
         if found is None or (key.choices and found not in key.choices):
             wanted = f"one of {', '.join(key.choices)}" if key.choices else key.kind.value
-            near = difflib.get_close_matches(str(value), key.choices, 1, 0.5)
-            hint = f"did you mean '{near[0]}'?" if near else ""
+            near = nearest(str(value), key.choices)
+            hint = f"did you mean '{near}'?" if near else ""
             raise self._error(where, name, f"'{name}' must be {wanted}, not {value!r}", hint)
         if key.kind is Kind.FILE:
             return self.path.parent / Path(found).expanduser()

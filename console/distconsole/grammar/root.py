@@ -5,13 +5,13 @@ Nothing here prints, exits or touches a host: help and version are requests like
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, help_option
 from distconsole.grammar.values import Vocabulary
@@ -31,8 +31,8 @@ class _Root(click.Group):
         name = args[0]
         known = self.get_command(ctx, name) is not None or name.startswith("-")
         if not known and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.5)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            near = nearest(name, self.list_commands(ctx))
+            hint = f" Did you mean {near!r}?" if near else ""
             raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
