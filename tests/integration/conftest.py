@@ -19,3 +19,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         Slurm(bed, gpus=2) as up,
     ):
         yield up
+
+
+@pytest.fixture(scope="module")
+def standing_bed(session_bed: Testbed) -> Iterator[Testbed]:
+    """Two hosts that stay up through all tests of a file, each of which leaves them clean."""
+    yield session_bed
+    session_bed.reset()

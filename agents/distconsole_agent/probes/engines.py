@@ -63,9 +63,9 @@ def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _own_addresses() -> list[str]:
-    """Return the IPv4 addresses of this node's own name, as ``gethostbyname`` finds them."""
+    """Return the IPv4 addresses of this node's own name, in the order in which they are tried."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
         return []
-    return sorted({str(entry[4][0]) for entry in found})
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))

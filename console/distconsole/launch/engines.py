@@ -68,7 +68,7 @@ class Engines:
 
     Attributes:
         asked: The engines that it was asked for; of others nothing is known.
-        own_addresses: What its own name means to itself.
+        own_addresses: What its own name means to itself, first what is taken.
     """
 
     asked: tuple[str, ...] = ()
@@ -177,8 +177,8 @@ def refuse_own_name(
         return
     for host, each in engines.items():
         own = addresses.get(host, frozenset())
-        if "horovod" in each.asked and own and not own.intersection(each.own_addresses):
-            means = " and ".join(each.own_addresses) or "nothing"
+        if "horovod" in each.asked and own and not own.intersection(each.own_addresses[:1]):
+            means = each.own_addresses[0] if each.own_addresses else "nothing"
             raise PlanError(
                 f"{host}: its own name means {means} to it, and there Horovod would wait for the "
                 "other hosts",

@@ -1,0 +1,253 @@
+"""Real Open MPI on two hosts of the testbed that cannot ssh to each other: how it runs and ends."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import PlanError
+from distconsole.model.events import (
+    EndState,
+    LogLine,
+    Narration,
+    PlanMade,
+    RankChanged,
+    RankState,
+    RunFinding,
+    Window,
+)
+from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.operations.control import StopReason
+from distconsole.session import open_session
+from suite.driving import Operator
+from suite.remains import gone
+from testbed import Testbed
+from testbed.keeper import wait_for
+
+pytestmark = [pytest.mark.testbed, pytest.mark.mpi]
+
+WORLD = 3
+ENDED = (RankState.FAILED, RankState.KILLED, RankState.EXITED)
+
+
+def request(bed: Testbed, folder: Path, text: str, hosts: str = "node1:2,node2:1") -> Run:
+    path = folder / "train.py"
+    path.write_text(text)
+    where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
+    return Run(str(path), where=where, launcher=LauncherName.MPI, grace_seconds=4)
+
+
+TORCH = """
+import os, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(12):
+    optimizer.zero_grad()
+    model(torch.ones(8, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.05)
+total = torch.tensor([10 ** rank])
+dist.all_reduce(total)
+e = os.environ
+print(total.item(), rank, e["LOCAL_RANK"], e["LOCAL_WORLD_SIZE"], e["GLOO_SOCKET_IFNAME"], flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch_ranks
+def test_torch_ranks_find_each_other_and_are_watched(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    with Operator(request(standing_bed, tmp_path, TORCH), open_session) as run:
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+    assert {(e.rank, e.host, e.line) for e in run.of(LogLine) if e.stream == "out"} == {
+        (0, "node1", "111 0 0 2 eth0"),
+        (1, "node1", "111 1 1 2 eth0"),
+        (2, "node2", "111 2 0 1 eth0"),
+    }
+    for rank in range(WORLD):
+        assert sum(window.steps for window in run.of(Window) if window.rank == rank) == 12
+    ended = {(e.rank, e.state, e.exit_code) for e in run.of(RankChanged) if e.state in ENDED}
+    assert ended == {(rank, RankState.EXITED, 0) for rank in range(WORLD)}
+    assert any("OMPI_ALLOW_RUN_AS_ROOT=1" in said.text for said in run.of(Narration))
+    assert not gone(*standing_bed.hosts)
+
+
+HOROVOD = """
+import torch
+import horovod.torch as hvd
+hvd.init()
+total = hvd.allreduce(torch.tensor([10 ** hvd.rank()]), op=hvd.Sum).item()
+print(int(total), hvd.size(), hvd.local_rank(), hvd.mpi_enabled(), hvd.gloo_enabled())
+"""
+
+
+@pytest.mark.horovod
+def test_horovod_goes_by_mpi_when_it_is_told_to(standing_bed: Testbed, tmp_path: Path) -> None:
+    asked = request(standing_bed, tmp_path, HOROVOD)
+    by_controller = Run(asked.script, where=asked.where, env=(("HOROVOD_CONTROLLER", "mpi"),))
+    with Operator(by_controller, open_session) as run:
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+    assert run.of(PlanMade)[0].launcher == "mpi"
+    assert {(e.rank, e.line) for e in run.of(LogLine) if e.stream == "out"} == {
+        (0, "111 3 0 True False"),
+        (1, "111 3 1 True False"),
+        (2, "111 3 0 True False"),
+    }
+    assert not gone(*standing_bed.hosts)
+
+
+BREAK = """
+import os, signal, subprocess, sys, time
+sys.path.insert(0, os.path.expanduser("~/lib"))
+rank = int(os.environ["RANK"])
+print("up", flush=True)
+subprocess.Popen(["setsid", "sleep", "4321"])
+if rank == 2:
+    time.sleep(0.3)
+    {how}
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_code", "error"),
+    [
+        ("raise ValueError('no such layer')", 1, "ValueError: no such layer"),
+        ("sys.exit(7)", 7, "exited with code 7"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "killed by SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "killed by SIGSEGV"),
+        ("import only_on_node1", 1, "ModuleNotFoundError: No module named 'only_on_node1'"),
+    ],
+)
+def test_the_rank_that_failed_is_blamed_and_everything_ends(
+    standing_bed: Testbed, tmp_path: Path, how: str, exit_code: int, error: str
+) -> None:
+    library = standing_bed.hosts[0].path("/run/home/lib")
+    library.mkdir(exist_ok=True)
+    (library / "only_on_node1.py").write_text("")
+    breaking = request(standing_bed, tmp_path, BREAK.format(how=how))
+    with Operator(breaking, open_session) as run:
+        end = run.end()
+        run.finish()
+    assert end.first_failure, end
+    first = end.first_failure
+    assert (end.state, end.exit_code) == (EndState.FAILED, exit_code)
+    assert (first.rank, first.host, first.exit_code) == (2, "node2", exit_code)
+    assert first.error == error
+    if "Error" in error:
+        (finding,) = [each for each in run.of(RunFinding) if each.check == "run.first_failure"]
+        assert how in finding.seen
+    assert {e.rank for e in run.of(RankChanged) if e.state in ENDED} == set(range(WORLD))
+    assert not gone(*standing_bed.hosts)
+
+
+SAVE = """
+import os, signal, sys, time
+rank = int(os.environ["RANK"])
+def save(number, frame):
+    print("told", flush=True)
+    time.sleep(1.5)
+    print("saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+time.sleep(300)
+"""
+
+
+def test_ranks_that_are_stopped_have_the_grace_of_the_run(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    """mpirun by itself would give its ranks one second, and a second SIGTERM."""
+    with Operator(request(standing_bed, tmp_path, SAVE), open_session) as run:
+        for rank in range(WORLD):
+            run.see(LogLine, lambda e, rank=rank: (e.rank, e.line) == (rank, "up"))
+        run.control.stop(StopReason.INTERRUPT)
+        end = run.end(30)
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.STOPPED, 128 + signal.SIGINT)
+    for rank in range(WORLD):
+        said = [e.line for e in run.of(LogLine) if e.rank == rank]
+        assert said == ["up", "told", "saved"]
+    assert not gone(*standing_bed.hosts)
+
+
+@pytest.mark.parametrize(
+    ("program", "host", "told"),
+    [
+        ("mpirun", 0, "mpirun killed by SIGKILL"),
+        ("orted", 1, "mpirun's daemon on node2 killed by SIGKILL"),
+    ],
+)
+def test_an_engine_that_is_killed_takes_everything_with_it(
+    standing_bed: Testbed, tmp_path: Path, program: str, host: int, told: str
+) -> None:
+    machine = standing_bed.hosts[host]
+    waiting = request(standing_bed, tmp_path, BREAK.format(how="time.sleep(300)"))
+    with Operator(waiting, open_session) as run:
+        for rank in range(WORLD):
+            run.see(LogLine, lambda e, rank=rank: (e.rank, e.line) == (rank, "up"))
+        killed = [p for p in machine.processes(program) if p.argv[0].endswith(program)]
+        assert len(killed) == 1
+        machine.signal(signal.SIGKILL, " ".join(killed[0].argv))
+        end = run.end(30)
+        run.finish()
+    assert end.first_failure, end
+    assert (end.state, end.exit_code) == (EndState.FAILED, 137)
+    assert (end.first_failure.host, end.first_failure.error) == (machine.name, told)
+    assert not gone(*standing_bed.hosts)
+
+
+def test_a_console_that_leaves_finds_the_run_going_on(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    with Operator(request(standing_bed, tmp_path, SAVE), open_session) as run:
+        run.see(LogLine, lambda e: (e.rank, e.line) == (2, "up"))
+        run.control.leave()
+        run.finish()
+    node2 = standing_bed.hosts[1]
+    assert node2.processes("train.py")
+    assert node2.signal(signal.SIGKILL, "orted")
+    assert wait_for(lambda: not node2.processes("train.py"))
+    assert not gone(*standing_bed.hosts)
+
+
+def test_what_is_missing_is_named_before_anything_starts(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    node2 = standing_bed.hosts[1]
+    folder = node2.path("/run/home/bin")
+    folder.mkdir()
+    programs = ("python3", "sh", "env", "cat")
+    node2.exec(
+        [
+            "sh",
+            "-c",
+            "for p in $0; do ln -s $(command -v $p) ~/bin; done",
+            " ".join(programs),
+        ]
+    )
+    asked = request(standing_bed, tmp_path, "")
+    where = Where(
+        ssh_config=asked.where.ssh_config,
+        hosts=asked.where.hosts,
+        setup="if [ -d ~/bin ]; then PATH=~/bin; fi",
+    )
+    with (
+        Operator(Run(asked.script, where=where, launcher=LauncherName.MPI), open_session) as run,
+        pytest.raises(PlanError, match="mpirun is missing on node2") as caught,
+    ):
+        run.finish()
+    assert "apt install openmpi-bin" in caught.value.hint
+    assert not run.of(PlanMade)

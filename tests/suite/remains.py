@@ -1,0 +1,52 @@
+"""What a run may not leave on its hosts: processes, open ports, shared memory, temporary files. It cleans nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.host import Host
+from testbed.keeper import wait_for
+
+SSH_PORT = 22
+GONE_SECONDS = 10.0
+LISTENS = "0A"
+
+AGENT = "pyz agent"
+"""Stays beside ssh sessions: it serves whoever comes next."""
+
+
+def remains(host: Host) -> list[str]:
+    """Return what is on a host beyond its agent."""
+    kept = (AGENT, "pyz bridge", "sshd", "sleep 1000000")
+    found = [
+        f"process: {command}"
+        for process in host.processes()
+        if (command := " ".join(process.argv)) and not any(word in command for word in kept)
+    ]
+    found += [f"port {port}" for port in listening(host) if port != SSH_PORT]
+    found += [f"shared memory: {name}" for name in names(host.path("/dev/shm"))]
+    for runs in host.path("/dev/shm").glob("distconsole-*"):
+        found += [f"rings: {name}" for name in names(runs)]
+    found += [f"/tmp/{name}" for name in names(host.path("/tmp")) if name.startswith("ompi.")]
+    return [each for each in found if each != "shared memory: distconsole-0"]
+
+
+def gone(*hosts: Host) -> list[str]:
+    """Wait until nothing remains, and return what does all the same."""
+    wait_for(lambda: not any(remains(host) for host in hosts), GONE_SECONDS)
+    return [f"{host.name}: {each}" for host in hosts for each in remains(host)]
+
+
+def listening(host: Host) -> list[int]:
+    """Return the TCP ports on which anything of the host listens."""
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{host.pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENS:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
