@@ -311,9 +311,11 @@ class Drain:
         t = round(self._wall_ns() / 1e9, 6)
         self._take_everything(now, None)
         summary = "the run's supervisor on this node is gone; its processes have been killed"
+        hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
         reason = read_reason(self._folder)
         if reason:
             summary = f"{reason}; its processes have been killed"
+            hint = "scontrol show job says more, and sacct where there is accounting"
         if left:
             summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
         self._entries.append(
@@ -323,7 +325,7 @@ class Drain:
                 "check": "run.supervisor_lost",
                 "severity": "fail",
                 "summary": summary,
-                "hint": "look for an out-of-memory kill on this host: dmesg -T | grep -i kill",
+                "hint": hint,
             }
         )
         self._entries += self.ranks.lose(t)
@@ -336,7 +338,8 @@ class Drain:
 
     def _judge_lost(self) -> blame.Verdict:
         """Return the verdict of a run whose coordinator is gone, as its other nodes come to it."""
-        lost = blame.NodeLost(0, self._wall_ns(), blame.SHIM_GONE)
+        why = read_reason(self._folder) or blame.SHIM_GONE
+        lost = blame.NodeLost(0, self._wall_ns(), why)
         evidence = blame.Evidence(self._failures, self._stops, [lost], {})
         nodes = [
             NodeSpec(node["host"], node["address"], tuple(node["ranks"]))

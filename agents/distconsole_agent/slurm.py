@@ -21,7 +21,7 @@ from distconsole_agent.folders import default_node_dir, own_folder
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request, storage
 from distconsole_agent.shim_calls import ask_shim
-from distconsole_agent.slurm_words import read_last_words
+from distconsole_agent.slurm_words import read_complaint
 
 if TYPE_CHECKING:
     from distconsole_agent.runs import Runs
@@ -194,7 +194,7 @@ def await_shim(run: str, runs: Runs) -> dict[str, Any]:
             break
         time.sleep(pause)
         pause = min(pause * 1.2, 0.1)
-    said = read_last_words(folder) or "it said nothing"
+    said = read_complaint(folder) or "it said nothing"
     raise Refusal(
         ErrorCode.START_FAILED,
         f"srun did not start the run's supervisor: {said}",

@@ -20,7 +20,7 @@ from typing import Any
 from distconsole_agent.refusal import Refusal
 from distconsole_agent.shim_calls import ask_shim
 from distconsole_agent.slurm import STEP_ENDED
-from distconsole_agent.slurm_words import read_last_words
+from distconsole_agent.slurm_words import read_complaint
 
 PASSED_ON = (
     signal.SIGTERM,
@@ -62,8 +62,7 @@ def main(argv: list[str]) -> int:
     exit_code = _run_srun(run_dir, step["argv"])
     _write_end(run_dir, exit_code)
     _tell_shim(run_dir, exit_code)
-    sock = os.path.join(run_dir, "shim.sock")
-    _wait_until(lambda: not os.path.exists(sock), GONE_SECONDS)
+    _wait_until(lambda: not _shim_lives(run_dir), GONE_SECONDS)
     if step.get("held"):
         ended = os.path.join(run_dir, "ended.json")
         if _wait_until(lambda: os.path.exists(ended), READ_SECONDS):
@@ -109,10 +108,20 @@ def _tell_shim(run_dir: str, exit_code: int) -> None:
         name = _signal_name(exit_code - 128)
         error = f"srun was killed by {name}"
     else:
-        error = f"srun ended with code {exit_code}: {read_last_words(run_dir)}".rstrip(": ")
+        error = f"srun ended with code {exit_code}: {read_complaint(run_dir)}".rstrip(": ")
     told = {"op": "fail", "error": error, "exit_code": exit_code or 1}
     with contextlib.suppress(OSError, Refusal):
         ask_shim(os.path.join(run_dir, "shim.sock"), told, 10.0)
+
+
+def _shim_lives(run_dir: str) -> bool:
+    try:
+        ask_shim(os.path.join(run_dir, "shim.sock"), {"op": "status"}, 10.0)
+    except OSError:
+        return False
+    except Refusal:
+        return True
+    return True
 
 
 def _signal_name(number: int) -> str:

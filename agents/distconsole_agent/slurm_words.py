@@ -8,15 +8,16 @@ import re
 MAX_TAIL_BYTES = 16 * 1024
 
 _CANCELLED = re.compile(
-    r"\*\*\* (?:STEP|JOB) (?P<id>\d+)\S* ON \S+ CANCELLED AT \S+(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?"
-    r"(?: ON NODE \S+)? \*\*\*"
+    r"\*\*\* (?:STEP|JOB) (?P<id>\d+)\S* ON \S+ CANCELLED AT \S+"
+    r"(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?(?:,[^*]*| ON NODE \S+)? \*\*\*"
 )
-_NOISE = re.compile(r"^(srun|slurmstepd[^:]*): (error: |fatal: )?")
+_NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
+_COMPLAINT = re.compile(r"^(?:srun|slurmstepd[^:]*): (?:error|fatal): |^srun cannot |^/bin/sh: ")
 
 _REASONS = {
     "TIME LIMIT": "Slurm ended job {job}: its time limit was reached",
     "PREEMPTION": "Slurm preempted job {job}",
-    "NODE FAILURE": "Slurm ended job {job}: a node of it failed",
+    "NODE FAILURE": "Slurm ended job {job}: {node} failed",
     "JOB REQUEUE": "Slurm job {job} was requeued",
 }
 
@@ -28,13 +29,19 @@ def read_reason(run_dir: str) -> str:
         return ""
     why = (found["why"] or "").upper()
     told = _REASONS.get(why, "Slurm job {job} was cancelled" + (f": {why.lower()}" if why else ""))
-    return told.format(job=found["id"])
+    return told.format(job=found["id"], node=read_failed_node(run_dir) or "a node of it")
 
 
-def read_last_words(run_dir: str) -> str:
-    """Return the first line that srun complained with; empty when it said nothing."""
-    lines = [_NOISE.sub("", line).strip() for line in _read_log(run_dir).splitlines()]
-    return next((line[:300] for line in lines if line), "")
+def read_failed_node(run_dir: str) -> str:
+    """Return the node whose failure Slurm blames; empty where it blames none."""
+    found = _NODE_FAILED.search(_read_log(run_dir))
+    return found[1] if found is not None else ""
+
+
+def read_complaint(run_dir: str) -> str:
+    """Return the first thing that srun complained of; empty when it did not complain."""
+    lines = [line for line in _read_log(run_dir).splitlines() if _COMPLAINT.match(line)]
+    return next((_COMPLAINT.sub("", line).strip()[:300] for line in lines), "")
 
 
 def _read_log(run_dir: str) -> str:

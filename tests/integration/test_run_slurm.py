@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,76 @@ def test_who_cancels_the_job_is_named_and_no_rank_is_blamed(slurm: Slurm, tmp_pa
     assert (end.state, end.exit_code) == (EndState.FAILED, 143)
     assert end.first_failure
     assert end.first_failure.error == f"Slurm job {job} was cancelled"
+    assert nothing_left(slurm)
+
+
+def test_named_hosts_are_exactly_the_jobs_nodes(slurm: Slurm, tmp_path: Path) -> None:
+    where = Where(hosts="node2:3", ssh_config=str(slurm.bed.ssh_config))
+    path = script(tmp_path, "print(rank, os.uname().nodename)")
+    request = Run(path, where=where, slurm="", slurm_login=slurm.login.name)
+    with Operator(request, open_session) as run:
+        assert run.end().exit_code == 0
+        run.finish()
+    assert sorted(run.lines()) == ["0 node2", "1 node2", "2 node2"]
+
+
+def test_inside_an_allocation_the_run_is_a_step_of_it(slurm: Slurm, tmp_path: Path) -> None:
+    text = "print('in', os.environ['SLURM_JOB_ID'])\nsys.exit(3 if rank == 2 else 0)"
+    inside = f"distconsole run --nproc 2 --json {script(tmp_path, text)}; echo $?; squeue -h -s"
+    words = ["salloc", "-N2", "--gres=gpu:1", "bash", "-c", inside]
+    *lines, code = slurm.login.exec(words, timeout=90).stdout.splitlines()
+    assert code == "3"  # and no step is left
+    events = [json.loads(line) for line in lines]
+    plan, end = events[0], events[-1]
+    assert plan["launcher"] == "slurm"
+    assert end["first_failure"]["rank"] == 2
+    printed = {event["line"] for event in events if event["event"] == "log"}
+    assert f"in {plan['why'].rpartition(' ')[2]}" in printed
+    assert nothing_left(slurm)
+
+
+def test_a_step_that_slurm_kills_says_so(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slurm.login.exec("salloc -N2 --no-shell").stderr.split()[-1]
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
+    path = script(tmp_path, "print('up', flush=True)\ntime.sleep(300)")
+    request = Run(path, where=Where(ssh_config=str(slurm.bed.ssh_config)))
+    with Operator(request, open_session) as run:
+        run.see(LogLine, lambda event: event.rank == 1)
+        slurm.login.exec(["scancel", f"{job}.0"])
+        end = run.end()
+        run.finish()
+    assert end.state is EndState.FAILED
+    assert end.first_failure
+    assert f"Slurm job {job} was cancelled" in end.first_failure.error
+    assert slurm.queue() == [job]
+    slurm.cancel_all()
+    assert nothing_left(slurm)
+
+
+REDUCE = """
+import torch, torch.distributed as dist
+place = {"rank": int(os.environ["SLURM_PROCID"]), "world_size": int(os.environ["SLURM_NTASKS"])}
+for how in ({"init_method": f"file://{sys.argv[1]}", **place}, {"init_method": "env://"}):
+    dist.init_process_group("gloo", **how)
+    summed = torch.tensor([rank + 1.0])
+    dist.all_reduce(summed)
+    print(how["init_method"][:7], summed.item())
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch_ranks
+def test_ranks_meet_by_env_and_by_a_shared_file(slurm: Slurm, tmp_path: Path) -> None:
+    request = submitted(slurm, script(tmp_path, REDUCE), str(tmp_path / "store"))
+    with Operator(replace(request, nproc="1"), open_session) as run:
+        assert run.end(120).exit_code == 0, run.lines()
+        run.finish()
+    printed = [event.line for event in run.of(LogLine) if event.stream == "out"]
+    assert sorted(printed) == ["env:// 3.0"] * 2 + ["file:// 3.0"] * 2
     assert nothing_left(slurm)
 
 

@@ -16,7 +16,7 @@ from distconsole.launch.choose import Choice
 from distconsole.launch.environment import SECRET_NAME
 from distconsole.launch.job import OUTPUT_ENV, Job
 from distconsole.launch.script import ScriptTraits
-from distconsole.launch.slurm import submit_options
+from distconsole.launch.slurm import words_of
 from distconsole.model.job import LaunchPlan
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 
@@ -145,7 +145,7 @@ def _sbatch_options(what: ToEmit) -> list[str]:
         options += [f"--nodes={len(plan.nodes)}", f"--ntasks-per-node={counts.pop()}"]
         if request.where.hosts is not None:
             options.append(f"--nodelist={','.join(node.host for node in plan.nodes)}")
-    words = submit_options(request.slurm or "")
+    words = words_of(request.slurm or "")
     options += _lines_of_options(words)
     if plan is None and not any(word.startswith(_TASKS) for word in words):
         options.append(f"--ntasks-per-node={_ranks_a_node(what, words)}")

@@ -112,6 +112,18 @@ def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
     return Allocation(job) if cluster.hosts and named else None
 
 
+def words_of(options: str) -> list[str]:
+    """Return the words of ``--slurm``.
+
+    Raises:
+        UsageError: if the quotes do not fit.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"--slurm {options!r}: {error}", "close the quotes") from None
+
+
 def submit_options(
     options: str, hosts: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> list[str]:
@@ -120,10 +132,7 @@ def submit_options(
     Raises:
         UsageError: if the quotes do not fit.
     """
-    try:
-        words = shlex.split(options)
-    except ValueError as error:
-        raise UsageError(f"--slurm {options!r}: {error}", "close the quotes") from None
+    words = words_of(options)
     if hosts:
         words += [f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}"]
     if exclude:

@@ -71,8 +71,15 @@ def _added_arguments(job: Job, rank: int, local_rank: int) -> tuple[str, ...]:
         case PassArgs.INIT_METHOD:
             address = job.master.endpoint.address
             host = f"[{address}]" if ":" in address else address
-            return (
-                *(spelled("init_method") or "--init_method", f"tcp://{host}:{PORT}"),
-                *(spelled("rank") or "--rank", str(rank)),
-                *(spelled("world_size") or "--world_size", str(job.world_size)),
+            pairs = (
+                (spelled("init_method") or "--init_method", f"tcp://{host}:{PORT}"),
+                (spelled("rank") or "--rank", str(rank)),
+                (spelled("world_size") or "--world_size", str(job.world_size)),
             )
+            # What the user gives stands, such as file:// on a folder that all nodes share.
+            missing = (pair for pair in pairs if not _is_given(pair[0], job.arguments))
+            return tuple(word for pair in missing for word in pair)
+
+
+def _is_given(option: str, arguments: tuple[str, ...]) -> bool:
+    return any(word == option or word.startswith(f"{option}=") for word in arguments)

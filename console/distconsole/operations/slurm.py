@@ -24,6 +24,7 @@ from distconsole.launch.slurm import (
     fitted,
     read_job,
     submit_options,
+    words_of,
 )
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import EndState, Event, Narration, PlanMade, RunEnded, RunEvent
@@ -124,6 +125,11 @@ def _refuse_before_submitting(request: Run) -> None:
         raise UsageError(
             "--slurm chooses its nodes itself, or takes those of --hosts",
             "leave --hostfile and --cluster out",
+        )
+    if "--requeue" in words_of(request.slurm or ""):
+        raise UnavailableError(
+            "--slurm with --requeue: what Slurm starts again nobody would watch",
+            "--emit sbatch writes a job that may be requeued; distconsole rerun starts a run again",
         )
     if request.dry_run:
         raise UnavailableError(

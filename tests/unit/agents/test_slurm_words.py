@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.slurm_step import step_environment
-from distconsole_agent.slurm_words import read_last_words, read_reason
+from distconsole_agent.slurm_words import read_complaint, read_reason
 
 AT = "2026-11-21T19:31:02"
 
@@ -28,6 +28,11 @@ AT = "2026-11-21T19:31:02"
             f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE to SIGNAL Killed ***",
             "Slurm job 3 was cancelled: signal killed",
         ),
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR "
+            "DETAILS ***\nsrun: error: Node failure on n2",
+            "Slurm ended job 3: n2 failed",
+        ),
         ("srun: error: node2: task 1: Exited with exit code 7", ""),
     ],
 )
@@ -36,14 +41,14 @@ def test_sruns_words_say_why(tmp_path: Path, line: str, reason: str) -> None:
     assert read_reason(str(tmp_path)) == reason
 
 
-def test_a_step_that_said_nothing_has_no_words(tmp_path: Path) -> None:
-    assert read_reason(str(tmp_path)) == read_last_words(str(tmp_path)) == ""
+def test_a_step_that_said_nothing_has_no_reason(tmp_path: Path) -> None:
+    assert read_reason(str(tmp_path)) == read_complaint(str(tmp_path)) == ""
 
 
 def test_the_first_complaint_is_the_one_shown(tmp_path: Path) -> None:
-    log = "srun: error: Unable to create step for job 3: Invalid\nsrun: error: and so on\n"
+    log = "srun: cluster configuration lacks support for cpu binding\nsrun: error: Unable to create step for job 3: Invalid\nsrun: error: and so on\n"
     (tmp_path / "step.log").write_text(log)
-    assert read_last_words(str(tmp_path)) == "Unable to create step for job 3: Invalid"
+    assert read_complaint(str(tmp_path)) == "Unable to create step for job 3: Invalid"
 
 
 def test_srun_does_not_take_the_jobs_options_for_its_own() -> None:

@@ -179,6 +179,17 @@ def test_a_script_that_spawns_its_ranks_is_one_task_a_node() -> None:
     assert not made.engine_ranks
 
 
+@pytest.mark.parametrize(
+    "given", [("--init-method", "file:///shared/store"), ("--init-method=file:///shared/store",)]
+)
+def test_a_rendezvous_that_the_user_gives_stands(given: tuple[str, ...]) -> None:
+    declared = {"init_method": "--init-method", "rank": "--rank", "world_size": "--world-size"}
+    traits = ScriptTraits(readable=True, torch=True, **declared)  # type: ignore[arg-type]
+    made = plan(Run("t.py", given, nproc="1"), traits)
+    words = made.nodes[1].ranks[0].argv[2:]
+    assert words == ("--rank", "1", "--world-size", "2", *given)
+
+
 def test_auto_means_slurm_only_where_there_is_a_job() -> None:
     choice = choose_launcher(LauncherName.AUTO, READABLE)
     assert below_slurm(choice, LauncherName.AUTO, None) is choice
