@@ -35,6 +35,8 @@ kill       run                                          result ``killing: true``
 runs                                                    result ``runs: [...]`` (``RUN_FIELDS``)
 read_log   run, rank, stream, offset, limit             result ``text, next, size``
 forget     run                                          result ``forgotten: bool``
+checkpoint run                                          result ``path: str | null``: what the job
+                                                        wrote into ``checkpoint`` in the run's folder
 slurm      do: submit (options, name) | show (job) |    result ``job`` | ``text`` | ``cancelled`` |
            cancel (job) | step (run, job, argv, held)   ``started`` | as ``prepare``, which in a run
            | shim (run)                                 below Slurm answers ``shim_argv`` instead

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.schema import Config
-from distconsole.errors import RunNotFoundError, UnreachableError
+from distconsole.errors import PlanError, RunNotFoundError, UnreachableError
 from distconsole.model.events import (
     EndState,
     LogLine,
@@ -18,6 +18,7 @@ from distconsole.model.events import (
     PlanMade,
     RankChanged,
     RankState,
+    RunEnded,
     RunFinding,
     RunListed,
     RunShown,
@@ -251,13 +252,15 @@ def test_a_run_that_cannot_be_started_leaves_nothing(
         assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
 
 
-def test_a_script_that_is_not_there_is_told_by_its_interpreter(
+def test_a_script_that_the_hosts_lack_is_refused_before_anything_starts(
     sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(str(tmp_path / "missing.py"), nproc="1"), sessions) as run:
-        end = run.end()
-    assert end.exit_code == 2
-    assert any("No such file" in line for line in run.lines())
+    with (
+        Operator(Run(str(tmp_path / "missing.py"), nproc="1"), sessions) as run,
+        pytest.raises(PlanError, match=r"/missing\.py does not exist on node1, node2$"),
+    ):
+        run.finish()
+    assert run.of(RankChanged) == []
 
 
 def test_top_shows_every_host_once(sessions: SessionSource) -> None:
@@ -284,3 +287,33 @@ def test_torchrun_ranks_are_known_by_their_numbers(
     assert end.exit_code == 0, run.lines()
     spoken = sorted(line for line in run.lines() if line.startswith("rank "))
     assert spoken == [f"rank {rank} of 4" for rank in range(4)]
+
+
+def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    text = (
+        "import pathlib\n"
+        "before = os.environ.get('DISTCONSOLE_CHECKPOINT')\n"
+        "print('from', before and pathlib.Path(before).name, flush=True)\n"
+        f"path = pathlib.Path({str(tmp_path)!r}) / f'step-{{1 if before is None else 2}}.pt'\n"
+        "if rank == 0:\n"
+        "    path.write_text('weights')\n"
+        "    (pathlib.Path(os.environ['DISTCONSOLE_RUN_DIR']) / 'checkpoint').write_text(str(path))\n"
+        "    sys.exit(0 if before and '2' in before else 5)"
+    )
+    with Operator(Run(script(tmp_path, text), max_restarts=4), sessions) as run:
+        run.finish()
+        ends = run.of(RunEnded)
+    assert [(end.state, end.exit_code) for end in ends] == [
+        (EndState.FAILED, 5),
+        (EndState.FAILED, 5),
+        (EndState.SUCCEEDED, 0),
+    ]
+    assert len({end.run for end in ends}) == 3
+    # A rank that is stopped early may have said nothing.
+    assert list(dict.fromkeys(line for line in run.lines() if line.startswith("from"))) == [
+        "from None",
+        "from step-1.pt",
+        "from step-2.pt",
+    ]

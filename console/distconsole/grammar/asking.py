@@ -45,3 +45,19 @@ class Verb(click.Command):
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option that raises ``HelpRequested``."""
         return help_option()
+
+
+DIVIDED = "distconsole.divided"
+"""In a context's ``meta``: whether ``--`` stood before the script."""
+
+
+class ScriptVerb(Verb):
+    """A verb whose first argument is a script; it remembers a ``--`` before that."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and note the ``--``, which click takes away."""
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        behind = len(ctx.params.get("arguments") or ()) + 1
+        ctx.meta[DIVIDED] = len(given) > behind and given[-behind - 1] == "--"
+        return rest

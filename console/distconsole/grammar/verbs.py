@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from distconsole.grammar.asking import Verb
+from distconsole.grammar.asking import DIVIDED, ScriptVerb, Verb
 from distconsole.grammar.values import (
     AssignmentValue,
     GroupsValue,
@@ -137,8 +137,9 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 
 
 @click.command(
-    cls=Verb,
+    cls=ScriptVerb,
     short_help="Launch a script on every host and follow it.",
+    options_metavar="[OPTIONS] [--]",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.option(
@@ -243,9 +244,10 @@ def run(
     """Launch SCRIPT with ARGS on every host and follow it to its end.
 
     The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
-    second one kills it.
+    second one kills it. Everything behind SCRIPT is the script's own.
     """
     return ask.Run(
+        divided=bool(context.meta.get(DIVIDED)),
         where=where(context, given),
         launcher=ask.LauncherName(launcher),
         pass_args=ask.PassArgs(pass_args) if pass_args else None,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import assert_never
 
-from distconsole.errors import PlanError, UnavailableError
+from distconsole.errors import PlanError
 from distconsole.launch import horovod, mpi, single, slurm, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
 from distconsole.launch.choose import Choice, choose_launcher, settle_controller
@@ -57,7 +57,6 @@ def make_plan(
         PlanError: if the job cannot be placed.
         UnavailableError: if it needs something that this version does not bring.
     """
-    _refuse_later_options(request)
     choice = choose_launcher(request.launcher, traits, request.pass_args)
     choice = below_slurm(choice, request.launcher, allocation)
     engines = {host: each.engines for host, each in facts.items()}
@@ -95,14 +94,6 @@ def _script(request: Run, workdir: str) -> str:
     if request.module or request.script.startswith(RUN_DIR):
         return request.script
     return posixpath.join(workdir, request.script)
-
-
-def _refuse_later_options(request: Run) -> None:
-    if request.max_restarts and request.launcher is not LauncherName.TORCHRUN:
-        raise UnavailableError(
-            f"--max-restarts with --launcher {request.launcher} comes with a later version",
-            "give --launcher torchrun, which restarts its ranks",
-        )
 
 
 def _refuse_engines(choice: Choice, traits: ScriptTraits, nodes: tuple[PlacedNode, ...]) -> None:

@@ -118,6 +118,8 @@ class Run:
     watch: bool = True
     sync: bool | None = None
     verify_sync: int | None = None
+    divided: bool = False
+    """A ``--`` stood before the script: whatever stands behind it is the script's."""
     slurm: str | None = None
     slurm_login: str | None = None
     emit: EmitKind | None = None

@@ -86,7 +86,9 @@ def with_needs(plan: LaunchPlan, request: Run, cluster: Cluster) -> LaunchPlan:
 def sized(project: Project) -> str:
     """Return the code's size as a person reads it."""
     files, size = len(project.code.files), project.code.size
-    return f"{files:,} files ({_amount(size)}) of {project.code.root}"
+    return (
+        f"{files:,} {'file' if files == 1 else 'files'} ({_amount(size)}) of {project.code.root}"
+    )
 
 
 def bring_code(plan: LaunchPlan, project: Project, session: Session) -> Iterator[Narration]:

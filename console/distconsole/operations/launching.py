@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
+from distconsole.errors import ConsoleError, RunNotFoundError, UsageError
 from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.emit import ToEmit
@@ -47,6 +47,12 @@ from distconsole.operations.bringing import (
 )
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.emitting import write_emitted
+from distconsole.operations.refusing import (
+    refuse_missing,
+    refuse_one_machine,
+    refuse_our_flags,
+)
+from distconsole.operations.restarting import restarts_of, with_restarts
 from distconsole.operations.sessions import SessionSource, absolute, connect_all, narrate
 from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
 from distconsole.operations.watching import watch_run
@@ -69,8 +75,13 @@ def run(
     Raises:
         ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
     """
+    restarts_of(request)  # refuse at once
     if request.slurm is None:
-        yield from _run_on(request, sessions, control, store, exclude, again)
+
+        def attempt(once: Run, code_of: RunId | None) -> Iterator[Event]:
+            return _run_on(once, sessions, control, store, exclude, code_of or again)
+
+        yield from with_restarts(request, attempt, sessions, control)
     elif request.emit is not None:
         yield from _emitted(request, None)
     else:
@@ -89,6 +100,7 @@ def _run_on(
 ) -> Iterator[Event]:
     """As ``run``, on hosts that are there; ``allocation`` is the job that was submitted for them."""
     env = user_env(request)
+    refuse_our_flags(request)
     project = project_of(request, again)
     traits = kept_traits(request, project) if project is not None else script_traits(request)
     choice = choose_launcher(request.launcher, traits, request.pass_args)  # refuse at once
@@ -98,6 +110,7 @@ def _run_on(
             refuse_missing(request, cluster)
         connect_all(session, cluster)
         links = [session.link(host.name) for host in cluster.hosts]
+        refuse_one_machine(links)
         facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
         allocation = allocation or inside(os.environ, session.cluster)
         if below_slurm(choice, request.launcher, allocation).launcher is LauncherName.SLURM:
@@ -159,22 +172,6 @@ def rerun(
     where = request.where.over(again.where)
     again = replace(again, where=where, json=request.json, detach=request.detach, dry_run=False)
     yield from run(again, sessions, control, store, request.exclude, record.run)
-
-
-def refuse_missing(request: Run, cluster: Cluster) -> None:
-    """Refuse a script that is not there, where this machine is the only host.
-
-    What lies on other hosts their interpreters know best.
-
-    Raises:
-        PlanError: naming the path.
-    """
-    path = (Path(request.workdir or ".").expanduser() / request.script).absolute()
-    runnable = path.is_file() or (path / "__main__.py").is_file()
-    if request.module or runnable or not all(host.local for host in cluster.hosts):
-        return
-    what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
-    raise PlanError(f"the script {path} {what}", "give its path, or --module with a module's name")
 
 
 def script_traits(request: Run) -> ScriptTraits:

@@ -32,7 +32,7 @@ def perform(
 
     Args:
         request: What to do.
-        sessions: Called at most once, and only by verbs that need hosts.
+        sessions: Called only by verbs that need hosts; again for each restart of a job.
         control: Stops a run from another thread or a signal handler; None for nobody will.
 
     Yields:

@@ -120,6 +120,12 @@ class LogSlice(Frame, frozen=True, kw_only=True):
     size: Count
 
 
+class LastCheckpoint(Frame, frozen=True, kw_only=True):
+    """Answer of ``checkpoint``: the absolute path of a file on the node."""
+
+    path: Annotated[str, Meta(max_length=4096)] | None
+
+
 class Synced(Frame, frozen=True, kw_only=True):
     """Answer of ``sync``: the SHA-256 of the contents that the node lacks."""
 

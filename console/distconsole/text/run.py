@@ -55,6 +55,8 @@ class RunText:
             # By far the most frequent, and nothing that is told here depends on past lines.
             self.log(event)
             return
+        if isinstance(event, PlanMade) and self._timeline.run not in ("", event.run):
+            self._timeline, self._all_running = RunTimeline(), False  # a restart
         self._timeline.apply(event)
         match event:
             case PlanMade():

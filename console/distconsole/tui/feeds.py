@@ -13,7 +13,15 @@ from contextlib import contextmanager
 
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
-from distconsole.model.events import CheckEnded, Event, RunEnded, RunEvent, RunListed, RunSummary
+from distconsole.model.events import (
+    CheckEnded,
+    Event,
+    PlanMade,
+    RunEnded,
+    RunEvent,
+    RunListed,
+    RunSummary,
+)
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, SessionSource, perform
 from distconsole.text.paint import Paint
@@ -160,6 +168,8 @@ class Feed:
         """Take one event into the pictures."""
         with self.lock:
             self.version += 1
+            if isinstance(event, PlanMade) and self.run.run not in ("", event.run):
+                self.run = RunTimeline()  # a restart is a run of its own
             if isinstance(event, RunEvent) and self.is_run:
                 self.run.apply(event)
             if isinstance(event, RunEnded):

@@ -177,3 +177,21 @@ def test_the_configuration_speaks_where_the_words_say_nothing() -> None:
     request = parse_line("run --nproc 2 --grace 5 train.py", defaults=defaults)
     assert isinstance(request, ask.Run)
     assert (request.nproc, request.grace_seconds) == ("2", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "divided"),
+    [
+        ("run t.py --hosts a", ("--hosts", "a"), False),
+        ("run -- t.py --hosts a", ("--hosts", "a"), True),
+        ("run --nproc 2 -- t.py", (), True),
+        ("run t.py -- --hosts a", ("--", "--hosts", "a"), False),
+        ("run t.py t.py -- x", ("t.py", "--", "x"), False),
+    ],
+)
+def test_a_division_before_the_script_is_remembered(
+    line: str, arguments: tuple[str, ...], divided: bool
+) -> None:
+    request = parse_line(line)
+    assert isinstance(request, ask.Run)
+    assert (request.script, request.arguments, request.divided) == ("t.py", arguments, divided)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.errors import ConfigError, PlanError, UnavailableError, UsageError
+from distconsole.errors import ConfigError, PlanError, UsageError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.environment import read_env_file, shown_env, user_env
 from distconsole.launch.execute import node_spec
@@ -191,13 +191,9 @@ def test_the_workdir_is_where_the_script_lies() -> None:
     assert plan(Run("/abs/t.py")).nodes[0].ranks[0].argv[1] == "/abs/t.py"
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [Run("t.py", max_restarts=1)],
-)
-def test_what_later_versions_bring_is_refused(request_: Run) -> None:
-    with pytest.raises(UnavailableError, match="later version"):
-        plan(request_)
+def test_a_script_that_is_brought_lies_in_the_runs_own_folder() -> None:
+    (node,) = plan(Run("{run_dir}/code/a/t.py", workdir="{run_dir}/code/b")).nodes[:1]
+    assert node.ranks[0].argv[1] == "{run_dir}/code/a/t.py"
 
 
 @pytest.mark.parametrize("launcher", [LauncherName.TORCH, LauncherName.TORCHRUN])
