@@ -122,7 +122,7 @@ SHAPES = {1: (256, 2), 10: (768, 4)}
 def measure(rounds: int, seconds: float, ranks: int) -> dict[str, Any]:
     """Return the ratios of the step times, and the cost in microseconds."""
     with tempfile.TemporaryDirectory() as name:
-        bench = _Bench(Path(name), ranks)
+        bench = Bench(Path(name), ranks)
         ddp = {
             f"{milliseconds} ms": {
                 **bench.compare(*shape, rounds, seconds),
@@ -155,7 +155,7 @@ def report(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-class _Job:
+class Job:
     """The ranks of one job, which make steps when they are told to."""
 
     def __init__(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
@@ -166,13 +166,14 @@ class _Job:
             for words, env in commands
         ]
 
-    def train(self, steps: int) -> float:
-        """Make ``steps`` steps and return the median of the slowest rank, in seconds."""
+    def tell(self, number: int) -> str:
+        """Give every rank a line with ``number`` and return what the first answers, once all have."""
         for rank in self._ranks:
             assert rank.stdin is not None
-            rank.stdin.write(f"{steps}\n")
+            rank.stdin.write(f"{number}\n")
             rank.stdin.flush()
-        return max(float(_line(rank)) for rank in self._ranks)
+        first, *_ = [_line(rank) for rank in self._ranks]
+        return first
 
     def end(self) -> None:
         """Let the ranks leave."""
@@ -200,7 +201,7 @@ def _line(rank: subprocess.Popen[str]) -> str:
     return line
 
 
-class _Bench:
+class Bench:
     """Runs the scripts in a folder of its own, with the rings where the agent puts them."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
@@ -211,8 +212,7 @@ class _Bench:
             PACKAGE, self._hook / "distconsole_training", ignore=shutil.ignore_patterns("recipes")
         )
         shutil.copy(PACKAGE / "_sitecustomize.py", self._hook / "sitecustomize.py")
-        for name, text in (("ddp.py", DDP_SCRIPT), ("blocks.py", BLOCKS_SCRIPT)):
-            (folder / name).write_text(text, encoding="utf-8")
+        (folder / "blocks.py").write_text(BLOCKS_SCRIPT, encoding="utf-8")
 
     def compare(self, width: int, layers: int, rounds: int, seconds: float) -> dict[str, Any]:
         """Return the ratios of ``rounds`` rounds of ``seconds`` for each of the jobs."""
@@ -234,8 +234,9 @@ class _Bench:
 
     def _round(self, words: Sequence[str], seconds: float, number: int) -> list[dict[str, float]]:
         """Return seconds a step by job, for every turn."""
-        with self._jobs(words) as jobs:
-            pace = max(job.train(WARM_UP_STEPS) for job in jobs.values())
+        kinds = {"bare": None, "watched": {}, "again": None}
+        with self.jobs(DDP_SCRIPT, words, kinds) as jobs:
+            pace = max(float(job.tell(WARM_UP_STEPS)) for job in jobs.values())
             steps = max(int(TURN_SECONDS / pace), 10)
             turns = []
             for turn in range(max(int(seconds / TURN_SECONDS), 3)):
@@ -243,19 +244,25 @@ class _Bench:
                 # Each place in the order falls on each job equally often.
                 shift = (turn + number) % len(names)
                 order = names[shift:] + names[:shift]
-                turns.append({name: jobs[name].train(steps) for name in order})
+                turns.append({name: float(jobs[name].tell(steps)) for name in order})
             return turns
 
     @contextlib.contextmanager
-    def _jobs(self, words: Sequence[str]) -> Iterator[dict[str, _Job]]:
+    def jobs(
+        self, script: str, words: Sequence[str], kinds: Mapping[str, Mapping[str, str] | None]
+    ) -> Iterator[dict[str, Job]]:
+        """Start a job for each of ``kinds``: bare where it is None, else watched, with variables."""
+        path = self._folder / "job.py"
+        path.write_text(script, encoding="utf-8")
         with self._rings() as rings:
-            jobs: dict[str, _Job] = {}
+            jobs: dict[str, Job] = {}
             try:
-                for name in ("bare", "watched", "again"):
-                    jobs[name] = _Job(self._commands(words, rings, watched=name == "watched"))
+                for name, more in kinds.items():
+                    jobs[name] = Job(self._commands(path, words, rings, more))
                 yield jobs
-                if len(list(Path(rings).glob("*.ring"))) != self._ranks:
-                    raise RuntimeError("the watched run left no ring: the hook was not there")
+                watched = sum(more is not None for more in kinds.values())
+                if len(list(Path(rings).glob("*.ring"))) != self._ranks * watched:
+                    raise RuntimeError("a watched run left no ring: the hook was not there")
                 for job in jobs.values():
                     job.end()
             finally:
@@ -263,16 +270,17 @@ class _Bench:
                     job.kill()
 
     def _commands(
-        self, words: Sequence[str], rings: str, *, watched: bool
+        self, script: Path, words: Sequence[str], rings: str, more: Mapping[str, str] | None
     ) -> list[tuple[list[str], dict[str, str]]]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         return [
             (
-                [sys.executable, str(self._folder / "ddp.py"), *words],
+                [sys.executable, str(script), *words],
                 {
-                    **self._environment(rings, watched=watched),
+                    **self._environment(rings, watched=more is not None),
+                    **(more or {}),
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank),
                     "WORLD_SIZE": str(self._ranks),

@@ -34,6 +34,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "memory": ("--rounds", "1"),
     "check_time": ("--rounds", "2"),
     "hook_cost": ("--rounds", "2", "--seconds", "2"),
+    "verify_cost": ("--rounds", "2", "--checks", "10"),
     "tui_cost": ("--seconds", "5"),
 }
 """The benchmarks in the order they run, and what makes each short."""
@@ -190,6 +191,21 @@ def hook_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def verify_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    return [
+        Row(
+            f"verification each {figures['each']} steps, {kind}",
+            f"{_spread(found['share'], 100, 3)} % of the time, "
+            f"{_spread(found['check_seconds'], 1e3)} ms a check",
+            f"a step without one {_spread(found['floor'], 100, 3)} %, "
+            f"steps of {_spread(found['step_seconds'], 1e3)} ms",
+            f"≤ {figures['target']:.0%}",
+            found["share"]["median"] <= figures["target"],
+        )
+        for kind, found in figures["models"].items()
+    ]
+
+
 def tui_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ours, peer = figures["console"], figures["datatable"]
     return [
@@ -213,6 +229,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "memory": memory_rows,
     "check_time": check_time_rows,
     "hook_cost": hook_cost_rows,
+    "verify_cost": verify_cost_rows,
     "tui_cost": tui_cost_rows,
 }
 """What the summary takes from each."""

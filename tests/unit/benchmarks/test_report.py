@@ -19,6 +19,7 @@ from benchmarks.report import (
     start_rows,
     table,
     tui_cost_rows,
+    verify_cost_rows,
 )
 
 
@@ -75,6 +76,14 @@ def test_the_hook_is_judged_by_its_ratio_and_shown_with_the_noise(ratio: float, 
     rows = hook_cost_rows({"ddp": {"10 ms": found}, "step": step, "target_us": 10.0})
     assert [row.met for row in rows] == [met, False]
     assert "0.9000" in rows[0].reference
+
+
+@pytest.mark.parametrize(("share", "met"), [(0.01, True), (0.011, False)])
+def test_verification_is_judged_by_its_share(share: float, met: bool) -> None:
+    names = ("share", "floor", "check_seconds", "step_seconds")
+    models = {"mlp": {name: spread(share) for name in names}}
+    (row,) = verify_cost_rows({"models": models, "target": 0.01, "each": 100})
+    assert row.met is met
 
 
 def test_the_screen_stands_next_to_its_peer() -> None:

@@ -1,0 +1,133 @@
+"""What ``run --verify-sync`` costs a training: the steps in which ranks check themselves, against the
+steps around them, in DDP jobs. It decides nothing about what is found.
+
+A check costs the same however seldom it is made, so it is made often here, and its cost is told as
+the share that it would have of the time with a check each 100 steps. The same is taken of steps
+without a check: that is the noise.
+
+``python -m benchmarks.verify_cost [--json FILE] [--rounds N] [--checks N] [--ranks N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hook_cost import Bench
+from benchmarks.measure import Spread, write_json
+from distconsole_training import records
+
+TARGET = 0.01
+EACH = 100
+"""Steps between two checks that the share is told for."""
+
+EVERY = 10
+"""Steps between two checks in the job that is measured."""
+
+MODELS = ("mlp", "convolutions")
+
+SCRIPT = """
+import json, statistics, sys, time, torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+kind, every = sys.argv[1], int(sys.argv[2])
+torch.set_num_threads(1)
+torch.manual_seed(0)
+torch.distributed.init_process_group("gloo")
+if kind == "mlp":
+    model = nn.Sequential(*(m for _ in range(2) for m in (nn.Linear(128, 128), nn.ReLU())))
+    sample = (128,)
+else:
+    # As many parameters as a ResNet-18 has, 62, on small pictures.
+    block = lambda a, b: (nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
+    layers = [m for _ in range(19) for m in block(16, 16)]
+    model = nn.Sequential(
+        *block(3, 16), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+    sample = (3, 8, 8)
+model = DistributedDataParallel(model)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+data = DataLoader(TensorDataset(torch.randn(2048, *sample)), batch_size=8)
+
+def train(steps):
+    times, last = [], time.perf_counter()
+    while len(times) < steps:
+        for (inputs,) in data:
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+            now = time.perf_counter()
+            times.append(now - last)
+            last = now
+            if len(times) == steps:
+                return times
+
+train(2 * every)  # the first check looks for the modules
+for line in sys.stdin:
+    times = train(int(line) * every)
+    plain = statistics.median(times)
+    # Against the steps next to it, so that a slow moment of the machine weighs on both.
+    extra = lambda place: statistics.median(
+        times[n] - (times[n - 1] + times[n - 2]) / 2 for n in range(place or every, len(times), every))
+    print(json.dumps([extra(0), extra(every // 2), plain]), flush=True)
+torch.distributed.destroy_process_group()
+"""
+
+
+def measure(rounds: int, checks: int, ranks: int) -> dict[str, Any]:
+    """Return seconds a check and the share of the time, by model."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), ranks)
+        return {
+            "models": {kind: _compare(bench, kind, rounds, checks) for kind in MODELS},
+            "target": TARGET,
+            "each": EACH,
+        }
+
+
+def _compare(bench: Bench, kind: str, rounds: int, checks: int) -> dict[str, Any]:
+    kinds = {"verified": {records.ENV_VERIFY: str(EVERY)}}
+    with bench.jobs(SCRIPT, [kind, str(EVERY)], kinds) as jobs:
+        said = [json.loads(jobs["verified"].tell(checks)) for _ in range(rounds)]
+    return {
+        "check_seconds": asdict(Spread.of([check for check, _, _ in said])),
+        "step_seconds": asdict(Spread.of([step for _, _, step in said])),
+        "share": asdict(Spread.of([check / step / EACH for check, _, step in said])),
+        "floor": asdict(Spread.of([floor / step / EACH for _, floor, step in said])),
+    }
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """Return the figures as lines, median [lowest-highest]."""
+    return "\n".join(
+        f"{kind}: steps of {Spread(**found['step_seconds']).text(1e3, 2)} ms, a check "
+        f"{Spread(**found['check_seconds']).text(1e3, 3)} ms; each {figures['each']} steps "
+        f"{Spread(**found['share']).text(100, 3)} % of the time, a step without one "
+        f"{Spread(**found['floor']).text(100, 3)} %, target {figures['target']:.0%}"
+        for kind, found in figures["models"].items()
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--checks", type=int, default=30)
+    parser.add_argument("--ranks", type=int, default=2)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds, given.checks, given.ranks)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "verify_cost", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
