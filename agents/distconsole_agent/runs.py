@@ -312,8 +312,6 @@ class Runs:
         spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
         _write_private(os.path.join(folder, "spec.json"), spec)
         if spec.get("launcher") == BELOW_SLURM:
-            return {"shim_argv": [*self._program.argv, "shim", "--run", folder]}
-        if spec.get("launcher") == BELOW_SLURM:
             argv = [*self._program.argv, "shim", "--run", folder]
             return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
         shim = start_shim(self._program, folder, environment)

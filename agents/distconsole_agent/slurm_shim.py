@@ -32,6 +32,10 @@ WHY_SECONDS, WHY_PACE_SECONDS = 0.6, 0.02
 ALONE_SECONDS = 2.0
 """A node that Slurm ended and that hears nothing from the first one for so long says so itself."""
 
+KILL_WAIT_SECONDS = 25.0
+"""How long ranks that Slurm has told to end may write a checkpoint: Slurm's own KillWait is 30 s
+unless configured otherwise, and then it kills them and us."""
+
 MAX_ERROR_CHARS = 500
 
 NOT_OURS = (
@@ -89,12 +93,18 @@ class SlurmShim(Shim):
             return
         self._ended_ns = time.time_ns()
         self._suspects.clear()
+        self._teardown.told = True
         self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
         if self._spec.node_index == 0:
             self._look_for_why(self._loop.clock() + WHY_SECONDS)
         else:
             self._explained = True
             self._loop.call_later(ALONE_SECONDS, self._explain_alone)
+
+    def _begin_stop(self, reason: str, grace_seconds: float) -> None:
+        if self._ended_ns is not None and reason == blame.FAILURE:
+            grace_seconds = max(grace_seconds, KILL_WAIT_SECONDS)
+        super()._begin_stop(reason, grace_seconds)
 
     def _look_for_why(self, deadline: float) -> None:
         why = read_reason(self._run_dir)

@@ -46,6 +46,8 @@ class Teardown:
         self.on_gone: Callable[[], None] = _nobody
         self.on_unkillable: Callable[[list[int]], None] = _tell_nobody
         self.begun_ns: int | None = None
+        self.told = False
+        """Whether the processes have had their SIGTERM from somebody else."""
 
     @property
     def begun(self) -> bool:
@@ -58,7 +60,7 @@ class Teardown:
         if self._kill_at is None:
             self._kill_at = kill_at
             self.begun_ns = time.time_ns()
-            if grace_seconds > 0:
+            if grace_seconds > 0 and not self.told:
                 self._terminate()
         elif kill_at < self._kill_at:
             self._kill_at = kill_at

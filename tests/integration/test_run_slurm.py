@@ -125,15 +125,28 @@ def test_a_stop_ends_the_job(slurm: Slurm, tmp_path: Path) -> None:
     assert nothing_left(slurm)
 
 
-def test_who_cancels_the_job_is_named_and_no_rank_is_blamed(slurm: Slurm, tmp_path: Path) -> None:
-    text = "print('up', flush=True)\ntime.sleep(300)"
+SAVE_ON_SIGTERM = """
+import signal
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+print('up', flush=True)
+while not told:
+    time.sleep(0.05)
+time.sleep(1.0)
+print('saved after', len(told), flush=True)
+"""
+
+
+def test_who_cancels_the_job_is_named_and_ranks_may_save(slurm: Slurm, tmp_path: Path) -> None:
+    text = f"if rank != 2: time.sleep(300)\n{SAVE_ON_SIGTERM}"
     with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
-        run.see(LogLine, lambda event: event.rank == 3)
+        run.see(LogLine, lambda event: event.rank == 2)
         job = job_of(run)
         slurm.login.exec(["scancel", job])
         end = run.end()
         run.finish()
     assert (end.state, end.exit_code) == (EndState.FAILED, 143)
+    assert run.lines() == ["up", "saved after 1"]
     assert end.first_failure
     assert end.first_failure.error == f"Slurm job {job} was cancelled"
     assert nothing_left(slurm)

@@ -51,6 +51,11 @@ def test_the_first_complaint_is_the_one_shown(tmp_path: Path) -> None:
     assert read_complaint(str(tmp_path)) == "Unable to create step for job 3: Invalid"
 
 
+def test_a_missing_srun_is_a_complaint(tmp_path: Path) -> None:
+    (tmp_path / "step.log").write_text("srun cannot be executed: no such file\n")
+    assert read_complaint(str(tmp_path)) == "srun cannot be executed: no such file"
+
+
 def test_srun_does_not_take_the_jobs_options_for_its_own() -> None:
     inherited = {"SLURM_NTASKS": "8", "SLURM_CONF": "/c", "SBATCH_GPUS": "1", "PATH": "/bin"}
     assert step_environment(inherited) == {"SLURM_CONF": "/c", "PATH": "/bin"}
