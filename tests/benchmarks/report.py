@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.death import text as death_text
 from benchmarks.measure import Spread, machine
+from benchmarks.strategy_cost import strategy_cost_rows
 from testbed import missing
 
 TIME_LIMIT_SECONDS = 1800.0
@@ -35,6 +36,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "check_time": ("--rounds", "2"),
     "hook_cost": ("--rounds", "2", "--seconds", "2"),
     "verify_cost": ("--rounds", "2", "--checks", "10"),
+    "strategy_cost": ("--steps", "24"),
     "tui_cost": ("--seconds", "5"),
 }
 """The benchmarks in the order they run, and what makes each short."""
@@ -230,6 +232,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "check_time": check_time_rows,
     "hook_cost": hook_cost_rows,
     "verify_cost": verify_cost_rows,
+    "strategy_cost": strategy_cost_rows,
     "tui_cost": tui_cost_rows,
 }
 """What the summary takes from each."""

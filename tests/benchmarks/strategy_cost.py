@@ -1,0 +1,226 @@
+"""What ``strategy("ddp")`` costs a training: the ResNet-18 recipe's step under it and under a loop
+written by hand, step by step in turns within one run of two gloo ranks. It judges no launcher.
+
+The same loop by hand runs a second time: where its ratio differs from 1, so may the other. CPU
+time is given beside it, which a loaded machine disturbs less.
+
+``python -m benchmarks.strategy_cost [--json FILE] [--steps N] [--ranks N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measure import Spread, write_json
+
+if TYPE_CHECKING:
+    from benchmarks.report import Row
+
+TARGET = 0.99
+"""Steps a second under the strategy, at least so many of those by hand."""
+
+PARTS = 10
+LIMIT_SECONDS = 1500
+
+SCRIPT = """
+import itertools, json, sys, time
+import torch
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+from distconsole_training import barrier, setup, strategy
+from distconsole_training.recipes import cifar, cifar10
+from distconsole_training.recipes.resnet import ResNet18
+
+steps, batch, width = (int(word) for word in sys.argv[1:])
+torch.set_num_threads(1)
+WARM_UP = 12
+EPOCH_STEPS = 8
+
+def made():
+    torch.manual_seed(0)
+    model = ResNet18(cifar.CLASSES, cifar.EDGE, width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+    return model, optimizer
+
+def by_hand(world, images, model, optimizer):
+    network = DistributedDataParallel(model)
+    sampler = DistributedSampler(images, world.world_size, world.rank)
+    loader = DataLoader(images, batch, sampler=sampler, collate_fn=cifar.as_batch)
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        for inputs, labels in loader:
+            inputs = cifar10.augmented(cifar10.as_input(inputs, world.device))
+            loss = functional.cross_entropy(network(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield
+        epoch += 1
+
+def by_strategy(world, images, model, optimizer):
+    way = strategy("ddp")
+    network, optimizer = way.prepare(model, optimizer)
+    loader = way.loader(images, batch, collate_fn=cifar.as_batch)
+    while True:
+        for inputs, labels in loader:
+            inputs = cifar10.augmented(cifar10.as_input(inputs, world.device))
+            way.step(functional.cross_entropy(network(inputs), labels))
+            yield
+
+with setup() as world:
+    images, _ = cifar.generate(batch * world.world_size * EPOCH_STEPS, 1)
+    kinds = {"hand": by_hand, "again": by_hand, "ours": by_strategy}
+    models = {name: made() for name in kinds}
+    running = {name: kinds[name](world, images, *models[name]) for name in kinds}
+    seconds = {name: [] for name in (*kinds, *(f"{kind} cpu" for kind in kinds))}
+    orders = list(itertools.permutations(kinds))
+    for number in range(WARM_UP + steps):
+        for name in orders[number % len(orders)]:
+            torch.manual_seed(number)  # all of them crop and flip alike
+            barrier()
+            began, cpu = time.perf_counter(), time.process_time()
+            next(running[name])
+            seconds[name].append(time.perf_counter() - began)
+            seconds[f"{name} cpu"].append(time.process_time() - cpu)
+    states = [model.state_dict().values() for model, _ in models.values()]
+    far = max(float((one - other).abs().max()) for one, *others in zip(*states) for other in others)
+    if world.rank == 0:
+        kept = {name: found[WARM_UP:] for name, found in seconds.items()}
+        print(json.dumps({**kept, "far": far}))
+"""
+
+
+def measure(steps: int, ranks: int, batch: int, width: int) -> dict[str, Any]:
+    """Return the ratio of the steps a second, and the seconds of a step.
+
+    Raises:
+        RuntimeError: if the loops did not learn the same: then they are not comparable.
+    """
+    found = _ranks([str(number) for number in (steps, batch, width)], ranks)
+    if found["far"]:
+        raise RuntimeError(f"the loops ended {found['far']} apart")
+    return {
+        "ratio": asdict(_ratio(found["hand"], found["ours"])),
+        "noise": asdict(_ratio(found["hand"], found["again"])),
+        "cpu_ratio": asdict(_ratio(found["hand cpu"], found["ours cpu"])),
+        "cpu_noise": asdict(_ratio(found["hand cpu"], found["again cpu"])),
+        "hand_seconds": asdict(Spread.of(found["hand"])),
+        "ours_seconds": asdict(Spread.of(found["ours"])),
+        "steps": steps,
+        "ranks": ranks,
+        "batch": batch,
+        "width": width,
+        "target": TARGET,
+    }
+
+
+def _ratio(by_hand: Sequence[float], other: Sequence[float]) -> Spread:
+    """Return the median over all steps, with the lowest and highest of ten parts of the run."""
+    over = [hand / one for hand, one in zip(by_hand, other, strict=True)]
+    size = max(1, len(over) // PARTS)
+    parts = [
+        statistics.median(over[first : first + size])
+        for first in range(0, len(over) - size + 1, size)
+    ]
+    return Spread(statistics.median(over), min(parts), max(parts))
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """Return the figures as lines, median [lowest-highest]."""
+    ratio, noise, ours = (Spread(**figures[name]) for name in ("ratio", "noise", "ours_seconds"))
+    return (
+        f'ResNet-18, strategy("ddp"), {figures["ranks"]} gloo ranks, {figures["steps"]} steps in '
+        f"turns: {ours.text(1e3, 1)} ms a step, {ratio.text(1, 4)} of the steps/s of a loop by "
+        f"hand (the same loop again {noise.text(1, 4)}), target >= {figures['target']}\n"
+        f"by CPU time: {Spread(**figures['cpu_ratio']).text(1, 4)} "
+        f"(the same loop again {Spread(**figures['cpu_noise']).text(1, 4)})"
+    )
+
+
+def strategy_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    """Return the summary's row."""
+    from benchmarks.report import Row  # which imports this module
+
+    ratio, noise, ours, cpu, cpu_noise = (
+        Spread(**figures[name])
+        for name in ("ratio", "noise", "ours_seconds", "cpu_ratio", "cpu_noise")
+    )
+    return [
+        Row(
+            'strategy("ddp"), ResNet-18: steps/s over a loop by hand',
+            f"{ratio.text(1, 4)}, by CPU time {cpu.text(1, 4)}, steps of {ours.text(1e3, 0)} ms",
+            f"the loop over itself {noise.text(1, 4)}, by CPU time {cpu_noise.text(1, 4)}",
+            f"≥ {figures['target']}",
+            ratio.median >= figures["target"],
+        )
+    ]
+
+
+def _ranks(words: Sequence[str], ranks: int) -> dict[str, Any]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = {
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("DISTCONSOLE_")
+        },
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(ranks),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *words],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=LIMIT_SECONDS)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    if any(process.returncode for process in started):
+        raise RuntimeError("a rank failed; what it said is above")
+    found: dict[str, Any] = json.loads(said[0])
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--width", type=int, default=16)
+    given = parser.parse_args(arguments)
+    figures = measure(given.steps, given.ranks, given.batch, given.width)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "strategy_cost", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
