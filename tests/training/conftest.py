@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 SCRIPTS = Path(__file__).parent / "scripts"
-LIMIT_SECONDS = 90
+LIMIT_SECONDS = 150
 PEACEFUL = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 

@@ -289,3 +289,19 @@ def test_pillow_decodes_png_and_jpeg(tmp_path: Path) -> None:
         pillow.fromarray(pixels).save(tmp_path / "class0" / name)
     for image, _ in (imagefolder.ImageFolder(tmp_path, 8, crops=False)[n] for n in range(2)):
         assert (image.float().mean(dim=(1, 2)) - torch.tensor([10.0, 200, 90])).abs().max() < 3
+
+
+def test_the_example_in_the_docs_runs_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    code = compile(text.split("```python\n")[1].split("```")[0], "docs/training.md", "exec")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})  # noqa: S102  # it is ours
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 5
+    assert said[-1].startswith("epoch 5: ")
+    assert int(said[-1].split()[2]) > 450
+    (tmp_path / "checkpoints" / "step-000000005.pt").unlink()
+    exec(code, {})  # noqa: S102  # it is ours
+    assert capsys.readouterr().out.splitlines() == said[-1:]
