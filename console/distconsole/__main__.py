@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from distconsole.config.load import load_config
-from distconsole.config.schema import Config
-from distconsole.errors import ConsoleError
-from distconsole.grammar import parse_args, shell_complete
-from distconsole.model import requests as ask
+if TYPE_CHECKING:
+    from distconsole.config.schema import Config
+    from distconsole.model.requests import Request
 
 INTERRUPTED = 130
 """As ``cli.exit_codes``, which is not imported this early."""
@@ -19,12 +18,14 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the program on the process's own arguments and exit."""
     mend_streams()
-    if "_DISTCONSOLE_COMPLETE" in os.environ:
-        shell_complete()
     try:
+        if "_DISTCONSOLE_COMPLETE" in os.environ:
+            from distconsole.grammar import shell_complete  # noqa: PLC0415
+
+            shell_complete()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
-        # Before there was anything to stop: the first half second is imports.
+        # Before there was anything to stop: at first everything is imported, hence nothing above.
         code = INTERRUPTED
     sys.exit(code)
 
@@ -49,6 +50,10 @@ def run(words: list[str]) -> int:
     The headless half and the screen are imported only when they are needed: a script that calls
     ``distconsole run`` must not pay for the screen.
     """
+    from distconsole.config.load import load_config  # noqa: PLC0415
+    from distconsole.errors import ConsoleError  # noqa: PLC0415
+    from distconsole.grammar import parse_args  # noqa: PLC0415
+
     try:
         config = load_config()
         request = parse_args(words, defaults=config.verbs)
@@ -65,8 +70,10 @@ def run(words: list[str]) -> int:
         return error.exit_code
 
 
-def _headless(request: ask.Request, config: Config) -> int:
+def _headless(request: Request, config: Config) -> int:
     """Do ``request``; its hosts are being connected while the rest of the program is loaded."""
+    from distconsole.model import requests as ask  # noqa: PLC0415
+
     ahead = None
     if isinstance(request, ask.Run | ask.Check):
         from distconsole.session import SessionAhead  # noqa: PLC0415
@@ -82,8 +89,10 @@ def _headless(request: ask.Request, config: Config) -> int:
         ahead.close()
 
 
-def wants_screen(request: ask.Request) -> bool:
+def wants_screen(request: Request) -> bool:
     """Say whether ``request`` opens the screen: by its kind, and only on a terminal."""
+    from distconsole.model import requests as ask  # noqa: PLC0415
+
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     match request:
         case ask.OpenConsole() | ask.Replay():

@@ -259,6 +259,8 @@ class _Start:
         )
 
     def _setup_failed(self, code: str) -> AgentError:
+        # Both streams come by ways of their own: once it has ended, what it said is all here.
+        self.channel.exit_code(2.0)
         return AgentError(
             f"{self.host.name}: the setup command failed with exit code {code}{self._said()}",
             f"it was: {self.host.setup}",
