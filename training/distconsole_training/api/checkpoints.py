@@ -13,6 +13,7 @@ import pickle
 import re
 import warnings
 import zipfile
+from inspect import isroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +88,9 @@ class Checkpoints:
             "format": FORMAT,
             "step": step,
             "world_size": world.world_size,
-            "parts": {name: part.state_dict() for name, part in self._parts.items()},
-            "random": list(states),
+            "parts": {name: _kept(part.state_dict()) for name, part in self._parts.items()},
+            # As tensors: torch before 2.2 reads no bytes back safely.
+            "random": [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states],
         }
         path = self.folder / f"step-{step:09d}.pt"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +121,8 @@ class Checkpoints:
             raise CheckpointError(f"none of the checkpoints in {self.folder} is whole")
         found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         self._restore(found["parts"])
-        random_state.restore(found["random"], world.rank, world.world_size, world.device)
+        states = [bytes(state.numpy().tobytes()) for state in found["random"]]
+        random_state.restore(states, world.rank, world.world_size, world.device)
         return int(found["step"])
 
     def _restore(self, states: dict[str, Any]) -> None:
@@ -171,6 +174,13 @@ _UNUSABLE = (
 _Scaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler
 
 
+def _kept(state: Any) -> Any:
+    """Return a state without its functions, which some schedules' have (torch before 2.2)."""
+    if not isinstance(state, dict):
+        return state
+    return {name: value for name, value in state.items() if not isroutine(value)}
+
+
 def _write(path: Path, content: dict[str, Any], prove: Any) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -196,9 +206,10 @@ def _prove(file: Any) -> None:
     try:
         torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, ValueError, TypeError, pickle.UnpicklingError) as error:
+        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().split("\n")[0]
         raise CheckpointError(
             f"a part's state_dict() holds what cannot be read back safely; tensors, numbers, text "
-            f"and containers can: {error}"
+            f"and containers can: {reason}"
         ) from error
 
 
