@@ -52,6 +52,7 @@ class _Node:
         self.conversation = conversation
         self.ended = False
         self.lost = False
+        self.idle = False
 
 
 class Coordinator(Link):
@@ -132,6 +133,12 @@ class Coordinator(Link):
         conversation = self._nodes[node].conversation
         if conversation is not None:
             conversation.post({"op": "command", "name": name, "command": command})
+
+    def idle(self, node: int) -> None:
+        """Take that a stopping node has no rank left; once none has, have all kill what is left."""
+        self._nodes[node].idle = True
+        if all(each.idle or each.ended or each.lost for each in self._nodes):
+            self._stop_all(blame.FAILURE, 0.0, but=-1)
 
     def close(self) -> None:
         """See ``Link``."""
@@ -223,6 +230,8 @@ class Coordinator(Link):
             self.failed(read_failure_message(message, node))
         elif op == "stopping":
             self.stopping(read_stop_message(message, node), read_seconds(message, "grace"))
+        elif op == "idle":
+            self.idle(node)
         elif op == "command_ended" and isinstance(message.get("name"), str):
             self._events.command_ended(message["name"], read_integer(message, "exit_code"))
         elif op == "ended":

@@ -6,23 +6,33 @@ below the shim of their node and end with it. It reads no output of the ranks.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distconsole_agent import blame
 from distconsole_agent.engine import Engine, EngineEvents, node_at
+from distconsole_agent.failures import read_raised
 from distconsole_agent.peer import Peer
+from distconsole_agent.postmortem import RAISED_EXIT_CODE
 from distconsole_agent.processes import Places, RankProcess, make_rank
 from distconsole_agent.proctree import descendants
 from distconsole_agent.shim import Shim
 
 if TYPE_CHECKING:
-    from distconsole_agent.loop import Loop
+    from distconsole_agent.loop import Loop, Timer
     from distconsole_agent.runspec import RunSpec
 
-ENGINE_SECONDS = 2.0
-"""What mpirun gets to end and clean up once no rank is left; ends on a healthy host take 0.1 s."""
+SUSPECT_SECONDS = 0.3
+"""How much later the rank may end whose MPI_Abort has mpirun end the others."""
+
+RAISED_SECONDS = 0.5
+"""How long a rank may live on after an exception that nobody caught: at its exit MPI_Finalize waits
+for the other ranks, which wait for it, for ever."""
+
+LOOK_SECONDS = 0.25
 
 MAX_COMMANDS = 16
 """Daemons of one node: mpirun starts one, and another for ranks that a script spawns by MPI."""
@@ -38,7 +48,8 @@ class EngineShim(Shim):
         self._places: Places | None = None
         self._commands = 0
         self._names: dict[RankProcess, str] = {}
-        self._aborted = False
+        self._idle = False
+        self._looking: Timer | None = None
         super().__init__(loop, run_dir, spec, oom_score_adj)
         self._rank_spec = self._engine.spec
         self._teardown.spared = self._engine_processes
@@ -89,26 +100,34 @@ class EngineShim(Shim):
 
     def _rank_started(self, rank: RankProcess) -> None:
         self._log_started(rank)
+        if self._looking is None:
+            self._looking = self._loop.call_later(LOOK_SECONDS, self._look_for_raised)
         if self._teardown.begun:
             self._teardown.terminate_late(rank.pid)
 
     def _rank_exited(self, rank: RankProcess) -> None:
         super()._exited(rank)
-        self._end_engine()
+        self._end_engines()
 
     # mpirun and its daemons
 
     def _begin_stop(self, reason: str, grace_seconds: float) -> None:
         super()._begin_stop(reason, grace_seconds)
-        self._end_engine()
+        self._end_engines()
 
-    def _end_engine(self) -> None:
-        """End mpirun once the ranks here have had their grace; its daemons elsewhere follow it."""
-        first = self._spec.node_index == 0
-        if first and self._teardown.begun and not self._engine.alive and not self._is_gone:
-            # One that is ending its job already would fall over a second reason to.
-            asked = [] if self._aborted else self._engine_pids()
-            self._teardown.end_engine(asked, ENGINE_SECONDS)
+    def _end_engines(self) -> None:
+        """Kill mpirun and its daemons once no rank is left anywhere.
+
+        Not one of them before: each ends the ranks that are left in its own way, at once. What they
+        would clean up lies in folders of the run.
+        """
+        if self._idle or not self._teardown.begun or self._engine.alive:
+            return
+        self._idle = True
+        if isinstance(self._link, Peer):
+            self._link.idle()
+        elif self._coordinator is not None:
+            self._coordinator.idle(0)
 
     def _engine_pids(self) -> list[int]:
         return [process.pid for process in self._ranks.alive]
@@ -122,10 +141,39 @@ class EngineShim(Shim):
             found -= {rank.pid, *descendants(rank.pid)}
         return found
 
+    def _look_for_raised(self) -> None:
+        """Take a rank that raised and does not end for one that failed."""
+        if self._teardown.begun or self._places is None:
+            return
+        self._looking = self._loop.call_later(LOOK_SECONDS, self._look_for_raised)
+        alive = {f"{rank.pid}.json": rank for rank in self._engine.alive}
+        if alive.keys().isdisjoint(os.listdir(self._places.errors)):
+            return
+        by_pid = {rank.pid: rank for rank in alive.values()}
+        for raised in read_raised(self._places.errors):
+            rank = by_pid.get(raised.pid)
+            if rank is None or not rank.started_ns <= raised.t_ns:
+                continue
+            if time.time_ns() - raised.t_ns > RAISED_SECONDS * 1e9:
+                index, number = self._spec.node_index, rank.spec.rank
+                told = (raised.t_ns, RAISED_EXIT_CODE, None, raised.error, raised.traceback)
+                self._fail(blame.Failure(index, number, rank.pid, *told))
+                return
+
+    def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
+        """Wait with a rank that died of SIGTERM: where one calls MPI_Abort, mpirun ends the others."""
+        assert rank.ended is not None
+        if stopped_ns is None and rank.ended.signal == signal.SIGTERM:
+            self._loop.call_later(SUSPECT_SECONDS, partial(self._judge_late, rank))
+        else:
+            super()._judge(rank, stopped_ns)
+
+    def _judge_late(self, rank: RankProcess) -> None:
+        if not self._is_gone:
+            super()._judge(rank, None)
+
     def _fail(self, failure: blame.Failure) -> None:
         if failure.signal == signal.SIGTERM:
-            # Nobody of ours sent it. Where a rank calls MPI_Abort, mpirun sends it to the others.
-            self._aborted = True
             failure = failure._replace(error=f"{failure.error}{blame.BY_ENGINE}")
         super()._fail(failure)
 

@@ -102,6 +102,10 @@ class Peer(Link):
         message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
         self._conversation.post({**message, "grace": grace_seconds})
 
+    def idle(self) -> None:
+        """Say that no rank is left here, though what started them may be."""
+        self._conversation.post({"op": "idle"})
+
     def command_ended(self, name: str, exit_code: int) -> None:
         """Say how what node 0 had run here under this name has ended."""
         self._conversation.post({"op": "command_ended", "name": name, "exit_code": exit_code})

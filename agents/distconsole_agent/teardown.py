@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Callable
 from distconsole_agent.proctree import descendants, pids_of_run, read_stat, send, send_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from distconsole_agent.loop import Loop, Timer
     from distconsole_agent.processes import Processes
 
@@ -30,8 +28,8 @@ class Teardown:
     """One node's way to the end; call ``check`` whenever a child has ended.
 
     Attributes:
-        spared: The processes of an engine, without its ranks: they get no SIGTERM with the others,
-            for an engine that gets it ends its ranks in its own way and faster.
+        spared: The processes of an engine, without its ranks: they get no SIGTERM, for an engine
+            that gets it ends its ranks in its own way and faster.
     """
 
     def __init__(self, loop: Loop, ranks: Processes, run_dir: str) -> None:
@@ -66,12 +64,6 @@ class Teardown:
             self._kill_at = kill_at
         self._schedule()
         self.check()
-
-    def end_engine(self, pids: Iterable[int], seconds: float) -> None:
-        """End an engine, whose ranks are gone, and what is left, within so many seconds."""
-        for pid in pids:
-            send(pid, signal.SIGTERM)
-        self.begin(seconds)
 
     def terminate_late(self, pid: int) -> None:
         """Send SIGTERM to a rank that began after the others were sent it."""

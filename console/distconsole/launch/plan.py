@@ -126,6 +126,7 @@ def _slots(
     for host in hosts:
         if host.slots is not None:
             count = host.slots
+            _refuse_more(request, host, launcher)
         elif request.nproc in (None, "gpu"):
             count = facts[host.name].gpus or 1
             if request.nproc == "gpu" and not facts[host.name].gpus:
@@ -137,6 +138,17 @@ def _slots(
         slots.append(count)
     notes = [f"no GPU on {', '.join(without_gpu)}: one rank each"] if without_gpu else []
     return slots, notes
+
+
+def _refuse_more(request: Run, host: Host, launcher: LauncherName) -> None:
+    """Refuse more ranks than the host was said to have room for."""
+    if request.nproc in (None, "gpu") or launcher is LauncherName.SLURM:
+        return
+    if host.slots is not None and _count(str(request.nproc)) > host.slots:
+        raise PlanError(
+            f"--nproc {request.nproc} is more than {host.name} has slots ({host.slots})",
+            f"give it more, {host.name}:{request.nproc}, or leave --nproc out",
+        )
 
 
 def _placed(
