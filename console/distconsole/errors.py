@@ -27,6 +27,8 @@ An error carries a message for a person (what and where), a hint (what to type) 
 
 from __future__ import annotations
 
+import unicodedata
+
 
 class ConsoleError(Exception):
     """Could not be done at all.
@@ -39,9 +41,22 @@ class ConsoleError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
+        message, hint = _plain(message), _plain(hint)
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def _plain(text: str) -> str:
+    """Return ``text`` with control characters as escapes: it may quote a file, a name or a node."""
+    if text.isprintable():
+        return text
+    return "".join(
+        f"\\x{ord(each):02x}"
+        if unicodedata.category(each) == "Cc" and each not in "\n\t"
+        else each
+        for each in text
+    )
 
 
 class UsageError(ConsoleError):

@@ -193,7 +193,8 @@ class SshConfig:
                 continue
             if not words:
                 raise ConfigError(f"{here.file}:{here.line}: Match {name} needs a value")
-            holds = holds and self._criterion_holds(name, words.pop(0), reading) is wanted
+            value = words.pop(0)  # also where it is not looked at any more
+            holds = holds and self._criterion_holds(name, value, reading) is wanted
         return holds
 
     def _criterion_holds(self, name: str, value: str, reading: _Pass) -> bool:

@@ -47,6 +47,13 @@ def test_an_empty_entry_is_an_error_that_says_where(text: str, said: str) -> Non
         resolve_cluster(Where(hosts=text), Config(), {})
 
 
+def test_an_error_does_not_speak_to_the_terminal() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_cluster(Where(hosts="a\x1b[31m\x07,b"), Config(), {})
+    assert caught.value.message.isprintable()
+    assert "a\\x1b" in caught.value.message
+
+
 def test_an_empty_list_is_not_this_machine() -> None:
     request = parse_args(["check", "--hosts", ""])
     assert isinstance(request, Check)

@@ -29,6 +29,7 @@ CASES = {
     "host token": "Host a\n HostName %h.cluster.local\n",
     "match host": "Host a\n HostName real\nMatch host real\n User m\nMatch originalhost a\n Port 5\n",
     "match user": "Host a\n User root\nMatch user root host a,b\n Port 5\nMatch user !root\n Port 6\n",
+    "match false, then more": "Match host no user root exec false\n Port 5\nMatch originalhost a\n Port 6\n",
     "match all": "Match all\n User everybody\n",
     "match exec": 'Match host a exec "test %n = a"\n Port 5\nMatch exec false\n Port 6\n User no\n',
     "match negated exec": "Match !exec false\n Port 5\n",

@@ -10,7 +10,10 @@ from textual.widgets import Static
 
 
 class Words(Static):
-    """Text that costs nothing while it stays the same."""
+    """Text that costs nothing while it stays the same; brackets in it mean nothing."""
+
+    def __init__(self, content: str = "", id: str | None = None) -> None:  # noqa: A002
+        super().__init__(content, id=id, markup=False)
 
     def show(self, content: Content | Text | str) -> None:
         """Show ``content`` from now on."""
