@@ -1,4 +1,4 @@
-"""The program's verbs: bridge, agent, shim and step; it does none of them itself."""
+"""The program's verbs: bridge, agent, shim and step-ended; it does none of them itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 USAGE = """usage: agent.pyz bridge [--node-dir DIR]
        agent.pyz agent [--node-dir DIR] [--idle-seconds N]
        agent.pyz shim --run DIR
-       agent.pyz step --run DIR"""
+       agent.pyz step-ended --run DIR --code N [--held]"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
         from distconsole_agent import shim
 
         return int(shim.main(options))
-    if verb == "step":
+    if verb == "step-ended":
         from distconsole_agent import slurm_step
 
         return slurm_step.main(options)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shlex
 import subprocess
@@ -37,6 +36,15 @@ UNUSED_SECONDS = 300
 """A job whose console never says what to start is given back after so long."""
 
 STEP_ENDED = "step.ended"
+
+KEPT = (
+    "SLURM_CONF",
+    "SLURM_JWT",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_SUBMIT_DIR",
+    "SLURM_SUBMIT_HOST",
+)
+"""Variables of Slurm that are no options of srun."""
 
 HOLDER = f"""exec bash -c '
 if [ "${{SLURM_RESTART_COUNT:-0}}" != 0 ]; then exit 75; fi
@@ -128,18 +136,40 @@ def _begin_step(
     """Have this node, the first of a run, start the shims of all its nodes."""
     run, job = _text(request, "run"), _job(request)
     folder, held = runs.folder(run), request.get("held") is True
-    step = {"argv": _words(request, "argv"), "job": job, "held": held}
+    ended = [*runs.program.argv, "step-ended", "--run", folder]
+    path = os.path.join(folder, "step.sh")
     try:
-        with open(os.path.join(folder, "step.json"), "w", encoding="ascii") as file:
-            json.dump(step, file)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(step_script(folder, _words(request, "argv"), ended))
     except OSError as error:
         raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
-    words = [*runs.program.argv, "step", "--run", folder]
     if held:
-        tell_holder(job, words)
+        tell_holder(job, ["/bin/bash", path, "--held"])
     else:
-        runs.start_detached(run, words, environment)
+        runs.start_detached(run, ["/bin/bash", path], environment)
     return {"started": True}
+
+
+def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
+    """Return what srun is a child of.
+
+    A step outlives its srun, so somebody must notice when that is killed. A job's options are in
+    its variables, and srun would take them for its own (as many tasks as the job asked for, one
+    GPU a task). Slurm signals every process of a job, so srun has heard what is let be here.
+    """
+    log = shlex.quote(os.path.join(folder, "step.log"))
+    return f"""#!/bin/bash
+trap : TERM INT HUP USR1 USR2
+for name in ${{!SLURM_*}} ${{!SBATCH_*}} ${{!SRUN_*}} ${{!SALLOC_*}}; do
+    case $name in
+        {"|".join(KEPT)}) ;;
+        *) unset "$name" ;;
+    esac
+done
+cd /
+{shlex.join(srun)} </dev/null >>{log} 2>&1
+exec {shlex.join(ended)} --code $? "$@"
+"""
 
 
 def tell_holder(job: str, words: list[str], clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,8 +1,8 @@
-"""The process that srun is a child of, on the first node of a run below Slurm.
+"""What follows when the srun of a run has ended, on the run's first node.
 
-It starts srun, which starts the shims, and notes how srun ended: a step outlives its srun, so a
-killed one would leave ranks that nobody watches. In a job of our own it then ends the job, with
-the run's exit code. It reads no output and stops no rank itself.
+A step outlives its srun, so a killed one would leave ranks that nobody watches: the shim is told. A
+job of our own ends with this process, which therefore waits until the run's end has been read, and
+leaves with the run's exit code. It stops no rank itself.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from distconsole_agent.refusal import Refusal
@@ -22,14 +20,8 @@ from distconsole_agent.shim_calls import ask_shim
 from distconsole_agent.slurm import STEP_ENDED
 from distconsole_agent.slurm_words import read_complaint
 
-PASSED_ON = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
-"""Slurm sends them to every process of a job, so srun has them already."""
+NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Slurm sends them to every process of a job that it ends."""
 
 GONE_SECONDS = 60.0
 """How long a shim whose srun is gone may take to end its ranks."""
@@ -38,68 +30,29 @@ READ_SECONDS, LINGER_SECONDS = 10.0, 1.0
 """Where a host lets its user in only while a job runs there, the last entries must be read before
 the job ends: the agent has so long to write them, and the console then to take them."""
 
-KEPT = (
-    "SLURM_CONF",
-    "SLURM_JWT",
-    "SLURM_CLUSTER_NAME",
-    "SLURM_SUBMIT_DIR",
-    "SLURM_SUBMIT_HOST",
-)
-OF_SLURM = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_")
-
 
 def main(argv: list[str]) -> int:
-    """Run the step in ``--run DIR`` (its ``step.json``) to its end; return the run's exit code."""
-    if len(argv) != 2 or argv[0] != "--run":
-        sys.stderr.write("usage: step --run DIR\n")
+    """Attend to the end of the srun of ``--run DIR``, which ended with ``--code N``.
+
+    Returns:
+        The run's exit code, which becomes that of the job.
+    """
+    held = argv[-1:] == ["--held"]
+    words = argv[:-1] if held else argv
+    if len(words) != 4 or words[::2] != ["--run", "--code"] or not words[3].isdigit():
+        sys.stderr.write("usage: step-ended --run DIR --code N [--held]\n")
         return 2
-    run_dir = os.path.abspath(argv[1])
-    with open(os.path.join(run_dir, "step.json"), encoding="ascii") as file:
-        step: dict[str, Any] = json.load(file)
-    for number in PASSED_ON:
-        # A handler and not SIG_IGN, which srun would inherit.
-        signal.signal(number, _hear_nothing)
-    exit_code = _run_srun(run_dir, step["argv"])
+    run_dir, exit_code = os.path.abspath(words[1]), int(words[3])
+    for number in NOT_OURS:
+        signal.signal(number, signal.SIG_IGN)
     _write_end(run_dir, exit_code)
     _tell_shim(run_dir, exit_code)
     _wait_until(lambda: not _shim_lives(run_dir), GONE_SECONDS)
-    if step.get("held"):
+    if held:
         ended = os.path.join(run_dir, "ended.json")
         if _wait_until(lambda: os.path.exists(ended), READ_SECONDS):
             time.sleep(LINGER_SECONDS)
     return _verdict(run_dir, exit_code)
-
-
-def step_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return srun's environment.
-
-    A job's options are in its variables, and srun would take them for its own: as many tasks as
-    the job asked for, one GPU a task.
-    """
-    return {
-        name: value
-        for name, value in inherited.items()
-        if name in KEPT or not name.startswith(OF_SLURM)
-    }
-
-
-def _run_srun(run_dir: str, argv: list[str]) -> int:
-    """Return srun's exit code, 128+S where signal S ended it."""
-    with open(os.path.join(run_dir, "step.log"), "ab") as log:
-        try:
-            srun = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=step_environment(os.environ),
-                cwd="/",
-            )
-        except OSError as error:
-            log.write(f"srun cannot be executed: {error}\n".encode())
-            return 127
-        code = srun.wait()
-    return 128 - code if code < 0 else code
 
 
 def _tell_shim(run_dir: str, exit_code: int) -> None:

@@ -12,9 +12,7 @@ _CANCELLED = re.compile(
     r"(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?(?:,[^*]*| ON NODE \S+)? \*\*\*"
 )
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
-_COMPLAINT = re.compile(
-    r"^(?:srun|slurmstepd[^:]*): (?:error|fatal): |^(?=srun cannot |/bin/sh: )"
-)
+_COMPLAINT = re.compile(r"^(?:srun|slurmstepd[^:]*): (?:error|fatal): |^(?=/\S*sh: )")
 
 _REASONS = {
     "TIME LIMIT": "Slurm ended job {job}: its time limit was reached",

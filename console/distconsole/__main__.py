@@ -78,7 +78,10 @@ def _headless(request: Request, config: Config) -> int:
     if isinstance(request, ask.Run | ask.Check):
         from distconsole.session import SessionAhead  # noqa: PLC0415
 
-        ahead = SessionAhead(request.where, config)
+        where: ask.Where | None = request.where
+        if isinstance(request, ask.Run) and request.slurm is not None:
+            where = request.submits_from  # the nodes are not known yet
+        ahead = SessionAhead(where, config) if where is not None else None
     from distconsole.cli.main import perform_headless  # noqa: PLC0415
 
     if ahead is None:

@@ -46,7 +46,7 @@ def nothing_left(slurm: Slurm) -> bool:
     """Wait until no job and no process of one is left."""
 
     def is_gone() -> bool:
-        words = ("job.py", "pyz step", "pyz shim", "srun", "slurmstepd")
+        words = ("job.py", "step.sh", "pyz step", "pyz shim", "srun", "slurmstepd")
         return not any(node.processes(word) for node in slurm.bed.hosts for word in words)
 
     return wait_for(lambda: not slurm.queue(), GONE_SECONDS) and wait_for(is_gone, GONE_SECONDS)

@@ -63,12 +63,14 @@ class Allocation:
         held: Whether it is ours, submitted for this run, and ends with it.
         run: The run's id, where the job was named after it; empty otherwise.
         asked: The request as it came, for ``rerun``; None where the request is that.
+        state: What the job has, where it is known.
     """
 
     job: str
     held: bool = False
     run: str = ""
     asked: Run | None = None
+    state: JobState | None = None
 
 
 def read_job(text: str) -> JobState:

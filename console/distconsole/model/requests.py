@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -124,6 +124,13 @@ class Run:
     slurm_login: str | None = None
     emit: EmitKind | None = None
     output: str | None = None
+
+    @property
+    def submits_from(self) -> Where | None:
+        """The host that submits the job of ``--slurm``, where it was given; else None."""
+        if self.slurm_login is None:
+            return None
+        return replace(self.where, hosts=self.slurm_login, hostfile=None, cluster=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from distconsole.session import Session
 
 ASK_SECONDS = 45.0
 TICK_SECONDS = 0.05
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 10.0, 1.5
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 10.0, 1.2
 """A queue is asked ever more rarely: slurmctld is everybody's."""
 
 Then = Callable[..., Iterator[Event]]
@@ -82,7 +82,7 @@ def run_submitted(
                 return
             yield Narration(text=f"Slurm job {job} has {', '.join(state.nodes)}")
             placed = replace(request, where=_where(request.where, state, named), slurm=None)
-            allocation = Allocation(job, held=True, run=run, asked=request)
+            allocation = Allocation(job, held=True, run=run, asked=request, state=state)
             for event in then(placed, allocation=allocation):
                 held.used = held.used or _says_started(event)
                 yield event
@@ -98,15 +98,17 @@ def fit_to_job(
     facts: Mapping[HostName, NodeFacts],
     request: Run,
 ) -> tuple[Cluster, dict[HostName, NodeFacts]]:
-    """Return hosts and facts as the job has them, asked from the first of its nodes.
+    """Return hosts and facts as the job has them; its first node says so unless it is known.
 
     Raises:
         UnavailableError: if Slurm does not answer there.
         PlanError: if what it says cannot be planned with.
     """
     assert allocation is not None
-    link = session.link(cluster.hosts[0].name)
-    return fitted(cluster, facts, _state(link, allocation.job), request)
+    state = allocation.state
+    if state is None:
+        state = _state(session.link(cluster.hosts[0].name), allocation.job)
+    return fitted(cluster, facts, state, request)
 
 
 def run_id_for(request: Run, allocation: Allocation | None) -> RunId:
@@ -156,19 +158,19 @@ def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Itera
         UsageError: if none is known.
         NodeError: if it cannot be reached.
     """
-    login = request.slurm_login
-    if login is None and shutil.which("sbatch") is not None:
+    where = request.submits_from
+    if where is None and shutil.which("sbatch") is not None:
         here = Host(HostName(socket.gethostname()), local=True)
         with Session(load_config(), Cluster((here,))) as session:
             yield session.link(here.name)
         return
-    login = login or next(iter(named), None)
-    if login is None:
+    if where is None and named:
+        where = replace(request.where, hosts=named[0], hostfile=None, cluster=None)
+    if where is None:
         raise UsageError(
             "--slurm: there is no sbatch on this machine",
             "--slurm-login HOST names a host that has Slurm's commands",
         )
-    where = replace(request.where, hosts=login, hostfile=None, cluster=None)
     with sessions(where) as session:
         yield session.link(session.cluster.hosts[0].name)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from distconsole_agent.slurm_step import step_environment
+from distconsole_agent.slurm import step_script
 from distconsole_agent.slurm_words import read_complaint, read_reason
 
 AT = "2026-11-21T19:31:02"
@@ -52,10 +54,42 @@ def test_the_first_complaint_is_the_one_shown(tmp_path: Path) -> None:
 
 
 def test_a_missing_srun_is_a_complaint(tmp_path: Path) -> None:
-    (tmp_path / "step.log").write_text("srun cannot be executed: no such file\n")
-    assert read_complaint(str(tmp_path)) == "srun cannot be executed: no such file"
+    told = "/tmp/r/step.sh: line 9: srun: command not found"
+    (tmp_path / "step.log").write_text(f"{told}\n")
+    assert read_complaint(str(tmp_path)) == told
 
 
-def test_srun_does_not_take_the_jobs_options_for_its_own() -> None:
+def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None:
+    words = ["env"], ["echo", "it's over"]
+    script = tmp_path / "step.sh"
+    script.write_text(step_script(str(tmp_path), *words))
     inherited = {"SLURM_NTASKS": "8", "SLURM_CONF": "/c", "SBATCH_GPUS": "1", "PATH": "/bin"}
-    assert step_environment(inherited) == {"SLURM_CONF": "/c", "PATH": "/bin"}
+    done = subprocess.run(
+        ["/bin/bash", str(script), "--held"],
+        env=inherited,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "it's over --code 0 --held\n"
+    variables = (tmp_path / "step.log").read_text().split()
+    assert {
+        line for line in variables if line.startswith(("S", "PATH")) and "SHLVL" not in line
+    } == {
+        "SLURM_CONF=/c",
+        "PATH=/bin",
+    }
+
+
+def test_the_end_of_srun_is_the_exit_code_of_the_job_unless_there_is_a_verdict(
+    tmp_path: Path,
+) -> None:
+    def ended(*words: str) -> int:
+        argv = [sys.executable, "-m", "distconsole_agent", "step-ended", *words]
+        return subprocess.run(argv, check=False, capture_output=True).returncode
+
+    words = ("--run", str(tmp_path), "--code", "5")
+    assert ended(*words) == 5
+    (tmp_path / "verdict.json").write_text('{"state": "failed", "exit_code": 7}')
+    assert ended(*words) == 7
+    assert ended("--run", str(tmp_path)) == 2

@@ -1,0 +1,183 @@
+"""From the command to the first all-reduce on two hosts of a real Slurm: distconsole, and srun and
+sbatch typed on the login host by ssh. It trains nothing.
+
+A job that sbatch submits waits for Slurm's next round of scheduling, one of srun does not: what is
+submitted is held against sbatch, what runs in a job against srun.
+
+``python -m benchmarks.start_slurm [--json FILE] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import Program, environment, over_ssh, wait_until, warm
+from benchmarks.measure import Spread, alternate, ratios, write_json
+from suite.obstacles import obstacle
+from testbed import Testbed
+from testbed.slurm import SLURM_ENVIRONMENT, Slurm
+
+TARGET = 1.2
+FIRST = r"first all-reduce at (\d+)"
+FIRST_PORT = 29700
+
+SCRIPT = """\
+import os
+import time
+
+os.environ["RANK"], os.environ["WORLD_SIZE"] = os.environ["SLURM_PROCID"], os.environ["SLURM_NTASKS"]
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"first all-reduce at {time.time_ns()}", flush=True)
+assert total.item() == 2
+dist.destroy_process_group()
+"""
+
+LABELS = {
+    "srun": "srun over ssh",
+    "inside": "distconsole in the same job",
+    "sbatch": "sbatch over ssh",
+    "submitted": "distconsole --slurm",
+    "allocating": "srun over ssh that allocates",
+}
+REFERENCE = {"inside": "srun", "submitted": "sbatch"}
+
+
+class Starts:
+    """The ways to start one rank on each node; every agent runs already."""
+
+    def __init__(self, slurm: Slurm, folder: Path) -> None:
+        self._slurm = slurm
+        self._bed = slurm.bed
+        self._folder = folder
+        self._port = FIRST_PORT
+        self._script = str(folder / "first_slurm.py")
+        Path(self._script).write_text(SCRIPT)
+        warm(self._bed, folder)
+        allocated = slurm.login.exec(["salloc", "-N2", "--no-shell"]).stderr
+        self._job = allocated.split()[-1]
+
+    def srun(self) -> float:
+        """In an allocation that is there."""
+        return self._seconds(self._typed(self._srun("--jobid", self._job, "--overlap")))
+
+    def allocating(self) -> float:
+        return self._seconds(self._typed(self._srun()))
+
+    def sbatch(self) -> float:
+        """What the job prints comes by ssh as well, as a person would look at it."""
+        out, file = self._folder / "out", self._folder / "job.sh"
+        file.write_text(f"#!/bin/bash\nsrun python3 {self._script}\n")
+        out.write_text("")
+        submit = f"sbatch -N2 -n2 --ntasks-per-node=1 --open-mode=append -o {out} {file}"
+        look = f"timeout 60 tail -f {out} | grep -m 2 --line-buffered first"
+        seconds = self._seconds(self._typed(f"{submit} && {look}"))
+        self._wait_for_queue()
+        return seconds
+
+    def submitted(self) -> float:
+        login = self._slurm.login.name
+        seconds = self._seconds(self._ours("--slurm-login", login, "--slurm", "-N2"))
+        self._wait_for_queue()
+        return seconds
+
+    def _wait_for_queue(self) -> None:
+        wait_until(lambda: self._slurm.queue() == [self._job], "the end of the job")
+
+    def inside(self) -> float:
+        nodes = ",".join(node.name for node in self._slurm.nodes)
+        job = {"SLURM_JOB_ID": self._job, "SLURM_JOB_NODELIST": nodes}
+        return self._seconds(self._ours("--hosts", nodes), job)
+
+    def _srun(self, *options: str) -> str:
+        words = ("srun", *options, "-N2", "-n2", "--ntasks-per-node=1", "python3", self._script)
+        return " ".join(words)
+
+    def _typed(self, line: str) -> list[str]:
+        """Return what a person types to have the login host do ``line``."""
+        self._port += 1
+        address = self._slurm.nodes[0].address
+        variables = f"MASTER_ADDR={address} MASTER_PORT={self._port} GLOO_SOCKET_IFNAME=eth0"
+        return over_ssh(self._bed, self._slurm.login.name, f"export {variables}; {line}")
+
+    def _ours(self, *options: str) -> list[str]:
+        program = str(Path(sys.executable).with_name("distconsole"))
+        config = ("--ssh-config", str(self._bed.ssh_config))
+        return [program, "run", *config, *options, self._script]
+
+    def _seconds(self, command: list[str], extra: dict[str, str] | None = None) -> float:
+        """Return seconds from the command until the last rank had its sum."""
+        with Program(command, {**environment(self._folder), **(extra or {})}) as program:
+            lines = program.see(FIRST, count=2)
+            if code := program.wait():
+                raise RuntimeError(f"a start ended with {code}: {program.lines[-5:]}")
+        found = [match for line in lines if (match := re.search(FIRST, line.text))]
+        return (max(int(match[1]) for match in found) - program.began_ns) / 1e9
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Start each kind once a round and return seconds, and ratios within the same round."""
+    if reason := obstacle("slurm"):
+        return {"rounds": 0, "skipped": reason, "seconds": {}, "ratios": {}, "target": TARGET}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-slurm-")))
+        bed = stack.enter_context(Testbed(hosts=3, environment=SLURM_ENVIRONMENT))
+        starts = Starts(stack.enter_context(Slurm(bed)), folder)
+        contestants: dict[str, Callable[[], float]] = {
+            kind: partial(getattr(starts, kind)) for kind in LABELS
+        }
+        for contestant in contestants.values():
+            contestant()  # every program was read from the disk once
+        found = alternate(contestants, rounds)
+    return {
+        "rounds": rounds,
+        "skipped": "",
+        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "ratios": {
+            kind: asdict(ratios(found[kind], found[against]))
+            for kind, against in REFERENCE.items()
+        },
+        "target": TARGET,
+    }
+
+
+def report(figures: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    if figures["skipped"]:
+        return f"not measured: {figures['skipped']}"
+    lines = [f"{'seconds from the command to':36} the first all-reduce     over srun, same round"]
+    for kind, seconds in figures["seconds"].items():
+        ratio = figures["ratios"].get(kind)
+        over = Spread(**ratio).text(1, 2) if ratio else ""
+        lines.append(f"{LABELS[kind]:36} {Spread(**seconds).text(1, 2):24} {over}".rstrip())
+    lines.append(f"target: {TARGET}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "start_slurm", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
