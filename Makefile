@@ -11,7 +11,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean horovod system
+.PHONY: help demo test check bench screenshots clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +24,7 @@ TYPED := console agents training tests/testbed tests/suite tests/conftest.py
 INPUTS := pyproject.toml .ci/constraints.txt
 
 help: ## Show this
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
 	@$(BIN)/distconsole demo $(ARGS)
@@ -40,6 +40,9 @@ check: $(DONE)/dev ## Format, lint, types, layers
 
 bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
+
+screenshots: $(DONE)/dev ## Take the README's pictures anew, of a demo while it runs
+	$(BIN)/python tests/tui/screenshots.py docs/images
 
 clean: ## Remove what these targets made in this folder
 	rm -rf $(VENV) $(DONE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -18,12 +18,13 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, RichLog
 
 from distconsole.config.paths import state_dir
-from distconsole.grammar import VERBS, complete_line
+from distconsole.grammar import VERBS
 from distconsole.grammar.complete import Completion
 from distconsole.model import requests as ask
 from distconsole.operations import perform
 from distconsole.tui.feeds import Feed, Perform
-from distconsole.tui.keys import KEYS, SCREEN_VERBS, SORTS, VIEWS
+from distconsole.tui.keys import KEYS, SCREEN_VERBS
+from distconsole.tui.offers import completions, offered_text
 from distconsole.tui.palette import meanings
 from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import History, Prompt
@@ -339,13 +340,7 @@ class ConsoleApp(App[int]):
     @on(Prompt.Offered)
     def show_offered(self, event: Prompt.Offered) -> None:
         """Show how the line may go on."""
-        found = event.completions
-        if len(found) <= 3:
-            lines = [f"{each.word}  {each.help}".rstrip() for each in found]
-            self._offer("\n".join(lines))
-            return
-        shown = "  ".join(completion.word for completion in found[:24])
-        self._offer(shown + (f"  (+{len(found) - 24})" if len(found) > 24 else ""))
+        self._offer(offered_text(event.completions))
 
     @on(Prompt.Changed)
     def forget_offered(self) -> None:
@@ -386,21 +381,4 @@ class ConsoleApp(App[int]):
 
     def completions(self, line: str) -> list[Completion]:
         """Return how ``line`` may go on, verbs of the screen included."""
-        words = line.lstrip().split(" ")
-        last = words[-1]
-        if len(words) == 1:
-            own = [
-                Completion(verb, verb, meaning)
-                for verb, meaning in SCREEN_VERBS.items()
-                if verb.startswith(last)
-            ]
-            return complete_line(line, self.sitting.vocabulary()) + own
-        choices: tuple[str, ...] | None = {
-            "view": (*VIEWS, *(feed.run.run for feed in self.sitting.feeds if feed.run.run)),
-            "sort": SORTS,
-            "theme": ("dark", "light", *sorted(self.available_themes)),
-        }.get(words[0])
-        if choices is None:
-            return complete_line(line, self.sitting.vocabulary())
-        start = line[: len(line) - len(last)]
-        return [Completion(word, start + word, "") for word in choices if word.startswith(last)]
+        return completions(line, self.sitting, self.available_themes)
