@@ -60,8 +60,11 @@ def guarded(function: F) -> F:
     return guard  # type: ignore[no-any-return]
 
 
-def _caught(error: Exception) -> None:
-    """Count ``error``, to be called while it is being handled; raise it if it is not ours."""
+def caught(error: Exception) -> None:
+    """Count ``error``, to be called while it is being handled; raise it if it is not ours.
+
+    For the two places that spell the guard out, because a call less is worth it there.
+    """
     if _belongs_to_the_script(error):
         raise error
     tally.add()
@@ -77,7 +80,7 @@ def _guard_0(function: Callable[[], Any]) -> Any:
         try:
             return function()
         except Exception as error:  # noqa: BLE001 - the guard of this package
-            return _caught(error)
+            return caught(error)
 
     return guard
 
@@ -89,7 +92,7 @@ def _guard_1(function: Callable[[Any], Any]) -> Any:
         try:
             return function(a)
         except Exception as error:  # noqa: BLE001 - the guard of this package
-            return _caught(error)
+            return caught(error)
 
     return guard
 
@@ -101,7 +104,7 @@ def _guard_2(function: Callable[[Any, Any], Any]) -> Any:
         try:
             return function(a, b)
         except Exception as error:  # noqa: BLE001 - the guard of this package
-            return _caught(error)
+            return caught(error)
 
     return guard
 
@@ -113,7 +116,7 @@ def _guard_3(function: Callable[[Any, Any, Any], Any]) -> Any:
         try:
             return function(a, b, c)
         except Exception as error:  # noqa: BLE001 - the guard of this package
-            return _caught(error)
+            return caught(error)
 
     return guard
 
@@ -125,7 +128,7 @@ def _guard_more(function: Callable[..., Any]) -> Any:
         try:
             return function(*arguments)
         except Exception as error:  # noqa: BLE001 - the guard of this package
-            return _caught(error)
+            return caught(error)
 
     return guard
 

@@ -1,7 +1,7 @@
 """The ordinary events of the ordinary step, written out; everything else is handed to ``TorchSteps``.
 
 A training evicts our code from the caches between any two of these calls, so what they cost is how
-much memory they touch: one function, one object and one clock each. They do nothing that can raise.
+much memory they touch: one function, one object and one clock each.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from itertools import starmap
 from time import monotonic_ns
 from types import MethodType
 
-from distconsole_training.guard import drop_this_frame, guarded
+from distconsole_training.guard import caught, drop_this_frame, guarded, tally
 from distconsole_training.lane import (
     BACKWARD_DONE,
     FETCHED,
     FETCHING,
     IN_BACKWARD,
+    OUTSIDE,
     STEPPING,
 )
-from distconsole_training.loss import NOT_LOOKED_AT
+from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Call
     """Return ``torch.autograd.backward``, told to ``watch``; ``Tensor.backward`` calls it too."""
     lane = watch.first
     began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
-    read = guarded(watch.read)
+    read = watch.read
 
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +120,11 @@ def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Call
             and not lane.scaled
             and get_ident() == lane.thread
         ):
-            lane.loss = read(tensors), NOT_LOOKED_AT
+            try:
+                lane.loss = read(tensors), NOT_LOOKED_AT
+            except Exception as error:  # noqa: BLE001 - as the guard, without its call
+                lane.loss = UNKNOWN
+                caught(error)
             lane.place = IN_BACKWARD
             lane.backward_began = now
             told: ThreadSteps | None = lane
@@ -146,7 +151,7 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
     """Return what torch is to call before and after every step of an optimizer."""
     lane, is_compiling = watch.first, watch.is_compiling
     began, ended = guarded(watch.optimizer_began), guarded(watch.optimizer_ended)
-    end_step = guarded(lane.end_step)
+    end_step = lane.end_step
 
     # In a compiled step ``is_compiling()`` is a constant, and nothing of ours is left in its graph.
 
@@ -173,7 +178,12 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
             and not watch.scales
             and get_ident() == lane.thread
         ):
-            end_step(monotonic_ns())
+            try:
+                end_step(monotonic_ns())
+            except Exception as error:  # noqa: BLE001 - as the guard, without its call
+                caught(error)
+                if tally.spent:
+                    lane.place = OUTSIDE
             return
         ended(optimizer)
 

@@ -6,6 +6,7 @@ import ctypes
 import time
 
 from distconsole_training.loss import NOT_LOOKED_AT
+from distconsole_training.process import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,25 +31,33 @@ class ScalarReader:
         self._device = _DeviceReader(torch)
         self._thinning = _Thinning(_NEAR_NS) if thinned else None
 
-    def read(self, tensor: Any, step: int) -> Value:
+    def read(self, tensor: Any, step: int | None = None) -> Value:
         """Return the scalar as a float or as a ``Late``; None where it is none, or not ours to read.
 
         A subclass (a DTensor, a fake) may do anything when it is read, and a dispatch mode of the
-        script would see it: neither is touched. ``step`` is what thinning goes by.
+        script would see it: neither is touched. ``step`` is what thinning goes by; without it,
+        the next one.
         """
         if type(tensor) not in self._plain or tensor.numel() != 1 or self._dispatch_active():
             return None
         if self._functions_active():
             with self._no_functions():
                 return self._read_plain(tensor, step)
+        if tensor.is_cpu:
+            # Spelled out: this is every step of a training on the CPU.
+            value = tensor.item()
+            if type(value) is float:
+                return value
         return self._read_plain(tensor, step)
 
-    def _read_plain(self, tensor: Any, step: int) -> Value:
+    def _read_plain(self, tensor: Any, step: int | None) -> Value:
         if tensor.is_cpu:
             value = tensor.item()
             return None if type(value) is complex else float(value)
         thinning = self._thinning
-        if tensor.is_cuda and (thinning is None or thinning.keeps(step)):
+        if not tensor.is_cuda:
+            return None
+        if thinning is None or thinning.keeps(process.last_step + 1 if step is None else step):
             return self._device.read(tensor)
         return None
 

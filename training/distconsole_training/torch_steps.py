@@ -66,6 +66,7 @@ class TorchSteps:
     Attributes:
         first: The steps of the thread that imported torch; the same object for good.
         scales: Whether a GradScaler was ever at work.
+        read: Returns the value of a loss.
         is_compiling: Whether torch compiles what calls it.
         look: What wants to see every batch with its iterator; None if nothing does.
     """
@@ -73,7 +74,7 @@ class TorchSteps:
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
         """``emit``: what takes the finished steps; by default they are written."""
         self._emit = emit
-        self._scalars = ScalarReader(torch, thinned=True)
+        self.read: Callable[[Any], Value] = ScalarReader(torch, thinned=True).read
         self._step_code = _code_of_step()
         self.first = ThreadSteps(self._stepping_calls, emit)
         self._others = _OtherThread(self._stepping_calls, emit)
@@ -100,10 +101,6 @@ class TorchSteps:
     def finish(self) -> None:
         """Emit the last step of the thread that ends the process."""
         self._steps().finish()
-
-    def read(self, tensor: Any) -> Value:
-        """Return the value of a loss."""
-        return self._scalars.read(tensor, process.last_step + 1)
 
     def fetch_began(self, iterator: Any) -> tuple[Source, int]:
         """``next(iterator)`` of a DataLoader begins; return what ``fetched`` wants to know."""

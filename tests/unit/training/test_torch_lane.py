@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from distconsole_training import torch_steps
+from distconsole_training import guard, torch_lane, torch_steps
 from distconsole_training.lane import OUTSIDE, Lane
 from distconsole_training.torch_lane import NextAndTell, backward_that_tells, optimizer_hooks
 from distconsole_training.torch_steps import TorchSteps
@@ -107,3 +107,33 @@ def test_the_short_way_and_the_long_way_agree(seed: int, monkeypatch: pytest.Mon
     assert Script().play(seed) == 0
     assert len(emitted) > 150
     assert short_way == emitted
+
+
+def test_a_step_that_cannot_be_written_is_counted_and_in_the_end_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tally = guard.Tally()
+    for home in (guard, torch_lane):
+        monkeypatch.setattr(home, "tally", tally)
+    written: list[Any] = []
+    monkeypatch.setattr(torch_steps, "write_step", lambda *step: written.append(step))
+    script = Script()
+
+    def trains(times: int) -> None:
+        for _ in range(times):
+            script.fetches(1)
+            script.backs(0.5)
+            script.steps(7)
+
+    trains(5)
+    assert script.watch.first.place != OUTSIDE
+
+    def fails(*_: Any) -> None:
+        raise OSError
+
+    monkeypatch.setattr(script.watch.first, "_emit", fails)
+    trains(3)
+    assert tally.errors == 3
+    trains(2 * guard.MAX_ERRORS)
+    assert tally.errors == guard.MAX_ERRORS
+    assert script.watch.first.place == OUTSIDE
