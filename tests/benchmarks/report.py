@@ -24,12 +24,13 @@ from testbed import missing
 
 TIME_LIMIT_SECONDS = 1800.0
 MIB = 2**20
-BED = ("start", "death", "cuts", "memory", "check_time")
+BED = ("start", "start_slurm", "death", "cuts", "memory", "check_time")
 """Benchmarks that need the hosts of the testbed."""
 
 QUICK: dict[str, tuple[str, ...]] = {
     "agent_cost": ("--rounds", "2", "--samples", "3"),
     "start": ("--rounds", "2"),
+    "start_slurm": ("--rounds", "2"),
     "death": ("--rounds", "1", "--torchrun-rounds", "0"),
     "cuts": ("--cuts", "3"),
     "memory": ("--rounds", "1"),
@@ -85,6 +86,26 @@ def start_rows(figures: Mapping[str, Any]) -> list[Row]:
         for kind in over
     ]
     return [Row("start, by hand over ssh", shown["by_hand"]), *rows]
+
+
+def start_slurm_rows(figures: Mapping[str, Any]) -> list[Row]:
+    named = {"inside": "in a Slurm job", "submitted": "--slurm submits"}
+    return (
+        [
+            Row(
+                f"start, {named[kind]}",
+                f"{_spread(figures['seconds'][kind])} s",
+                f"{_spread(over)} of {against}, {_spread(figures['seconds'][against])} s",
+                f"≤ {figures['target']} of {against}",
+                over["median"] <= figures["target"],
+            )
+            for (kind, over), against in zip(
+                figures["ratios"].items(), ("srun", "sbatch"), strict=True
+            )
+        ]
+        if figures["ratios"]
+        else []
+    )
 
 
 def death_rows(figures: Mapping[str, Any]) -> list[Row]:
@@ -226,6 +247,7 @@ def _screen(cost: Mapping[str, float]) -> str:
 ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "agent_cost": agent_cost_rows,
     "start": start_rows,
+    "start_slurm": start_slurm_rows,
     "death": death_rows,
     "cuts": cuts_rows,
     "memory": memory_rows,
