@@ -133,8 +133,8 @@ class Starts:
         warm(self._bed, self._folder)
         return self._ours("--launcher", "torchrun")
 
-    def _ours(self, *options: str) -> Times:
-        return self._until_all([distconsole(self._bed, "run", *options, self._torch)])
+    def _ours(self, *options: str, script: str = "") -> Times:
+        return self._until_all([distconsole(self._bed, "run", *options, script or self._torch)])
 
     def _on_each(self, words: Callable[[int, int], list[str]]) -> Times:
         self._port += 1
