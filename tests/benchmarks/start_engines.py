@@ -1,0 +1,117 @@
+"""From the command to the first all-reduce on two hosts, by engines that have a launcher of their own:
+distconsole against horovodrun, and against mpirun typed on the first host. It trains nothing.
+
+``python -m benchmarks.start_engines [--json FILE] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import over_ssh, warm
+from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.start import Starts, Times
+from suite.obstacles import obstacle
+from testbed import Testbed
+
+AGAINST = {"ours_horovod": "horovodrun", "ours_mpi": "mpirun"}
+"""Each of ours, and the tool that people use by hand."""
+
+TARGETS = {"ours_horovod": 0.6, "ours_mpi": 1.1}
+
+LABELS = {
+    "horovodrun": "horovodrun, Gloo",
+    "ours_horovod": "distconsole --launcher horovod",
+    "mpirun": "mpirun over ssh, Horovod's MPI",
+    "ours_mpi": "distconsole --launcher mpi",
+}
+
+
+class EngineStarts(Starts):
+    """One rank on each host; the script is the same for all: Horovod's first all-reduce."""
+
+    def ours_horovod(self) -> Times:
+        warm(self._bed, self._folder)
+        return self._ours("--launcher", "horovod", script=self._horovod)
+
+    def ours_mpi(self) -> Times:
+        warm(self._bed, self._folder)
+        return self._ours("--launcher", "mpi", script=self._horovod)
+
+    def mpirun(self) -> Times:
+        """As Horovod's documentation has people type it, without what these hosts do not need."""
+        names = [host.name for host in self._bed.hosts]
+        words = ["mpirun", "-np", str(len(names)), "-H", ",".join(f"{name}:1" for name in names)]
+        words += ["-bind-to", "none", "-map-by", "slot", "-x", "PATH"]
+        words += ["-mca", "btl_tcp_if_include", "eth0", "-mca", "oob_tcp_if_include", "eth0"]
+        words += ["python3", self._horovod]
+        return self._until_all([over_ssh(self._bed, names[0], *words)])
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Start each kind once a round and return seconds, and ratios within the same round."""
+    reason = obstacle("horovod") or obstacle("mpi")
+    if reason:
+        raise RuntimeError(reason)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
+        bed = stack.enter_context(Testbed(hosts=2, node_ssh=True))
+        starts = EngineStarts(bed, folder)
+        contestants: Mapping[str, Callable[[], float]] = {
+            kind: partial(starts.seconds, kind) for kind in LABELS
+        }
+        for contestant in contestants.values():
+            contestant()  # every program was read from the disk once
+        starts.script_seconds.clear()
+        found = alternate(contestants, rounds)
+    return {
+        "rounds": rounds,
+        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "script_seconds": {
+            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
+        },
+        "ratios": {
+            ours: asdict(ratios(found[ours], found[theirs])) for ours, theirs in AGAINST.items()
+        },
+        "targets": TARGETS,
+    }
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = [
+        f"{'seconds from the command':34} {'to the script':20} {'to the first all-reduce':24}"
+        " over the tool by hand, same round"
+    ]
+    for kind, seconds in figures["seconds"].items():
+        ratio = figures["ratios"].get(kind)
+        over = Spread(**ratio).text(1, 2) if ratio else ""
+        wanted = f" (target {figures['targets'][kind]})" if ratio else ""
+        script = Spread(**figures["script_seconds"][kind]).text(1, 2)
+        all_reduce = Spread(**seconds).text(1, 2)
+        lines.append(f"{LABELS[kind]:34} {script:20} {all_reduce:24} {over}{wanted}".rstrip())
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "start_engines", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
