@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.errors import UnavailableError
+from distconsole.errors import UnavailableError, UnreachableError
 from distconsole.model.events import EndState, LogLine, Narration, PlanMade
 from distconsole.model.requests import Run, Where
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
+from distconsole_agent.slurm import HOLDER, UNUSED_SECONDS
 from suite.driving import Operator
 from testbed import Testbed
 from testbed.keeper import wait_for
@@ -233,6 +234,27 @@ def test_a_killed_srun_ends_the_run_at_once(slurm: Slurm, tmp_path: Path) -> Non
     assert end.first_failure
     assert end.first_failure.error == "srun was killed by SIGKILL"
     assert nothing_left(slurm)
+
+
+def test_a_job_whose_nodes_cannot_be_used_is_given_back(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.nodes[1].stop_sshd()
+    try:
+        with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
+            with pytest.raises(UnreachableError, match="node2"):
+                run.finish()
+            job = job_of(run)
+    finally:
+        slurm.nodes[1].start_sshd()
+    assert nothing_left(slurm)
+    assert slurm.show(job)["JobState"] == "CANCELLED"
+
+
+def test_a_job_that_is_never_told_what_to_start_ends_by_itself(slurm: Slurm) -> None:
+    holder = HOLDER.replace(f"-t {UNUSED_SECONDS}", "-t 1")
+    submit = ["sbatch", "--parsable", "--output=/dev/null", "--wrap", holder]
+    job = slurm.login.exec(submit).stdout.strip()
+    assert nothing_left(slurm)
+    assert slurm.show(job)["ExitCode"] == "75:0"
 
 
 @pytest.fixture
