@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from distconsole.errors import UnreachableError
 from distconsole.model import requests as ask
-from distconsole.model.events import Event
+from distconsole.model.events import Event, RunListed
 from distconsole.tui.keys import VIEWS
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.ranks import RankRow, rank_rows
@@ -186,6 +189,21 @@ async def test_enter_on_a_past_run_replays_it() -> None:
         await settled(app, stage, pilot)
         assert ask.Replay(run="digits-1121-001") in stage.asked
         assert app.view == "run"
+
+
+async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
+    def listed() -> Iterator[Event]:
+        event = next(iter(scenes.past_runs()))
+        assert isinstance(event, RunListed)
+        nothing = {"samples_s": None, "metrics": {}, "steps": None}
+        yield RunListed(summary=replace(event.summary, run=scenes.RUN, state="unknown", **nothing))
+
+    app, stage = staged(SCENES | {ask.Runs: listed}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "view runs")
+        (line,) = (line for line in screen_text(app).splitlines() if scenes.RUN in line)
+        assert "● running" in line
+        assert re.search(r" \d{3,} +\d{3,} train\.py +.*loss \d", line), line
 
 
 async def test_moving_through_past_runs_opens_none() -> None:

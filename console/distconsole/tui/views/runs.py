@@ -17,6 +17,8 @@ from distconsole.tui.feeds import Feed
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
 
+SHOWN_METRICS = 4
+
 STATE_STYLES = {
     "running": ("● running", "good"),
     "succeeded": ("✓ succeeded", "faint"),
@@ -32,13 +34,13 @@ def _state(run: RunSummary) -> Text:
 
 
 def _outcome(run: RunSummary) -> Text:
-    """What there is to say in the end: the error, or the last loss and accuracy."""
+    """What there is to say in the end: the error, or the last metrics, accuracy and loss first."""
     if run.first_failure is not None:
         first = run.first_failure
         return Text(f"rank {first.rank} on {first.host}: {first.error}", style="bad")
-    names = [name for name in run.metrics if "acc" in name] + ["loss"]
-    known = [f"{name} {run.metrics[name]:.4g}" for name in names if name in run.metrics]
-    return Text(", ".join(known))
+    first_names = [name for name in run.metrics if "acc" in name] + ["loss"]
+    names = [name for name in dict.fromkeys((*first_names, *run.metrics)) if name in run.metrics]
+    return Text(", ".join(f"{name} {run.metrics[name]:.4g}" for name in names[:SHOWN_METRICS]))
 
 
 def _as_seen(run: RunSummary, feed: Feed) -> RunSummary:
@@ -56,13 +58,13 @@ RUN_COLUMNS: list[Column[RunSummary]] = [
         "started",
         16,
         lambda run: time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started)),
-        need=1,
+        need=2,
     ),
     Column("time", 7, lambda run: duration_text(run.seconds), right=True),
     Column("ranks", 5, lambda run: str(run.world_size), 4, True),
     Column("hosts", 5, lambda run: str(len(run.hosts)), 4, True),
     Column("steps", 8, lambda run: "" if run.steps is None else str(run.steps), 3, True),
-    Column("samples/s", 9, lambda run: number_text(run.samples_s), 3, True),
+    Column("samples/s", 9, lambda run: number_text(run.samples_s), 1, True),
     Column("script", 16, lambda run: run.script.rpartition("/")[2], need=3),
     Column("outcome", 24, _outcome, need=1),
 ]
