@@ -83,7 +83,9 @@ def script(folder: Path, text: str) -> str:
 
 
 def findings(run: Operator) -> list[RunFinding]:
-    return [finding for finding in run.of(RunFinding) if finding.check != "run.straggler"]
+    """Return what was found, but for what a busy machine may do to any run."""
+    slow = ("run.straggler", "run.stall")
+    return [finding for finding in run.of(RunFinding) if finding.check not in slow]
 
 
 def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
@@ -133,7 +135,7 @@ def test_two_ranks_that_check_themselves(
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
     seen = findings(run)
-    assert {finding.check for finding in seen} == set(found)
+    assert {finding.check for finding in seen} == set(found), seen
     for finding in seen:
         assert found[finding.check] in finding.summary
     if "gradient" in faults:
