@@ -55,7 +55,8 @@ for _ in range(12):
 total = torch.tensor([10 ** rank])
 dist.all_reduce(total)
 e = os.environ
-print(total.item(), rank, e["LOCAL_RANK"], e["LOCAL_WORLD_SIZE"], e["GLOO_SOCKET_IFNAME"], flush=True)
+place = [e[name] for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GLOO_SOCKET_IFNAME", "GROUP_RANK")]
+print(total.item(), rank, *place, flush=True)
 dist.destroy_process_group()
 """
 
@@ -69,9 +70,9 @@ def test_torch_ranks_find_each_other_and_are_watched(
         run.finish()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     assert {(e.rank, e.host, e.line) for e in run.of(LogLine) if e.stream == "out"} == {
-        (0, "node1", "111 0 0 2 eth0"),
-        (1, "node1", "111 1 1 2 eth0"),
-        (2, "node2", "111 2 0 1 eth0"),
+        (0, "node1", "111 0 0 2 eth0 0"),
+        (1, "node1", "111 1 1 2 eth0 0"),
+        (2, "node2", "111 2 0 1 eth0 1"),
     }
     for rank in range(WORLD):
         assert sum(window.steps for window in run.of(Window) if window.rank == rank) == 12
@@ -108,10 +109,15 @@ def test_horovod_goes_by_mpi_when_it_is_told_to(standing_bed: Testbed, tmp_path:
 
 
 BREAK = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, threading, time
 sys.path.insert(0, os.path.expanduser("~/lib"))
 rank = int(os.environ["RANK"])
 print("up", flush=True)
+
+def wait_for_ever():
+    # As MPI_Finalize does at exit while other ranks do not come to it.
+    threading.Thread(target=time.sleep, args=(300,)).start()
+
 subprocess.Popen(["setsid", "sleep", "4321"])
 if rank == 2:
     time.sleep(0.3)
@@ -124,9 +130,11 @@ time.sleep(300)
     ("how", "exit_code", "error"),
     [
         ("raise ValueError('no such layer')", 1, "ValueError: no such layer"),
+        ("wait_for_ever(); raise ValueError('at the end')", 1, "ValueError: at the end"),
         ("sys.exit(7)", 7, "exited with code 7"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, "killed by SIGKILL"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "killed by SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "killed by SIGTERM, perhaps by mpirun"),
         ("import only_on_node1", 1, "ModuleNotFoundError: No module named 'only_on_node1'"),
     ],
 )

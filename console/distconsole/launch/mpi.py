@@ -22,13 +22,17 @@ from distconsole.launch.job import (
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
-AS_RANK = """\
+TORCH_NAMES = """\
 export RANK="${OMPI_COMM_WORLD_RANK-$PMI_RANK}" WORLD_SIZE="${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}"
 export LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK-$MPI_LOCALRANKID}"
 export LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}"
-run="${DISTCONSOLE_RUN_DIR-}"
+"""
+"""Gives a rank of Open MPI's or MPICH's what torch's ``env://`` reads."""
+
+AS_RANK = f"""{TORCH_NAMES}\
+run="${{DISTCONSOLE_RUN_DIR-}}"
 [ -p "$run/reports" ] || exec "$@"
-shm="${DISTCONSOLE_RINGS-}"
+shm="${{DISTCONSOLE_RINGS-}}"
 [ -z "$shm" ] || export OMPI_MCA_btl_vader_backing_directory="$shm" OMPI_MCA_btl_sm_backing_directory="$shm"
 trap : TERM INT HUP USR1 USR2
 exec </dev/null >/dev/null 2>&1
@@ -39,8 +43,10 @@ echo "exited $RANK $code" 1<>"$run/reports"
 """
 """What mpirun starts for each rank: gives it torch's variables and its own log files, and tells the
 shim of its start and its end. After a failure it stays, so that the shims end the run, with the
-grace of the run, before mpirun kills the other ranks. Without a run of ours (a pasted ``--dry-run``)
-it becomes the script at once."""
+grace of the run, before mpirun kills the other ranks."""
+
+NODES_OWN = ("GROUP_RANK",)
+"""Variables that mpirun cannot hand to all ranks alike."""
 
 FORCED_OFF = tuple(
     f"SLURM_{name}"
@@ -117,10 +123,11 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
 
 
 def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
-    command = ("sh", "-c", AS_RANK, "sh", *_command(job))
+    command = _command(job)
     hosts = ",".join(f"{node.endpoint.address}:{node.slots}" for node in job.nodes)
     size = str(job.world_size)
-    names = tuple(name for name in env if not name.startswith(("OMPI_", "PRTE_")))
+    handed_on = (name for name in env if not name.startswith(("OMPI_", "PRTE_")))
+    names = tuple(name for name in handed_on if name not in NODES_OWN)
     if _is_hydra(_build(job)):
         words = ["mpirun", "-hosts", hosts, "-n", size]
         words += ["-localhost", job.master.endpoint.address]
@@ -134,9 +141,9 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     return RankPlacement(
         rank=Rank(0),
         local_rank=0,
-        argv=(*words, *ours, *command),
+        argv=(*words, *ours, "sh", "-c", AS_RANK, "sh", *command),
         env={},
-        by_hand=(*words, *exported, *command),
+        by_hand=(*words, *exported, "sh", "-c", f'{TORCH_NAMES}exec "$@"', "sh", *command),
     )
 
 

@@ -89,6 +89,8 @@ class World:
             verdict=lambda verdict: told.append(("verdict", verdict)),
             note=lambda note: told.append(("note", note)),
             finished=lambda: told.append(("finished", None)),
+            command=lambda name, command: told.append(("command", (name, command))),
+            command_ended=lambda name, code: told.append(("command_ended", (name, code))),
         )
 
     def _wall(self, node: int) -> Callable[[], int]:
@@ -370,3 +372,31 @@ def test_a_coordinator_that_does_not_know_the_secret_is_not_believed(
     assert world.heard(1, "stop") == []
     peer.close()
     false.close()
+
+
+# Runs by mpirun
+
+
+def test_a_command_reaches_the_one_node_and_its_end_comes_back(make_world: MakeWorld) -> None:
+    made = make_world(3)
+    made.coordinator.command(2, "77", "orted")  # before that node has connected
+    made.begin()
+    made.turn(1)
+    assert [made.heard(node, "command") for node in range(3)] == [[], [], [("77", "orted")]]
+    made.peers[1].command_ended("77", 5)
+    made.turn(1)
+    assert made.heard(0, "command_ended") == [("77", 5)]
+
+
+def test_what_is_left_is_killed_once_no_node_has_a_rank(make_world: MakeWorld) -> None:
+    made = make_world(3)
+    made.begin()
+    made.turn(1)
+    made.coordinator.failed(failure(0, 5 * SECOND))
+    made.peers[0].idle()
+    made.coordinator.idle(0)
+    made.turn(1)
+    assert made.heard(1, "stop") == [("failure", 5.0)]
+    made.peers[1].idle()
+    made.turn(1)
+    assert [made.heard(node, "stop")[-1] for node in range(3)] == [("failure", 0.0)] * 3

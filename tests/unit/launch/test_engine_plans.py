@@ -13,7 +13,7 @@ import pytest
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.engines import Engines, MpiBuild
-from distconsole.launch.mpi import AS_RANK
+from distconsole.launch.mpi import AS_RANK, TORCH_NAMES
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text
@@ -176,6 +176,7 @@ def test_more_ranks_than_slots_are_refused() -> None:
 def test_what_a_person_pastes_for_mpirun_needs_nothing_of_ours() -> None:
     text = dry_run_text(plan(LauncherName.MPI, env={"HF_TOKEN": "s3cr3t", "LR": "1"}))
     assert "distconsole-run" not in text
+    assert "reports" not in text
     assert "s3cr3t" not in text
     assert "-x MASTER_PORT" in text
     assert "-x LR" in text
@@ -197,9 +198,10 @@ PLACE = 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $1"; exit $2'
         {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"},
     ],
 )
-def test_a_rank_below_mpirun_has_torchs_variables(engine: dict[str, str]) -> None:
+@pytest.mark.parametrize("wrapper", [AS_RANK, f'{TORCH_NAMES}exec "$@"'])
+def test_a_rank_below_mpirun_has_torchs_variables(engine: dict[str, str], wrapper: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", AS_RANK, "sh", "sh", "-c", PLACE, "sh", "a b", "3"],
+        ["sh", "-c", wrapper, "sh", "sh", "-c", PLACE, "sh", "a b", "3"],
         env={"PATH": os.environ["PATH"], **engine},
         capture_output=True,
         text=True,
