@@ -22,6 +22,7 @@ from testbed.host import Host
 from testbed.keeper import wait_for
 
 UP_SECONDS = 30.0
+MEMORY_MB = 4000
 FOLDER = "/run/slurm"
 SLURM_ENVIRONMENT = {"SLURM_CONF": f"{FOLDER}/slurm.conf"}
 """What the sessions of a bed need, because nothing of the machine's own /etc is touched."""
@@ -166,7 +167,8 @@ class Slurm:
             "ProctrackType": "proctrack/linuxproc",
             "TaskPlugin": "task/none",
             "SelectType": "select/cons_tres",
-            "SelectTypeParameters": "CR_CPU",
+            "SelectTypeParameters": "CR_CPU_Memory",
+            "DefMemPerCPU": "200",
             "MpiDefault": "none",
             "ReturnToService": "2",
             # A machine with fewer CPUs than a node is said to have.
@@ -184,7 +186,8 @@ class Slurm:
             **self._settings,
         }
         nodes = [
-            f"NodeName={node.name} NodeAddr={node.address} CPUs={self._cpus}{gres} State=UNKNOWN"
+            f"NodeName={node.name} NodeAddr={node.address} CPUs={self._cpus} "
+            f"RealMemory={MEMORY_MB}{gres} State=UNKNOWN"
             for node in self.nodes
         ]
         partition = f"PartitionName=all Nodes={names} Default=YES State=UP"

@@ -78,6 +78,7 @@ def run_submitted(
             state = yield from _wait_for_nodes(link, job, control)
             if state is None:
                 assert control.asked is not None
+                yield Narration(text=f"cancelling Slurm job {job}")
                 yield _never_started(run, control.asked)
                 return
             yield Narration(text=f"Slurm job {job} has {', '.join(state.nodes)}")

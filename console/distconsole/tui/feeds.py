@@ -140,8 +140,8 @@ class Feed:
     def is_run(self) -> bool:
         """Whether it shows a run."""
         match self.request:
-            case ask.Run(dry_run=dry_run):
-                return not dry_run
+            case ask.Run(dry_run=dry_run, emit=emit):
+                return not dry_run and emit is None
             case ask.Attach() | ask.Rerun() | ask.Demo() | ask.Replay():
                 return True
             case _:

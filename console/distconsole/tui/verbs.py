@@ -76,7 +76,7 @@ class Doer:
     def _show_where_it_belongs(self, feed: Feed) -> None:
         app = self._app
         match feed.request:
-            case ask.Run(dry_run=True) | ask.Run(detach=True) | ask.Rerun(detach=True):
+            case ask.Run() | ask.Rerun() if not feed.is_run or feed.request.detach:
                 app.show_view("transcript")
             case ask.Demo():
                 app.first = app.first or feed
