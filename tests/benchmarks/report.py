@@ -24,7 +24,7 @@ from testbed import missing
 
 TIME_LIMIT_SECONDS = 1800.0
 MIB = 2**20
-BED = ("start", "start_slurm", "death", "cuts", "memory", "check_time")
+BED = ("start", "start_slurm", "death", "cuts", "memory", "check_time", "sync_cost")
 """Benchmarks that need the hosts of the testbed."""
 
 QUICK: dict[str, tuple[str, ...]] = {
@@ -37,6 +37,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "check_time": ("--rounds", "2"),
     "hook_cost": ("--rounds", "2", "--seconds", "2"),
     "verify_cost": ("--rounds", "2", "--checks", "10"),
+    "sync_cost": ("--rounds", "2"),
     "strategy_cost": ("--steps", "24"),
     "tui_cost": ("--seconds", "5"),
 }
@@ -244,6 +245,22 @@ def _screen(cost: Mapping[str, float]) -> str:
     )
 
 
+def sync_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    seconds, wanted = figures["seconds"], figures["target_seconds"]
+    peers = {"first": "", "changed": "rsync", "same": ""}
+    names = {"first": "all new", "changed": "one changed", "same": "none changed"}
+    return [
+        Row(
+            f"sync, {figures['files']:,} files to two hosts, {names[kind]}",
+            f"{_spread(seconds[kind])} s",
+            f"rsync -a {_spread(seconds[peer])} s" if peer in seconds else "",
+            f"≤ {wanted:g} s" if kind == "changed" else "",
+            seconds[kind]["median"] <= wanted if kind == "changed" else None,
+        )
+        for kind, peer in peers.items()
+    ]
+
+
 ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "agent_cost": agent_cost_rows,
     "start": start_rows,
@@ -254,6 +271,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "check_time": check_time_rows,
     "hook_cost": hook_cost_rows,
     "verify_cost": verify_cost_rows,
+    "sync_cost": sync_cost_rows,
     "strategy_cost": strategy_cost_rows,
     "tui_cost": tui_cost_rows,
 }

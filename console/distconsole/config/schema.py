@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from distconsole.model.requests import ExportFormat, LauncherName, Level, PassArgs
+from distconsole.model.requests import EmitKind, ExportFormat, LauncherName, Level, PassArgs
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -105,6 +105,10 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
         "watch": Key(Kind.FLAG),
         "detach": Key(Kind.FLAG),
         "dry_run": Key(Kind.FLAG),
+        "slurm": Key(Kind.TEXT),
+        "slurm_login": Key(Kind.TEXT),
+        "emit": _choice(EmitKind),
+        "output": Key(Kind.FILE),
         **_GRACE,
         **_JSON,
     },
