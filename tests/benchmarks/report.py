@@ -19,18 +19,29 @@ from typing import Any
 
 from benchmarks.death import text as death_text
 from benchmarks.measure import Spread, machine
+from benchmarks.start_engines import start_engines_rows
 from benchmarks.strategy_cost import strategy_cost_rows
 from testbed import missing
 
 TIME_LIMIT_SECONDS = 1800.0
 MIB = 2**20
-BED = ("start", "start_slurm", "death", "cuts", "memory", "check_time", "sync_cost")
+BED = (
+    "start",
+    "start_slurm",
+    "start_engines",
+    "death",
+    "cuts",
+    "memory",
+    "check_time",
+    "sync_cost",
+)
 """Benchmarks that need the hosts of the testbed."""
 
 QUICK: dict[str, tuple[str, ...]] = {
     "agent_cost": ("--rounds", "2", "--samples", "3"),
     "start": ("--rounds", "2"),
     "start_slurm": ("--rounds", "2"),
+    "start_engines": ("--rounds", "2"),
     "death": ("--rounds", "1", "--torchrun-rounds", "0"),
     "cuts": ("--cuts", "3"),
     "memory": ("--rounds", "1"),
@@ -265,6 +276,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "agent_cost": agent_cost_rows,
     "start": start_rows,
     "start_slurm": start_slurm_rows,
+    "start_engines": start_engines_rows,
     "death": death_rows,
     "cuts": cuts_rows,
     "memory": memory_rows,
