@@ -12,7 +12,7 @@ import pytest
 
 from distconsole.errors import UnavailableError, UnreachableError
 from distconsole.model.events import EndState, LogLine, Narration, PlanMade
-from distconsole.model.requests import Run, Where
+from distconsole.model.requests import Attach, Run, Where
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from distconsole_agent.slurm import HOLDER, UNUSED_SECONDS
@@ -97,6 +97,7 @@ def test_ranks_are_tasks_of_the_job_that_was_submitted(slurm: Slurm, tmp_path: P
         ("raise ValueError('no such layer')", 1, "no such layer"),
         ("os.kill(os.getpid(), 9)", 137, "SIGKILL"),
         ("os.kill(os.getpid(), 15)", 143, "SIGTERM"),
+        ("os.kill(os.getpid(), 11)", 139, "SIGSEGV"),
     ],
 )
 def test_the_first_failure_is_the_exit_code_of_run_and_job(
@@ -220,6 +221,23 @@ def test_ranks_meet_by_env_and_by_a_shared_file(slurm: Slurm, tmp_path: Path) ->
         run.finish()
     printed = [event.line for event in run.of(LogLine) if event.stream == "out"]
     assert sorted(printed) == ["env:// 3.0"] * 2 + ["file:// 3.0"] * 2
+    assert nothing_left(slurm)
+
+
+def test_a_killed_agent_and_a_console_that_leaves_cost_nothing(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    count = "for n in range(40):\n    print(n, flush=True)\n    time.sleep(0.05)\nsys.exit(rank)"
+    request = replace(submitted(slurm, script(tmp_path, count)), nproc="1")
+    with Operator(request, open_session) as run:
+        run.see(LogLine, lambda event: event.line == "5")
+        assert slurm.nodes[1].signal(signal.SIGKILL, "pyz agent")
+        run.control.leave()
+        run.finish()
+    with Operator(Attach(run.run), open_session) as attached:
+        assert attached.end().exit_code == 1
+        attached.finish()
+    assert sorted(attached.lines(), key=int) == [str(n) for n in range(40) for _ in range(2)]
     assert nothing_left(slurm)
 
 
