@@ -15,9 +15,9 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     verb, options = (words[0], words[1:]) if words else ("", [])
     if verb == "shim":
-        from distconsole_agent import shim
+        from distconsole_agent import shim_program
 
-        return int(shim.main(options))
+        return shim_program.main(options)
     if verb == "step-ended":
         from distconsole_agent import slurm_step
 

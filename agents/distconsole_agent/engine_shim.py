@@ -121,7 +121,7 @@ class EngineShim(Shim):
         Not one of them before: each ends the ranks that are left in its own way, at once. What they
         would clean up lies in folders of the run.
         """
-        if self._idle or not self._teardown.begun or self._engine.alive:
+        if self._idle or self._state != "stopping" or self._engine.alive:
             return
         self._idle = True
         if isinstance(self._link, Peer):

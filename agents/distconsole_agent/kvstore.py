@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from distconsole_agent.loop import Timer
 
 MAX_HEAD_BYTES = 8 * 1024
-MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS = 512
+"""Below the 1024 descriptors that a process may have by default; who is cut off asks again."""
+
 CONNECTION_SECONDS = 10.0
 ACCEPTS_AT_ONCE = 64
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from typing import Any
 
@@ -40,9 +39,8 @@ from distconsole_agent.proctree import descendants, send
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.rendezvous import Rendezvous, open_rendezvous
-from distconsole_agent.runlog import RunLog, claim
-from distconsole_agent.runspec import MPI, RunSpec, SpecError, bounded_grace, read_spec
-from distconsole_agent.spawning import become_subreaper, read_oom_score, write_oom_score
+from distconsole_agent.runlog import RunLog
+from distconsole_agent.runspec import RunSpec, bounded_grace
 from distconsole_agent.teardown import Teardown
 
 LINGER_SECONDS = 1.0
@@ -50,8 +48,6 @@ LINGER_SECONDS = 1.0
 
 PREPARED_SECONDS = 900.0
 """A run that nobody starts is given up after so long."""
-
-LOWEST_OOM_SCORE = "-1000"
 
 
 class Shim:
@@ -413,50 +409,3 @@ class Shim:
 
     def _note(self, note: dict[str, Any]) -> None:
         self._log.write("note", **note)
-
-
-def main(argv: list[str]) -> int:
-    """Be the shim of the run in ``--run DIR``; return the exit code."""
-    if len(argv) != 2 or argv[0] != "--run":
-        sys.stderr.write("usage: shim --run DIR\n")
-        return 2
-    run_dir = os.path.abspath(argv[1])
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        spec = read_spec(os.path.join(run_dir, "spec.json"))
-        # Held open, and so locked, for life.
-        pid_file = claim(run_dir)
-        os.chdir(run_dir)
-        become_subreaper()
-    except (SpecError, OSError) as error:
-        sys.stderr.write(f"distconsole shim: {error}\n")
-        return 1
-    oom_score_adj = read_oom_score()
-    write_oom_score(LOWEST_OOM_SCORE)
-    loop = Loop()
-    shim = _kind(spec)(loop, run_dir, spec, oom_score_adj)
-    try:
-        loop.run()
-    except Exception:  # noqa: BLE001 - the one guard: ranks must not outlive a broken shim
-        import traceback
-
-        shim.crashed(traceback.format_exc())
-        return 1
-    finally:
-        shim.close()
-        loop.close()
-        os.close(pid_file)
-    return shim.exit_code
-
-
-def _kind(spec: RunSpec) -> type[Shim]:
-    # Late: both are built upon this module.
-    if spec.launcher == "slurm":
-        from distconsole_agent.slurm_shim import SlurmShim
-
-        return SlurmShim
-    if spec.launcher == MPI:
-        from distconsole_agent.engine_shim import EngineShim
-
-        return EngineShim
-    return Shim

@@ -61,6 +61,8 @@ from distconsole.model.requests import LauncherName, PassArgs
         ("import torch, os\nos.environ['SLURM_PROCID']", "torch", None, "SLURM_PROCID"),
         ("import torch, horovod.torch as hvd", "horovod", None, "imports Horovod"),
         ("from horovod import torch", "horovod", None, "imports Horovod"),
+        ("from mpi4py import MPI\nimport torch", "mpi", None, "imports mpi4py"),
+        ("import mpi4py, horovod.torch", "mpi", None, "Horovod and mpi4py"),
         ("import horovod.torch as elastic", "horovod", None, "imports Horovod"),
     ],
 )

@@ -1,0 +1,62 @@
+"""The shim as a program: reads its run's spec, becomes a subreaper, and lives until the run has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from distconsole_agent.loop import Loop
+from distconsole_agent.runlog import claim
+from distconsole_agent.runspec import MPI, RunSpec, SpecError, read_spec
+from distconsole_agent.shim import Shim
+from distconsole_agent.spawning import become_subreaper, read_oom_score, write_oom_score
+
+LOWEST_OOM_SCORE = "-1000"
+
+
+def main(argv: list[str]) -> int:
+    """Be the shim of the run in ``--run DIR``; return the exit code."""
+    if len(argv) != 2 or argv[0] != "--run":
+        sys.stderr.write("usage: shim --run DIR\n")
+        return 2
+    run_dir = os.path.abspath(argv[1])
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        spec = read_spec(os.path.join(run_dir, "spec.json"))
+        # Held open, and so locked, for life.
+        pid_file = claim(run_dir)
+        os.chdir(run_dir)
+        become_subreaper()
+    except (SpecError, OSError) as error:
+        sys.stderr.write(f"distconsole shim: {error}\n")
+        return 1
+    oom_score_adj = read_oom_score()
+    write_oom_score(LOWEST_OOM_SCORE)
+    loop = Loop()
+    shim = _kind(spec)(loop, run_dir, spec, oom_score_adj)
+    try:
+        loop.run()
+    except Exception:  # noqa: BLE001 - the one guard: ranks must not outlive a broken shim
+        import traceback
+
+        shim.crashed(traceback.format_exc())
+        return 1
+    finally:
+        shim.close()
+        loop.close()
+        os.close(pid_file)
+    return shim.exit_code
+
+
+def _kind(spec: RunSpec) -> type[Shim]:
+    # Late: each run needs one of them.
+    if spec.launcher == "slurm":
+        from distconsole_agent.slurm_shim import SlurmShim
+
+        return SlurmShim
+    if spec.launcher == MPI:
+        from distconsole_agent.engine_shim import EngineShim
+
+        return EngineShim
+    return Shim
