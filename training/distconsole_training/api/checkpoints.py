@@ -118,7 +118,9 @@ class Checkpoints:
         if not content:
             return 0
         if content == _DAMAGED:
-            raise CheckpointError(f"none of the checkpoints in {self.folder} is whole")
+            named = os.environ.get(ENV_CHECKPOINT)
+            also = f", nor {named} ({ENV_CHECKPOINT})" if named else ""
+            raise CheckpointError(f"none of the checkpoints in {self.folder} is whole{also}")
         found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         self._restore(found["parts"])
         states = [bytes(state.numpy().tobytes()) for state in found["random"]]

@@ -6,7 +6,10 @@ what a job says of itself, not for gradients.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import sys
+from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import torch
@@ -37,6 +40,25 @@ class Alone:
         return tensor
 
 
+_last_sent: deque[torch.Tensor] = deque(maxlen=2)
+"""What torch's threads may still hold, for as long as it takes them to let go of it."""
+
+
+def _outlive_threads() -> None:
+    """Have the tensors that were sent last outlive the interpreter.
+
+    A thread of gloo lets go of a tensor some time after the collective is over. If that is the
+    last reference to a Python object while Python is ending, the thread is ended instead, in the
+    middle of C++ code: the process dies by SIGABRT ("terminate called without an active
+    exception").
+    """
+    for tensor in _last_sent:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
+
+
+atexit.register(_outlive_threads)
+
+
 class TorchCollectives:
     """Over torch.distributed's default process group."""
 
@@ -47,14 +69,19 @@ class TorchCollectives:
         self._wire = device if dist.get_backend() == "nccl" else torch.device("cpu")
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        copy = tensor.detach().to(self._wire, copy=True).contiguous()
-        self._dist.all_reduce(copy)
-        return copy.to(tensor.device)
+        sent = self._sent(tensor)
+        self._dist.all_reduce(sent)
+        return sent.to(tensor.device, copy=True)
 
     def broadcast(self, tensor: torch.Tensor) -> torch.Tensor:
-        copy = tensor.detach().to(self._wire, copy=True).contiguous()
-        self._dist.broadcast(copy, src=0)
-        return copy.to(tensor.device)
+        sent = self._sent(tensor)
+        self._dist.broadcast(sent, src=0)
+        return sent.to(tensor.device, copy=True)
+
+    def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        sent = tensor.detach().to(self._wire, copy=True).contiguous()
+        _last_sent.append(sent)
+        return sent
 
 
 class HorovodCollectives:
