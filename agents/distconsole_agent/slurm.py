@@ -210,7 +210,7 @@ def await_shim(run: str, runs: Runs) -> dict[str, Any]:
         Refusal: ``start_failed``, with the last words of srun where it ended on this node.
     """
     folder = runs.folder(run)
-    deadline, pause = time.monotonic() + SHIM_SECONDS, 0.005
+    deadline, pause = time.monotonic() + SHIM_SECONDS, 0.002
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             status = ask_shim(os.path.join(folder, "shim.sock"), {"op": "status"}, SHIM_SECONDS)
@@ -223,7 +223,7 @@ def await_shim(run: str, runs: Runs) -> dict[str, Any]:
         if os.path.exists(os.path.join(folder, STEP_ENDED)):
             break
         time.sleep(pause)
-        pause = min(pause * 1.2, 0.1)
+        pause = min(pause * 1.1, 0.1)
     said = read_complaint(folder) or "it said nothing"
     raise Refusal(
         ErrorCode.START_FAILED,
