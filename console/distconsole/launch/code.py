@@ -11,8 +11,10 @@ import hashlib
 import json
 import os
 import stat
+import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from subprocess import DEVNULL
 
 from distconsole.errors import PlanError
 from distconsole.launch.ignore import Rules, read_rules
@@ -34,6 +36,7 @@ OWN_IGNORE = ".distconsoleignore"
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_BYTES = 128 * 1024 * 1024
+GIT_SECONDS = 10.0
 NAMED = 5
 """Files or folders that an error names."""
 
@@ -99,7 +102,7 @@ def collect(root: Path) -> tuple[Code, dict[str, Path]]:
     Raises:
         PlanError: if it is too large or cannot be read; the message names the largest files.
     """
-    walk = _Walk(root)
+    walk = _Walk(root, _tracked_though_ignored(root))
     walk.folder("", BUILT_IN, Rules())
     _refuse_large(walk)
     files, places = [], {}
@@ -115,15 +118,19 @@ def collect(root: Path) -> tuple[Code, dict[str, Path]]:
 class _Walk:
     """What was found so far: path to (where it is read, mode, bytes)."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, tracked: frozenset[str]) -> None:
         self.root = root
+        self.tracked = tracked
+        self.with_tracked = {
+            parent.as_posix() for path in tracked for parent in PurePosixPath(path).parents
+        }
         self.real_root = os.path.realpath(root)
         self.files: dict[str, tuple[Path, int, int]] = {}
         self.links: list[tuple[str, str]] = []
         self.empty: list[str] = []
 
-    def folder(self, path: str, rules: Rules, own: Rules) -> None:
-        """Take what is in one folder, and below it."""
+    def folder(self, path: str, rules: Rules, own: Rules, ignored: bool = False) -> None:
+        """Take what is in one folder, and below it; of an ignored one only what Git tracks."""
         place = self.root / path
         rules += _ignore_file(place / ".gitignore", path)
         if not path:
@@ -141,10 +148,14 @@ class _Walk:
         for entry in entries:
             below = f"{path}/{entry.name}" if path else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in NEVER or both.leave_out(below, folder=is_folder):
+            # What Git tracks all the same is left out by our own file alone.
+            tracked = below in (self.with_tracked if is_folder else self.tracked)
+            left_out = (own if tracked else both).leave_out(below, folder=is_folder)
+            if entry.name in NEVER or left_out or (ignored and not tracked):
                 continue
             if is_folder and not _is_bulk(entry):
-                self.folder(below, rules, own)
+                inside = ignored or rules.leave_out(below, folder=True)
+                self.folder(below, rules, own, inside)
             elif entry.is_symlink():
                 self._link(below, entry)
             elif entry.is_file(follow_symlinks=False):
@@ -182,6 +193,20 @@ class _Walk:
                 f"{_fullest(self.files)}",
                 f"leave out what is not code: echo '/FOLDER/' >>{self.root / OWN_IGNORE}",
             )
+
+
+def _tracked_though_ignored(root: Path) -> frozenset[str]:
+    """Return the files that Git tracks although an ignore file names them (``git add -f``)."""
+    if not (root / ".git").exists():
+        return frozenset()
+    words = ["git", "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]
+    try:
+        done = subprocess.run(
+            words, cwd=root, capture_output=True, check=True, timeout=GIT_SECONDS, stdin=DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return frozenset()  # no Git, or a repository that it refuses: the ignore files alone count
+    return frozenset(os.fsdecode(done.stdout).split("\0")) - {""}
 
 
 def _is_bulk(folder: os.DirEntry[str]) -> bool:

@@ -1,7 +1,7 @@
 """Which files a ``.gitignore`` leaves out, by Git's own rules (gitignore(5)). It reads no file.
 
-Differences from Git, both on purpose: a tracked file is no exception, and rules from outside the
-project (``core.excludesFile``) do not count.
+Differences from Git: that a tracked file is an exception its caller has to know, and rules from
+outside the project (``core.excludesFile``) do not count.
 """
 
 from __future__ import annotations

@@ -109,8 +109,11 @@ def bring(
     run: str,
     session: Session,
     hosts: Sequence[HostName],
+    left: Callable[[], bool] = lambda: False,
 ) -> Brought:
     """Bring ``code`` to every host, each in parallel, so that ``run`` can be prepared with it.
+
+    Ends early, with less than all, once ``left`` says that nobody wants it any more.
 
     Raises:
         UnreachableError: naming the nodes that could not take it, and why.
@@ -127,6 +130,8 @@ def bring(
             if not said.missing:
                 return contents, size
             for pieces, data in parcels.of(said.missing):
+                if left():
+                    return contents, size
                 link.request("sync_take", SYNC_SECONDS, run=run, pieces=pieces, data=data)
                 size += sum(int(piece[3]) for piece in pieces)
             contents += len(said.missing)

@@ -16,6 +16,7 @@ from distconsole.model.events import Narration
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import RunId
 from distconsole.model.requests import Run
+from distconsole.operations.control import Control
 from distconsole.session import Session
 
 
@@ -91,14 +92,22 @@ def sized(project: Project) -> str:
     )
 
 
-def bring_code(plan: LaunchPlan, project: Project, session: Session) -> Iterator[Narration]:
-    """Bring the code to the plan's hosts, and say what was sent.
+def bring_code(
+    plan: LaunchPlan, project: Project, session: Session, control: Control
+) -> Iterator[Narration]:
+    """Bring the code to the plan's hosts, and say what was sent; stops when that is wished.
 
     Raises:
         UnreachableError: naming the nodes that could not take it, and why.
     """
     hosts = [node.host for node in plan.nodes]
-    sent = bring(project.code, project.kept, plan.run, session, hosts)
+
+    def left() -> bool:
+        return control.asked is not None
+
+    sent = bring(project.code, project.kept, plan.run, session, hosts, left)
+    if left():
+        return
     project.kept.note(plan.run, project.code)
     new = f"{sent.contents:,} new ({_amount(sent.size)})" if sent.contents else "none of them new"
     yield Narration(

@@ -145,7 +145,7 @@ def _run_on(
                 yield TextMade(text=dry_run_text(plan))
             return
         if project is not None:
-            yield from bring_code(plan, project, session)
+            yield from bring_code(plan, project, session, control)
         asked = allocation.asked if allocation is not None else None
         yield from _launch(request, (plan, planned), session, control, store, asked)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,19 @@ def test_gitignore_is_honoured_and_our_own_file_has_the_last_word(tmp_path: Path
         *("train.py", "notes.md", "fixed.pt"),
         *("sub/.gitignore", ".distconsoleignore"),
     }
+
+
+def test_what_git_tracks_all_the_same_is_code(tmp_path: Path) -> None:
+    tree(tmp_path, "train.py", "data/kept.csv", "data/big.csv", "data/deep/kept.txt", "mine.log")
+    (tmp_path / ".gitignore").write_text("data/\n*.log\n")
+    (tmp_path / ".distconsoleignore").write_text("*.txt\n")
+    for words in (
+        ("init", "-q"),
+        ("add", "-f", "data/kept.csv", "data/deep/kept.txt", "mine.log"),
+    ):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    ours = {".gitignore", ".distconsoleignore"}
+    assert taken(tmp_path) == {"train.py", "data/kept.csv", "mine.log", *ours}
 
 
 def test_modes_and_empty_folders_are_kept(tmp_path: Path) -> None:
