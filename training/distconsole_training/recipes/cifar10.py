@@ -118,14 +118,11 @@ def train(
         loss = torch.zeros((), device=world.device)
         for images, labels in loader:
             inputs = augmented(as_input(images, world.device))
-            loss = functional.cross_entropy(network(inputs), labels.to(world.device))
+            loss = functional.cross_entropy(network(inputs), labels)
             if way.step(loss):
                 schedule.step()
             images_seen += len(labels) * world.world_size
         found = evaluate(network, test_set, judge, batch_size=500, **loading)
-        accuracy = found["correct"] / found["images"]
-        test_loss = found["loss"] / found["images"]
-        report(test_accuracy=accuracy, test_loss=test_loss)
         seconds = time.monotonic() - began
         figures = {
             "strategy": options.strategy,
@@ -136,21 +133,27 @@ def train(
             "seconds": seconds,
             "samples_s": images_seen / seconds,
             "train_loss": reduce_mean(loss.item()),
-            "test_loss": test_loss,
-            "test_accuracy": accuracy,
+            "test_loss": found["loss"] / found["images"],
+            "test_accuracy": found["correct"] / found["images"],
         }
+        report(test_accuracy=figures["test_accuracy"], test_loss=figures["test_loss"])
         if kept is not None:
             kept.save(epoch + 1)
         if world.rank == 0:
-            print(
-                f"epoch {epoch + 1}: train loss {figures['train_loss']:.4f}, "
-                f"test loss {test_loss:.4f}, test accuracy {100 * accuracy:.2f} % "
-                f"({found['correct']:.0f} of {found['images']:.0f}) after {seconds:.1f} s, "
-                f"{figures['samples_s']:.0f} images/s",
-                flush=True,
-            )
-            if options.result is not None:
-                options.result.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+            tell(figures, found, options.result)
+
+
+def tell(figures: dict[str, Any], found: dict[str, float], path: Path | None) -> None:
+    """Print what an epoch came to, and leave it in a file for a program."""
+    print(
+        f"epoch {figures['epoch']}: train loss {figures['train_loss']:.4f}, "
+        f"test loss {figures['test_loss']:.4f}, test accuracy {figures['test_accuracy']:.2%} "
+        f"({found['correct']:.0f} of {found['images']:.0f}) after {figures['seconds']:.1f} s, "
+        f"{figures['samples_s']:.0f} images/s",
+        flush=True,
+    )
+    if path is not None:
+        path.write_text(json.dumps(figures) + "\n", encoding="utf-8")
 
 
 def judge(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
