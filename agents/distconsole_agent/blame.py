@@ -39,7 +39,7 @@ _CONSEQUENCE = re.compile(
     r"|watchdog (caught|thread terminated)|collective operation timeout|wait timeout"
     r"|gloo.{0,80}(timed out|transport)|Application timeout caused pair closure"
     r"|Horovod has been shut down|HorovodInternalError|HorovodAllreduce.{0,40}failed"
-    rf"|{BY_ENGINE}"
+    rf"|{BY_ENGINE}|^mpirun exited with code"
     r"|TCPStore.{0,80}(unreachable|timed? ?out)|No route to host|Connection timed out",
     re.IGNORECASE | re.DOTALL,
 )

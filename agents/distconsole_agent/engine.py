@@ -35,7 +35,12 @@ _REMOTE = re.compile(rb"^remote ([0-9A-Za-z.:_-]{1,255}) (\d{1,10})$")
 _ABORTED = re.compile(
     r"MPI_ABORT was invoked on rank (\d{1,7}) .{0,400}?errorcode:? (-?\d{1,9})", re.DOTALL | re.I
 )
-"""Of Open MPI 4 and 5; a rank that MPICH aborts exits with the code itself."""
+"""Of Open MPI 4 and 5, which print it on the first node."""
+
+_ABORTS = re.compile(
+    r"application called MPI_Abort\([^,)]{1,80}, (-?\d{1,9})\) - process (\d{1,7})"
+)
+"""Of the MPICH family: the rank itself prints it, and is killed with what would have reported it."""
 
 REMOTE_SCRIPT = """\
 #!/bin/sh
@@ -155,15 +160,19 @@ class Engine:
         ended = process.ended
         assert ended is not None
         missing = self.missing
-        if stopping or (ended.exit_code == 0 and not missing):
+        if ended.exit_code == 0 and not missing:
+            return None
+        if (aborted := self._aborting(process)) is not None:
+            return aborted
+        if stopping:
             return None
         rank = missing[0] if missing else process.spec.rank
         exit_code, number = ended.exit_code or 1, ended.signal
         told = read_tail(process.command.stderr_path)
-        aborted = _ABORTED.search(told.traceback)
-        if aborted is not None:
-            rank, exit_code, number = int(aborted[1]), int(aborted[2]) & 0xFF or 1, None
-            error = f"MPI_Abort with code {int(aborted[2])}"
+        found = _ABORTED.search(told.traceback)
+        if found is not None:
+            rank, exit_code, number = int(found[1]), int(found[2]) & 0xFF or 1, None
+            error = f"MPI_Abort with code {int(found[2])}"
         elif ended.exit_code == 0:
             error = f"mpirun ended, and rank {rank} had not said how it ended"
         else:
@@ -181,6 +190,19 @@ class Engine:
             error[:MAX_ERROR_CHARS],
             told.traceback,
         )
+
+    def _aborting(self, process: RankProcess) -> Failure | None:
+        """Return the failure of a rank here that called MPI_Abort and could not report its end."""
+        assert process.ended is not None
+        for rank in self.alive:
+            told = read_tail(rank.command.stderr_path)
+            found = _ABORTS.search(told.traceback)
+            if found is not None and int(found[2]) == rank.spec.rank:
+                code = int(found[1])
+                how = (code & 0xFF or 1, None, f"MPI_Abort with code {code}", told.traceback)
+                index, number = self.spec.node_index, rank.spec.rank
+                return Failure(index, number, rank.pid, process.ended.t_ns, *how)
+        return None
 
     def _take(self, line: bytes) -> None:
         t_ns = time.time_ns()
