@@ -14,8 +14,9 @@ import click
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, help_option
+from distconsole.grammar.hosts import host_options, where
 from distconsole.grammar.values import Vocabulary
-from distconsole.grammar.verbs import VERB_COMMANDS, host_options, where
+from distconsole.grammar.verbs import VERB_COMMANDS
 from distconsole.model import requests as ask
 
 

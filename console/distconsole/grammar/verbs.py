@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from distconsole.grammar.asking import DIVIDED, ScriptVerb, Verb
+from distconsole.grammar.hosts import FILE, host_options, where
 from distconsole.grammar.values import (
     AssignmentValue,
     GroupsValue,
-    HostsValue,
     RanksPerHostValue,
     RankValue,
     RunValue,
@@ -20,68 +20,6 @@ from distconsole.grammar.values import (
 from distconsole.model import requests as ask
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-HOST_OPTIONS = ("hosts", "hostfile", "cluster", "ssh_config", "python", "setup")
-
-_FILE = click.Path(dir_okay=False)
-
-
-def host_options(command: F) -> F:
-    """Add the options that say which hosts and how to reach them."""
-    for option in reversed(
-        (
-            click.option(
-                "--hosts",
-                metavar="LIST",
-                type=HostsValue(),
-                help="Hosts: [user@]host[:slots],… with ranges such as gpu[01-08,12].",
-            ),
-            click.option(
-                "--hostfile",
-                metavar="FILE",
-                type=_FILE,
-                help="Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
-            ),
-            click.option(
-                "--cluster", metavar="NAME", help="Hosts of a cluster in distconsole.toml."
-            ),
-            click.option(
-                "--ssh-config",
-                metavar="FILE",
-                type=_FILE,
-                help="Read this instead of ~/.ssh/config.",
-            ),
-            click.option(
-                "--python",
-                metavar="PATH",
-                help="The nodes' interpreter, for agent, checks and ranks.",
-            ),
-            click.option(
-                "--setup", metavar="CMD", help="Run by the node's shell before the interpreter."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def where(context: click.Context, given: dict[str, Any]) -> ask.Where:
-    """Take the host options out of ``given``; what the verb does not say, the group's may.
-
-    Options of a kind that excludes another (``--hosts``, ``--hostfile``, ``--cluster``) given with
-    the verb replace those given before it.
-    """
-    own = {name: given.pop(name, None) for name in HOST_OPTIONS}
-    before: dict[str, Any] = context.find_root().params
-    names = ("hosts", "hostfile", "cluster")
-    # An empty text was given too, most often by a variable that is not set: it names no host.
-    chosen = own if any(own[name] is not None for name in names) else before
-    if sum(1 for name in names if chosen.get(name) is not None) > 1:
-        given_names = " and ".join(f"--{name}" for name in names if chosen.get(name) is not None)
-        raise click.UsageError(f"{given_names} exclude each other: give one of them.", context)
-    picked = {name: chosen.get(name) for name in names}
-    others = {name: own[name] or before.get(name) for name in HOST_OPTIONS if name not in names}
-    return ask.Where(**picked, **others)
 
 
 def _json(command: F) -> F:
@@ -119,9 +57,9 @@ def _run_argument(command: F) -> F:
 )
 @click.option("--strict", is_flag=True, help="Warnings fail.")
 @click.option("--explain", metavar="ID", help="Say what one check does, and stop.")
-@click.option("--junit", metavar="FILE", type=_FILE, help="Also write a JUnit report.")
+@click.option("--junit", metavar="FILE", type=FILE, help="Also write a JUnit report.")
 @click.option(
-    "--emit-hostfile", metavar="FILE", type=_FILE, help="Also write the hosts that passed."
+    "--emit-hostfile", metavar="FILE", type=FILE, help="Also write the hosts that passed."
 )
 @_json
 @host_options
@@ -166,7 +104,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.option(
     "--env-file",
     metavar="FILE",
-    type=_FILE,
+    type=FILE,
     help="K=V lines, set in every rank; values never appear in argv.",
 )
 @click.option("--workdir", metavar="DIR", help="Where the ranks start on the nodes.")
@@ -209,7 +147,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     "--output",
     "-o",
     metavar="FILE",
-    type=_FILE,
+    type=FILE,
     help="Where --emit writes to; stdout if not given.",
 )
 @click.option("--name", metavar="NAME", help="A name to find the run by.")
@@ -377,7 +315,7 @@ def export(format: str, **given: Any) -> ask.Request:  # noqa: A002 - the option
 
 @click.command(cls=Verb, short_help="A run as one self-contained page.")
 @click.option(
-    "--output", "-o", metavar="FILE", type=_FILE, required=True, help="The page to write."
+    "--output", "-o", metavar="FILE", type=FILE, required=True, help="The page to write."
 )
 @_run_argument
 def report(**given: Any) -> ask.Request:

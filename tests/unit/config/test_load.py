@@ -11,7 +11,8 @@ from distconsole.config import paths
 from distconsole.config.load import load_config, read_config
 from distconsole.config.schema import VERB_KEYS
 from distconsole.errors import ConfigError
-from distconsole.grammar.verbs import HOST_OPTIONS, VERB_COMMANDS
+from distconsole.grammar.hosts import HOST_OPTIONS
+from distconsole.grammar.verbs import VERB_COMMANDS
 
 WHOLE = """
 cluster = "lab"
