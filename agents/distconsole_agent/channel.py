@@ -164,11 +164,9 @@ class Session:
         Raises:
             LinkError: as ``Wire.write``; also when the message is too long.
         """
-        text = json.dumps(message, separators=(",", ":")).encode("ascii")
-        if len(text) + MAC_HEX + 1 > MAX_FRAME_BYTES:
-            raise LinkError(f"a message of {len(text)} bytes is too long")
+        line = seal(self._send_key, self._sent + 1, message)
         self._sent += 1
-        self.wire.write(_mac(self._send_key, self._sent, text) + b" " + text)
+        self.wire.write(line)
 
     def open(self, line: bytes) -> dict[str, Any]:
         """Return the message in a line.
@@ -235,6 +233,18 @@ class Delivery:
             return False
         self.got = number
         return True
+
+
+def seal(key: bytes, number: int, message: dict[str, Any]) -> bytes:
+    """Return the line of one side's ``number``-th message, counted from 1 and without its end.
+
+    Raises:
+        LinkError: when the message is too long.
+    """
+    text = json.dumps(message, separators=(",", ":")).encode("ascii")
+    if len(text) + MAC_HEX + 1 > MAX_FRAME_BYTES:
+        raise LinkError(f"a message of {len(text)} bytes is too long")
+    return _mac(key, number, text) + b" " + text
 
 
 def fresh_nonce() -> str:

@@ -26,6 +26,8 @@ from distconsole_agent.channel import (
 from distconsole_agent.conversation import Conversation
 from distconsole_agent.link import (
     FAILURE_GRACE_SECONDS,
+    MAX_WHY_CHARS,
+    SHIM_GONE,
     Link,
     LinkEvents,
     read_failure_message,
@@ -236,6 +238,8 @@ class Coordinator(Link):
             self._events.command_ended(message["name"], read_integer(message, "exit_code"))
         elif op == "ended":
             self._ended(node)
+        elif op == SHIM_GONE:
+            self._bereaved(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
         else:
             raise LinkError(f"an unknown message: {op!r}")
 
@@ -286,11 +290,20 @@ class Coordinator(Link):
                 self._lose(index)
         self._part()
 
-    def _lose(self, index: int) -> None:
+    def _bereaved(self, index: int, why: str) -> None:
+        """Take a node's agent at its word that the node's shim is gone."""
+        node = self._nodes[index]
+        if node.conversation is not None:
+            node.conversation.cut(why)
+        if not node.ended and not node.lost:
+            self._lose(index, why)
+
+    def _lose(self, index: int, why: str = "") -> None:
         node = self._nodes[index]
         node.lost = True
-        self._lost.append(blame.NodeLost(index, self._wall_ns()))
-        self._events.note(node_lost_note(node.spec.host, self._times))
+        self._lost.append(blame.NodeLost(index, self._wall_ns(), why))
+        host = node.spec.host
+        self._events.note(shim_gone_note(host, why) if why else node_lost_note(host, self._times))
         grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
         self._stop_all(blame.FAILURE, grace, but=index)
         self._conclude()
@@ -331,12 +344,12 @@ def node_lost_note(host: str, times: LinkTimes) -> dict[str, Any]:
     }
 
 
-def shim_gone_note(host: str) -> dict[str, Any]:
+def shim_gone_note(host: str, why: str = blame.SHIM_GONE) -> dict[str, Any]:
     """Return the note that says that the shim on ``host`` is gone, though the host answers."""
     return {
         "check": "run.node_lost",
         "severity": "fail",
-        "summary": f"node {host} lost: {blame.SHIM_GONE}; the run was stopped",
+        "summary": f"node {host} lost: {why}; the run was stopped",
         "hint": f"something killed it: look for the OOM killer in dmesg on {host}",
     }
 

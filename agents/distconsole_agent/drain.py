@@ -17,6 +17,7 @@ from typing import Any
 from distconsole_agent import blame
 from distconsole_agent.failures import read_raised
 from distconsole_agent.journal import Journal, Mark
+from distconsole_agent.last_word import tell_in_background
 from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WINDOW_SECONDS
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
@@ -333,6 +334,8 @@ class Drain:
             # The coordinator died with the shim: nobody else will judge.
             self._verdict = self._judge_lost().as_json()
             self._entries.append({"t": t, "kind": "verdict", **self._verdict})
+        elif self._verdict is None:
+            tell_in_background(self._folder, reason or "")
         known = self._verdict or {"state": "lost", "exit_code": 1}
         self._entries.append(self._end_entry(t, known["state"], known["exit_code"]))
 

@@ -39,7 +39,7 @@ from distconsole_agent.proctree import descendants, send
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.rendezvous import Rendezvous, open_rendezvous
-from distconsole_agent.runlog import RunLog
+from distconsole_agent.runlog import RunLog, keep_endpoint
 from distconsole_agent.runspec import RunSpec, bounded_grace
 from distconsole_agent.teardown import Teardown
 
@@ -181,7 +181,9 @@ class Shim:
         if self._held is not None:
             port = self._held.port
         if self._link is None:
-            self._link = Peer(self._loop, self._spec, read_endpoint(request), self._events)
+            endpoint = read_endpoint(request)
+            keep_endpoint(self._run_dir, endpoint)
+            self._link = Peer(self._loop, self._spec, endpoint, self._events)
         self._state = "starting"
         self._oom_kills = count_oom_kills()
         self._link.begin()

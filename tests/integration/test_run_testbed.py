@@ -15,6 +15,7 @@ from typing import IO, Any, Self
 
 import pytest
 
+from distconsole_agent.channel import LinkTimes
 from testbed import Testbed
 
 pytestmark = pytest.mark.testbed
@@ -205,6 +206,23 @@ def test_every_host_and_the_console_tell_the_death_of_the_first_supervisor_alike
         )
         assert (ended["kind"], ended["state"], ended["exit_code"]) == ("end", "failed", 1)
         assert verdict["first_failure"] == first
+
+
+def test_the_death_of_another_supervisor_is_told_by_its_nodes_agent(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    words = ("run", "--json", script(tmp_path, COUNT.format(10_000)))
+    with Console(bed, tmp_path, *words) as console:
+        for rank in (0, 1):
+            console.see(event="log", rank=rank, line="5")
+        bed.ssh("node2", "pkill -KILL -f '[p]yz shim'")
+        # A node that does not answer has more time than this before it is given up.
+        assert console.wait(LinkTimes().give_up - 5) == 1
+        end = console.events[-1]
+    assert (end["event"], end["state"]) == ("end", "failed")
+    assert end["first_failure"]["host"] == "node2"
+    assert end["first_failure"]["error"] == "node node2 lost: its shim is gone"
+    assert nothing_runs(bed, "job.py")
 
 
 def test_a_cut_network_loses_and_doubles_nothing(bed: Testbed, tmp_path: Path) -> None:

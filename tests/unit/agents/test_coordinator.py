@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ import pytest
 from distconsole_agent.blame import Failure, Stop, Verdict
 from distconsole_agent.channel import MAX_HELLO_BYTES, LinkTimes
 from distconsole_agent.coordinator import MAX_STRANGERS, Coordinator
-from distconsole_agent.link import LinkEvents
+from distconsole_agent.last_word import tell, tell_in_background
+from distconsole_agent.link import FAILURE_GRACE_SECONDS, LinkEvents
 from distconsole_agent.loop import Loop
 from distconsole_agent.peer import Peer
+from distconsole_agent.runlog import keep_endpoint
 from distconsole_agent.runspec import RunSpec, parse_spec
 from fakes.relay import Relay
 
@@ -98,19 +102,23 @@ class World:
 
 
 def spec(nodes: int, index: int, secret: str = "ab" * 32, run: str = "r1") -> RunSpec:
-    return parse_spec(
-        {
-            "run": run,
-            "secret": secret,
-            "node_index": index,
-            "nodes": [
-                {"host": f"host{i}", "address": "127.0.0.1", "ranks": [2 * i, 2 * i + 1]}
-                for i in range(nodes)
-            ],
-            "ranks": [],
-            "grace": 10.0,
-        }
-    )
+    return parse_spec(raw_spec(nodes, index, secret, run))
+
+
+def raw_spec(
+    nodes: int, index: int, secret: str = "ab" * 32, run: str = "r1"
+) -> dict[str, object]:
+    return {
+        "run": run,
+        "secret": secret,
+        "node_index": index,
+        "nodes": [
+            {"host": f"host{i}", "address": "127.0.0.1", "ranks": [2 * i, 2 * i + 1]}
+            for i in range(nodes)
+        ],
+        "ranks": [],
+        "grace": 10.0,
+    }
 
 
 def failure(node: int, t_ns: int, error: str = "ValueError: boom") -> Failure:
@@ -259,6 +267,50 @@ def test_a_node_that_never_connects_is_lost(make_world: MakeWorld) -> None:
     world.coordinator.ended()
     world.until(lambda: world.heard(0, "finished"))
     assert world.heard(0, "verdict")[0].first_failure["error"] == "node host1 lost"
+
+
+def test_an_agent_says_in_its_dead_shims_place_that_it_is_gone(
+    world: World, tmp_path: Path
+) -> None:
+    peer = world.peers[0]
+    peer.close()
+    world.links.remove(peer)
+    world.turn(5.0)
+    assert not world.heard(0, "stop")
+    assert world.coordinator.endpoint is not None
+    (tmp_path / "spec.json").write_text(json.dumps(raw_spec(3, 1)))
+    keep_endpoint(str(tmp_path), world.coordinator.endpoint)
+    began = world.now
+    thread = tell_in_background(str(tmp_path), "the out-of-memory killer took it")
+    while thread.is_alive():
+        world.settle()
+    assert world.heard(0, "stop") == [("failure", FAILURE_GRACE_SECONDS)]
+    assert world.now == began
+    world.coordinator.ended()
+    world.peers[1].ended()
+    world.turn(1.0)
+    (verdict,) = world.heard(0, "verdict")
+    assert verdict.first_failure["host"] == "host1"
+    assert "the out-of-memory killer took it" in verdict.first_failure["error"]
+
+
+def test_a_last_word_for_another_run_is_not_taken(world: World, tmp_path: Path) -> None:
+    assert world.coordinator.endpoint is not None
+    (tmp_path / "spec.json").write_text(json.dumps(raw_spec(3, 1, secret="cd" * 32)))
+    keep_endpoint(str(tmp_path), world.coordinator.endpoint)
+    told: list[bool] = []
+    quick = LinkTimes(retry=0.0)
+    thread = threading.Thread(target=lambda: told.append(tell(str(tmp_path), "", quick)))
+    thread.start()
+    while thread.is_alive():
+        world.settle()
+    assert told == [False]
+    assert not world.heard(0, "stop")
+
+
+def test_a_last_word_without_an_endpoint_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text(json.dumps(raw_spec(2, 1)))
+    assert not tell(str(tmp_path), "")
 
 
 def test_a_rank_that_failed_has_the_blame_also_when_its_node_is_lost(world: World) -> None:
