@@ -57,6 +57,7 @@ dist.all_reduce(total)
 e = os.environ
 place = [e[name] for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GLOO_SOCKET_IFNAME", "GROUP_RANK")]
 print(total.item(), rank, *place, flush=True)
+dist.barrier()  # a rank that leaves first can abort the others
 dist.destroy_process_group()
 """
 
