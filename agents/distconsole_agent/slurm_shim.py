@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from distconsole_agent import blame
 from distconsole_agent.link import FAILURE_GRACE_SECONDS
 from distconsole_agent.shim import Shim
-from distconsole_agent.slurm_words import read_failed_node, read_reason
+from distconsole_agent.slurm_words import read_reason
 
 if TYPE_CHECKING:
     from distconsole_agent.control import Answer
@@ -125,15 +125,9 @@ class SlurmShim(Shim):
         self._fail_as(why, 128 + number, number, self._ended_ns)
 
     def _fail_as(self, error: str, exit_code: int, number: int | None, t_ns: int) -> None:
-        index = self._blamed()
+        index = self._spec.node_index
         rank = self._spec.nodes[index].ranks[0]
         self._fail(blame.Failure(index, rank, os.getpid(), t_ns, exit_code, number, error, ""))
-
-    def _blamed(self) -> int:
-        """Return the node that Slurm blames, else this one."""
-        name = read_failed_node(self._run_dir)
-        hosts = [node.host for node in self._spec.nodes]
-        return hosts.index(name) if name in hosts else self._spec.node_index
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
         self._told_to_stop = True

@@ -24,18 +24,14 @@ _REASONS = {
 
 def read_reason(run_dir: str) -> str:
     """Return why Slurm ended a run's step, in words; empty while it said nothing."""
-    found = _CANCELLED.search(_read_log(run_dir))
+    log = _read_log(run_dir)
+    found = _CANCELLED.search(log)
     if found is None:
         return ""
+    failed = _NODE_FAILED.search(log)
     why = (found["why"] or "").upper()
     told = _REASONS.get(why, "Slurm job {job} was cancelled" + (f": {why.lower()}" if why else ""))
-    return told.format(job=found["id"], node=read_failed_node(run_dir) or "a node of it")
-
-
-def read_failed_node(run_dir: str) -> str:
-    """Return the node whose failure Slurm blames; empty where it blames none."""
-    found = _NODE_FAILED.search(_read_log(run_dir))
-    return found[1] if found is not None else ""
+    return told.format(job=found["id"], node=failed[1] if failed is not None else "a node of it")
 
 
 def read_complaint(run_dir: str) -> str:

@@ -26,6 +26,9 @@ from distconsole.model.requests import LauncherName, Run
 WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 RUNNING_STATE = "RUNNING"
 
+PARTING_SECONDS = 30
+"""How long a shim may stay after the first one has left, which it does when all nodes are done."""
+
 MISLEADING = ("SLURM_TASK_PID", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_TASK")
 """Of the shim's task and not of the ranks."""
 
@@ -237,8 +240,9 @@ def step_command(
         *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),
         *("--job-name", run),
         *("--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--chdir=/"),
-        # The shims leave one after the other, each with the run's exit code.
-        *("--kill-on-bad-exit=0", "--wait=0"),
+        # The shims leave one after the other, each with the run's exit code; one on a node that is
+        # gone never does, and srun would wait until Slurm has noticed.
+        *("--kill-on-bad-exit=0", f"--wait={PARTING_SECONDS}"),
         # One task a node must not be bound to one processor, nor be taken for a rank of MPI.
         *("--cpu-bind=none", "--mpi=none", "--input=none"),
         *("/bin/sh", "-c", _start_shim(hosts, shims)),
