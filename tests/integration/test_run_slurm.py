@@ -166,10 +166,11 @@ def test_named_hosts_are_exactly_the_jobs_nodes(slurm: Slurm, tmp_path: Path) ->
 
 def test_inside_an_allocation_the_run_is_a_step_of_it(slurm: Slurm, tmp_path: Path) -> None:
     text = "print('in', os.environ['SLURM_JOB_ID'])\nsys.exit(3 if rank == 2 else 0)"
-    inside = f"distconsole run --nproc 2 --json {script(tmp_path, text)}; echo $?; squeue -h -s"
-    words = ["salloc", "-N2", "--gres=gpu:1", "bash", "-c", inside]
+    run = f"distconsole run --nproc 2 --json {script(tmp_path, text)}; echo $?"
+    until_no_step = 'until [ -z "$(squeue -h -s)" ]; do sleep 0.05; done'
+    words = ["salloc", "-N2", "--gres=gpu:1", "bash", "-c", f"{run}; {until_no_step}"]
     *lines, code = slurm.login.exec(words, timeout=90).stdout.splitlines()
-    assert code == "3"  # and no step is left
+    assert code == "3"
     events = [json.loads(line) for line in lines]
     plan, end = events[0], events[-1]
     assert plan["launcher"] == "slurm"
