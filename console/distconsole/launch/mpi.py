@@ -62,7 +62,7 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     """Return what each node starts: node 0 mpirun; the others what mpirun asks their shim for.
 
     Raises:
-        PlanError: if mpirun could not tell two of the hosts apart.
+        PlanError: if mpirun could not tell two of the hosts apart, or not use one of them.
     """
     twice = [
         address
@@ -75,11 +75,28 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
             f"{' and '.join(same)} are one machine ({twice[0]}), which mpirun cannot tell apart",
             f"name it once, with the ranks of both: --hosts {same[0]}:{len(same)}",
         )
+    _refuse_other_folders(job)
     if any(":" in node.endpoint.address for node in job.nodes):
         raise PlanError(
             "mpirun takes no IPv6 addresses", "give --nic an interface with an IPv4 address"
         )
     return tuple(_node(job, node) for node in job.nodes)
+
+
+def _refuse_other_folders(job: Job) -> None:
+    """mpirun gives its daemons the paths of the first host, and they end by a signal without them."""
+    first = _folder(job.master)
+    for node in job.nodes:
+        if _folder(node) != first:
+            raise PlanError(
+                f"mpirun needs the same folder on all hosts: it is {first} on"
+                f" {job.master.host.name} and {_folder(node)} on {node.host.name}",
+                "give all hosts of the cluster one node_dir in distconsole.toml",
+            )
+
+
+def _folder(node: PlacedNode) -> str:
+    return node.host.node_dir or f"/tmp/distconsole-{node.facts.uid}"  # noqa: S108
 
 
 def notes(job: Job) -> tuple[str, ...]:

@@ -160,6 +160,15 @@ def test_two_hosts_that_are_one_machine_are_refused_for_mpirun() -> None:
     assert "--hosts a:2" in caught.value.hint
 
 
+def test_hosts_with_other_folders_are_refused_for_mpirun() -> None:
+    other = replace(B, node_dir="/scratch/dc")
+    with pytest.raises(
+        PlanError, match=r"/tmp/distconsole-1000 on a and /scratch/dc on"
+    ) as caught:
+        plan(LauncherName.MPI, A, other)
+    assert "node_dir" in caught.value.hint
+
+
 def test_more_ranks_than_slots_are_refused() -> None:
     with pytest.raises(PlanError, match=r"--nproc 4 is more than a has slots \(2\)"):
         make_plan(
