@@ -19,7 +19,8 @@ from distconsole_agent.follow import follow
 from distconsole_agent.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
 from distconsole_agent.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
-from distconsole_agent.runs import Runs, check_run_id
+from distconsole_agent.run_files import check_run_id
+from distconsole_agent.runs import Runs
 from distconsole_agent.shim_calls import inherited
 from distconsole_agent.watch import Telemetry, boot_id, memory_total, watch
 

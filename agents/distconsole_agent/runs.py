@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import subprocess
@@ -11,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-from distconsole_agent.active import ActiveRun, complain, write_summary
+from distconsole_agent.active import ActiveRun, complain
 from distconsole_agent.folders import (
     NodeFolders,
     Program,
@@ -29,11 +28,19 @@ from distconsole_agent.limits import (
 )
 from distconsole_agent.protocol import RUN_FIELDS, ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request, storage
+from distconsole_agent.run_files import (
+    check_run_id,
+    is_run_id,
+    read_end,
+    read_spec,
+    read_summary,
+    visible_devices,
+    write_private,
+)
 from distconsole_agent.runspec import SpecError, parse_spec
 from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim
 from distconsole_agent.sync import CodeSync, has_outputs
 
-_ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 BELOW_SLURM = "slurm"
 """The launcher whose shims are started by srun and not here."""
 
@@ -69,7 +76,7 @@ class Runs:
             if known or os.path.exists(os.path.join(folder, "ended.json")):
                 continue
             try:
-                spec = _read_spec(folder)
+                spec = read_spec(folder)
             except (OSError, ValueError):
                 self._drop_unborn(folder)
                 continue
@@ -162,7 +169,7 @@ class Runs:
         with self._lock:
             if run in self._active:
                 return
-        spec = _read_spec(folder)
+        spec = read_spec(folder)
         spec["visible_devices"] = visible_devices(shim_pid) or spec.get("visible_devices")
         self._attend(ActiveRun(folder, spec, self._forget_active))
 
@@ -206,7 +213,7 @@ class Runs:
             Refusal: ``bad_request`` or ``no_such_run``.
         """
         folder = self.folder(run)
-        end = _read_end(folder)
+        end = read_end(folder)
         if end is None:
             # Perhaps prepared by an agent of another version.
             self.pick_up()
@@ -278,7 +285,7 @@ class Runs:
             return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))
 
     def _names(self) -> list[str]:
-        return [name for name in sorted(os.listdir(self._folders.runs)) if _is_run_id(name)]
+        return [name for name in sorted(os.listdir(self._folders.runs)) if is_run_id(name)]
 
     def _checked_spec(self, run: str, raw: object) -> dict[str, Any]:
         try:
@@ -310,7 +317,7 @@ class Runs:
         node_dir = self._folders.node_dir
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
         spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
-        _write_private(os.path.join(folder, "spec.json"), spec)
+        write_private(os.path.join(folder, "spec.json"), spec)
         if spec.get("launcher") == BELOW_SLURM:
             argv = [*self._program.argv, "shim", "--run", folder]
             return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
@@ -347,20 +354,20 @@ class Runs:
 
     def _describe(self, run: str) -> dict[str, Any]:
         folder = self._folders.run(run)
-        spec = _read_spec(folder)
+        spec = read_spec(folder)
         with self._lock:
             active = self._active.get(run)
         if active is not None:
             state, last_seq = active.state, active.journal.last_seq
         else:
-            end = _read_summary(folder)
+            end = read_summary(folder)
             state, last_seq = end["state"], end["seq"]
         known = {name: spec.get(name) for name in RUN_FIELDS}
         return {**known, "state": state, "last_seq": last_seq}
 
     def _remove(self, folder: str) -> None:
         try:
-            spec = _read_spec(folder)
+            spec = read_spec(folder)
         except (OSError, ValueError):
             spec = {}
         self._undo(folder, spec)
@@ -377,72 +384,3 @@ class Runs:
             remove_tree(path)
         except OSError as error:
             complain(f"{path} cannot be removed: {error}")
-
-
-def check_run_id(run: object) -> str:
-    """Return ``run`` if it may name a folder.
-
-    Raises:
-        Refusal: ``bad_request``.
-    """
-    if not isinstance(run, str) or not _is_run_id(run):
-        raise bad_request("run is 3 to 40 lower-case letters, digits and dashes")
-    return run
-
-
-def visible_devices(pid: object) -> str | None:
-    """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = file.read().split(b"\0")
-    except OSError:
-        return None
-    given = dict(pair.partition(b"=")[::2] for pair in pairs)
-    for name in (b"SLURM_STEP_GPUS", b"CUDA_VISIBLE_DEVICES"):
-        if given.get(name):
-            return given[name].decode("ascii", "replace")
-    return None
-
-
-def _is_run_id(name: str) -> bool:
-    return 3 <= len(name) <= 40 and name[0] != "-" and _ID_LETTERS.issuperset(name)
-
-
-def _read_spec(folder: str) -> dict[str, Any]:
-    with open(os.path.join(folder, "spec.json"), "rb") as file:
-        spec = json.load(file)
-    if not isinstance(spec, dict):
-        raise ValueError("a spec is an object")  # noqa: TRY004 - as for any text that is no spec
-    return spec
-
-
-def _read_summary(folder: str) -> dict[str, Any]:
-    """Return the ``end`` entry of a run that is over, from its summary or its journal."""
-    end = _read_end(folder)
-    if end is not None:
-        return end
-    journal = Journal(os.path.join(folder, "journal"))
-    try:
-        journal.refresh()
-        return write_summary(folder, journal)
-    finally:
-        journal.close()
-
-
-def _read_end(folder: str) -> dict[str, Any] | None:
-    """Return the ``end`` entry that a run's summary holds; None where there is none."""
-    try:
-        with open(os.path.join(folder, "ended.json"), "rb") as file:
-            end = json.load(file)
-    except (OSError, ValueError):
-        return None
-    whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
-    return end if whole else None
-
-
-def _write_private(path: str, value: dict[str, Any]) -> None:
-    """Write ``value`` aside and move it into place, readable by its owner alone."""
-    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w", encoding="ascii") as file:
-        json.dump(value, file)
-    os.rename(path + ".new", path)

@@ -1,0 +1,89 @@
+"""The small files of a run's folder, and the names that such a folder may have."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from distconsole_agent.active import write_summary
+from distconsole_agent.journal import Journal
+from distconsole_agent.refusal import bad_request
+
+_ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def check_run_id(run: object) -> str:
+    """Return ``run`` if it may name a folder.
+
+    Raises:
+        Refusal: ``bad_request``.
+    """
+    if not isinstance(run, str) or not is_run_id(run):
+        raise bad_request("run is 3 to 40 lower-case letters, digits and dashes")
+    return run
+
+
+def visible_devices(pid: object) -> str | None:
+    """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = file.read().split(b"\0")
+    except OSError:
+        return None
+    given = dict(pair.partition(b"=")[::2] for pair in pairs)
+    for name in (b"SLURM_STEP_GPUS", b"CUDA_VISIBLE_DEVICES"):
+        if given.get(name):
+            return given[name].decode("ascii", "replace")
+    return None
+
+
+def is_run_id(name: str) -> bool:
+    """Return whether ``name`` may be a run's."""
+    return 3 <= len(name) <= 40 and name[0] != "-" and _ID_LETTERS.issuperset(name)
+
+
+def read_spec(folder: str) -> dict[str, Any]:
+    """Return the object in a run's ``spec.json``.
+
+    Raises:
+        OSError: when it cannot be read.
+        ValueError: when it is no JSON object.
+    """
+    with open(os.path.join(folder, "spec.json"), "rb") as file:
+        spec = json.load(file)
+    if not isinstance(spec, dict):
+        raise ValueError("a spec is an object")  # noqa: TRY004 - as for any text that is no spec
+    return spec
+
+
+def read_summary(folder: str) -> dict[str, Any]:
+    """Return the ``end`` entry of a run that is over, from its summary or its journal."""
+    end = read_end(folder)
+    if end is not None:
+        return end
+    journal = Journal(os.path.join(folder, "journal"))
+    try:
+        journal.refresh()
+        return write_summary(folder, journal)
+    finally:
+        journal.close()
+
+
+def read_end(folder: str) -> dict[str, Any] | None:
+    """Return the ``end`` entry that a run's summary holds; None where there is none."""
+    try:
+        with open(os.path.join(folder, "ended.json"), "rb") as file:
+            end = json.load(file)
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
+    return end if whole else None
+
+
+def write_private(path: str, value: dict[str, Any]) -> None:
+    """Write ``value`` aside and move it into place, readable by its owner alone."""
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="ascii") as file:
+        json.dump(value, file)
+    os.rename(path + ".new", path)
