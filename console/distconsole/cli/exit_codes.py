@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from distconsole.model.events import CheckEnded, Event, RunEnded
+from distconsole.model.events import BenchEnded, CheckEnded, Event, RunEnded
 
 
 class ExitCode(IntEnum):
@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 def exit_code_of(event: Event) -> int | None:
     """Return the exit code that ``event`` decides, or None if it decides nothing."""
     match event:
-        case RunEnded():
+        case RunEnded() | BenchEnded():
             return event.exit_code
         case CheckEnded():
             hosts = event.report.hosts.values()

@@ -75,7 +75,7 @@ def interruptible(
 
     Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual.
     """
-    if isinstance(request, ask.Run | ask.Rerun | ask.Demo):
+    if isinstance(request, ask.Run | ask.Rerun | ask.Bench | ask.Demo):
         on_signal = _stop_run(control, say)
     elif isinstance(request, ask.Attach):
         on_signal = _leave_run(control, say)

@@ -9,7 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from distconsole.model.requests import EmitKind, ExportFormat, LauncherName, Level, PassArgs
+from distconsole.model.requests import (
+    EmitKind,
+    ExportFormat,
+    LauncherName,
+    Level,
+    PassArgs,
+    PrecisionName,
+)
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -126,7 +133,18 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
     "rerun": {"exclude": Key(Kind.WORDS), "detach": Key(Kind.FLAG), **_JSON},
     "export": {"format": _choice(ExportFormat), "output": Key(Kind.FILE)},
     "report": {"output": Key(Kind.FILE)},
-    "bench": _JSON,
+    "bench": {
+        "only": Key(Kind.WORDS),
+        "skip": Key(Kind.WORDS),
+        "rounds": Key(Kind.POSITIVE),
+        "images": Key(Kind.POSITIVE),
+        "batch": Key(Kind.POSITIVE),
+        "epochs": Key(Kind.POSITIVE),
+        "width": Key(Kind.POSITIVE),
+        "precision": _choice(PrecisionName),
+        "nproc": Key(Kind.NPROC),
+        **_JSON,
+    },
     "demo": {"nodes": Key(Kind.POSITIVE), "headless": Key(Kind.FLAG), **_JSON},
 }
 """A table a verb, a key a flag; dashes and underscores are the same."""

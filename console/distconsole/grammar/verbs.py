@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from distconsole.grammar.asking import DIVIDED, ScriptVerb, Verb
+from distconsole.grammar.bench import bench
 from distconsole.grammar.hosts import FILE, host_options, where
 from distconsole.grammar.values import (
     AssignmentValue,
@@ -321,16 +322,6 @@ def export(format: str, **given: Any) -> ask.Request:  # noqa: A002 - the option
 def report(**given: Any) -> ask.Request:
     """Write RUN as one HTML page that needs no network."""
     return ask.ReportPage(**given)
-
-
-@click.command(cls=Verb, short_help="Measure collectives or strategies.")
-@click.argument("what", type=click.Choice(["collectives", "strategies"]))
-@_json
-@host_options
-@click.pass_context
-def bench(context: click.Context, /, **given: Any) -> ask.Request:
-    """Measure the hosts' collectives, or one model under every strategy."""
-    return ask.Bench(where=where(context, given), **given)
 
 
 @click.command(cls=Verb, short_help="Bring what the hosts lack.")

@@ -352,6 +352,91 @@ class TextMade(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class BenchProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run of ``bench strategies`` is."""
+
+    strategy: str
+    round: int
+    rounds: int
+    step: int | None = None
+
+
+class BenchRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bench_run"):
+    """A run of ``bench strategies`` that ended, at ``t``; ``run`` is empty if it was not launched."""
+
+    t: float
+    run: str
+    strategy: str
+    round: int
+    rounds: int
+    state: EndState
+    exit_code: int
+    seconds: float
+    """From its first process to its end."""
+    samples_s: float | None = None
+    """Images a second that all ranks trained with; tests and, if there are more, the first epoch left out."""
+    loss: float | None = None
+    accuracy: float | None = None
+    gpu_util: float | None = None
+    error: str = ""
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure over the rounds."""
+
+    median: float
+    lowest: float
+    highest: float
+
+
+class BenchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a strategy came to; null where nothing is known."""
+
+    strategy: str
+    launcher: str
+    ranks: int
+    devices: int
+    """What it trained on: its ranks, or the GPUs of the one process of ``dp``."""
+    rounds: int
+    """Those that succeeded."""
+    seconds: Spread | None
+    samples_s: Spread | None
+    speedup: Spread | None
+    """Samples a second over those of ``single`` in the same round."""
+    efficiency: Spread | None
+    """The speed-up over ``devices``."""
+    loss: Spread | None
+    accuracy: Spread | None
+    gpu_util: Spread | None
+    error: str = ""
+
+
+class BenchSkipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A strategy that cannot run on these hosts."""
+
+    strategy: str
+    reason: str
+
+
+class BenchEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bench"):
+    """The result of ``bench strategies``; 1 as the exit code says that a strategy failed."""
+
+    what: str
+    hosts: tuple[str, ...]
+    images: int
+    batch: int
+    """Images that a device reads at once."""
+    epochs: int
+    width: int
+    precision: str
+    rounds: int
+    strategies: tuple[BenchResult, ...]
+    skipped: tuple[BenchSkipped, ...]
+    seconds: float
+    state: EndState
+    exit_code: int
+
+
 RunEvents: TypeAlias = (
     PlanMade
     | RankChanged
@@ -376,4 +461,7 @@ Event: TypeAlias = (
     | RunListed
     | RunShown
     | TextMade
+    | BenchProgress
+    | BenchRun
+    | BenchEnded
 )

@@ -241,12 +241,42 @@ class ReportPage:
     output: str
 
 
+class StrategyName(StrEnum):
+    """The ways to train that ``bench strategies`` compares."""
+
+    SINGLE = "single"
+    DP = "dp"
+    DDP = "ddp"
+    DDP_FP16 = "ddp+fp16"
+    DDP_BF16 = "ddp+bf16"
+    HOROVOD = "horovod"
+    HOROVOD_FP16 = "horovod+fp16"
+    HOROVOD_MPI = "horovod+mpi"
+
+
+class PrecisionName(StrEnum):
+    """What the model of ``bench strategies`` computes in."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Measure collectives or strategies over the hosts."""
+    """Measure collectives or strategies over the hosts; sizes that are None follow from the hosts."""
 
     what: str
     where: Where = Where()
+    only: tuple[StrategyName, ...] = ()
+    skip: tuple[StrategyName, ...] = ()
+    rounds: int = 3
+    images: int | None = None
+    batch: int | None = None
+    epochs: int = 3
+    width: int | None = None
+    precision: PrecisionName = PrecisionName.FP32
+    nproc: str | None = None
     json: bool = False
 
 

@@ -12,6 +12,7 @@ from distconsole.model.events import Event, TextMade
 from distconsole.monitor.store import RunStore
 from distconsole.operations import (
     attach,
+    bench,
     check,
     demo,
     export,
@@ -86,9 +87,7 @@ def _operation(  # noqa: C901  (one case a verb, nothing nested)
         case ask.ReportPage():
             return _later("report", f"until then: distconsole export {request.run} --format csv")
         case ask.Bench():
-            return _later(
-                "bench", "until then: distconsole check --level full measures collectives"
-            )
+            return bench.bench(request, sessions, control, store)
         case ask.Prepare():
             return _later("setup", "until then: distconsole check says what the hosts lack")
         case ask.OpenConsole():

@@ -8,6 +8,9 @@ import msgspec
 
 from distconsole.model import requests as ask
 from distconsole.model.events import (
+    BenchEnded,
+    BenchProgress,
+    BenchRun,
     CheckEnded,
     CheckProgress,
     Event,
@@ -24,6 +27,7 @@ from distconsole.model.events import (
     TextMade,
 )
 from distconsole.model.findings import Severity
+from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
 from distconsole.text.check import show_progress, show_report
 from distconsole.text.lists import show_load, show_runs, show_summary
 from distconsole.text.output import Output
@@ -73,9 +77,9 @@ class JsonShow:
                 narrate(self._output, event)
             case TextMade():
                 self._output.data(event.text)
-            case CheckProgress() | FindingMade() | HostStatus():
+            case CheckProgress() | FindingMade() | HostStatus() | BenchProgress():
                 pass
-            case RunEvent():
+            case RunEvent() | BenchRun() | BenchEnded():
                 self._print(event)
 
     def finish(self) -> None:
@@ -94,7 +98,7 @@ class TextShow:
         self._run = RunText(output)
         self._listed: list[RunSummary] = []
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event) -> None:  # noqa: C901  (one case a kind, nothing nested)
         """Print ``event``; lists are held until they are whole."""
         match event:
             case LogLine():
@@ -115,6 +119,12 @@ class TextShow:
                 self._output.data(event.text)
             case FindingMade():
                 pass
+            case BenchProgress():
+                show_bench_progress(self._output, event)
+            case BenchRun():
+                show_bench_run(self._output, event)
+            case BenchEnded():
+                show_bench(self._output, event)
             case _:
                 self._run.show(event)
 

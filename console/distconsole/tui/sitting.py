@@ -56,7 +56,7 @@ class Sitting:
         """Let go of everything and return the runs that go on."""
         going = self.going
         for feed in self.feeds:
-            if isinstance(feed.request, ask.Demo):
+            if isinstance(feed.request, ask.Demo | ask.Bench):
                 feed.control.stop()
             else:
                 feed.control.leave()

@@ -64,6 +64,23 @@ CASES = [
     ),
     ("report r1 -o x.html", ask.ReportPage(run="r1", output="x.html")),
     ("bench collectives", ask.Bench(what="collectives")),
+    (
+        "bench strategies --hosts a,b --only single,ddp+fp16 --rounds 5 --images 64 --batch 8 "
+        "--epochs 2 --width 4 --precision bf16 --nproc gpu --json",
+        ask.Bench(
+            what="strategies",
+            where=ask.Where(hosts="a,b"),
+            only=(ask.StrategyName.SINGLE, ask.StrategyName.DDP_FP16),
+            rounds=5,
+            images=64,
+            batch=8,
+            epochs=2,
+            width=4,
+            precision=ask.PrecisionName.BF16,
+            nproc="gpu",
+            json=True,
+        ),
+    ),
     ("setup --hosts a", ask.Prepare(where=ask.Where(hosts="a"))),
     ("demo --nodes 3 --headless", ask.Demo(nodes=3, headless=True)),
 ]
@@ -107,6 +124,8 @@ def test_hosts_given_with_the_verb_replace_a_cluster_given_before() -> None:
         ("stop last --grace soon", "soon"),
         ("check 'a", "quote"),
         ("check --bogus", "--bogus"),
+        ("bench strategies --only ddp,fsdp", "'fsdp' is no strategy"),
+        ("bench strategies --rounds 0", "--rounds"),
     ],
 )
 def test_a_wrong_line_is_one_clear_error_with_exit_code_2(
@@ -148,6 +167,7 @@ def test_help_is_a_request_and_nothing_is_printed(
         ("run --launcher si", "run --launcher single"),
         ("logs last --rank ", "logs last --rank 0"),
         ("--hosts g", "--hosts gpu1"),
+        ("bench strategies --skip dp,horovod+m", "bench strategies --skip dp,horovod+mpi"),
     ],
 )
 def test_a_line_is_completed(line: str, continued: str) -> None:

@@ -116,12 +116,15 @@ def train(
     began, images_seen = time.monotonic(), 0
     for epoch in range(loader.epoch, options.epochs):
         loss = torch.zeros((), device=world.device)
+        epoch_began, seen_before = time.monotonic(), images_seen
         for images, labels in loader:
             inputs = augmented(as_input(images, world.device))
             loss = functional.cross_entropy(network(inputs), labels)
             if way.step(loss):
                 schedule.step()
             images_seen += len(labels) * world.world_size
+        train_loss = reduce_mean(loss.item())  # what is under way on the device is done now
+        images_s = (images_seen - seen_before) / (time.monotonic() - epoch_began)
         found = evaluate(network, test_set, judge, batch_size=500, **loading)
         seconds = time.monotonic() - began
         figures = {
@@ -132,11 +135,15 @@ def train(
             "epoch": epoch + 1,
             "seconds": seconds,
             "samples_s": images_seen / seconds,
-            "train_loss": reduce_mean(loss.item()),
+            "train_loss": train_loss,
             "test_loss": found["loss"] / found["images"],
             "test_accuracy": found["correct"] / found["images"],
         }
-        report(test_accuracy=figures["test_accuracy"], test_loss=figures["test_loss"])
+        report(
+            test_accuracy=figures["test_accuracy"],
+            test_loss=figures["test_loss"],
+            images_s=images_s,
+        )
         if kept is not None:
             kept.save(epoch + 1)
         if world.rank == 0:

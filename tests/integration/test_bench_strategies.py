@@ -1,0 +1,95 @@
+"""``bench strategies`` on two embedded nodes: real SSH on loopback, real agents, real torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.paths import runs_dir
+from distconsole.config.schema import Config
+from distconsole.errors import UnavailableError
+from distconsole.model.events import BenchEnded, BenchProgress, BenchRun, EndState, RunEvent
+from distconsole.model.requests import Bench, StrategyName
+from distconsole.monitor.store import RunStore
+from distconsole.operations import SessionSource
+from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.session import Session
+from suite.driving import Operator
+
+pytestmark = pytest.mark.torch_ranks
+
+TINY = {"rounds": 1, "images": 32, "batch": 8, "width": 2}
+
+
+@pytest.fixture
+def sessions(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[SessionSource]:
+    with (
+        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded,
+        Session(Config(), embedded.cluster) as session,
+    ):
+        yield lambda _where: nullcontext(session)
+
+
+def test_two_strategies_are_compared_by_two_ordinary_runs(sessions: SessionSource) -> None:
+    only = (StrategyName.SINGLE, StrategyName.DP, StrategyName.DDP)
+    request = Bench("strategies", only=only, epochs=2, **TINY)
+    with Operator(request, sessions) as bench:
+        events = bench.finish(120)
+    ended = events[-1]
+    assert isinstance(ended, BenchEnded)
+    assert (ended.state, ended.exit_code, ended.hosts) == (
+        EndState.SUCCEEDED,
+        0,
+        ("node1", "node2"),
+    ), bench.of(BenchRun)
+    assert [(each.strategy, each.reason.split(",")[0]) for each in ended.skipped] == [
+        ("dp", "node1 has no GPU")
+    ]
+    single, ddp = ended.strategies
+    assert [(each.strategy, each.ranks, each.rounds) for each in (single, ddp)] == [
+        ("single", 1, 1),
+        ("ddp", 2, 1),
+    ]
+    runs = bench.of(BenchRun)
+    for result, run in zip((single, ddp), runs, strict=True):
+        assert result.samples_s is not None
+        assert result.samples_s.median == run.samples_s
+        assert run.loss is not None
+        assert run.accuracy in {right / 32 for right in range(33)}
+    assert single.speedup is not None
+    assert single.speedup.median == 1.0
+    assert ddp.speedup is not None
+    assert ddp.efficiency is not None
+    assert ddp.efficiency.median == ddp.speedup.median / 2
+    assert not bench.of(RunEvent)
+    kept = {record.run: record.name for record in RunStore(runs_dir()).runs()}
+    assert {run.run: f"bench-{run.strategy}" for run in runs} == kept
+
+
+def test_a_stop_ends_the_run_that_goes_on_and_all_that_were_to_come(
+    sessions: SessionSource,
+) -> None:
+    only = (StrategyName.DDP,)
+    request = Bench("strategies", only=only, epochs=100_000, **{**TINY, "rounds": 3})
+    with Operator(request, sessions) as bench:
+        bench.see(BenchProgress, lambda progress: progress.step)
+        bench.control.stop()
+        ended = bench.finish()[-1]
+    assert isinstance(ended, BenchEnded)
+    assert (ended.state, ended.exit_code) == (EndState.STOPPED, 130)
+    assert [run.state for run in bench.of(BenchRun)] == [EndState.STOPPED]
+
+
+def test_collectives_are_refused_before_any_host_is_asked() -> None:
+    def nobody(_where: object) -> nullcontext[Session]:
+        raise AssertionError("a host was asked")
+
+    said = "bench collectives comes with a later version"
+    with (
+        Operator(Bench("collectives"), nobody) as bench,
+        pytest.raises(UnavailableError, match=said),
+    ):
+        bench.finish()
