@@ -300,7 +300,7 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "if rank == 0:\n"
         "    path.write_text('weights')\n"
         "    (pathlib.Path(os.environ['DISTCONSOLE_RUN_DIR']) / 'checkpoint').write_text(str(path))\n"
-        "    sys.exit(0 if before and '2' in before else 5)"
+        "    sys.exit(0 if before and 'step-2' in before else 5)"
     )
     with Operator(Run(script(tmp_path, text), max_restarts=4), sessions) as run:
         run.finish()
