@@ -164,7 +164,7 @@ class Contest:
     def _rounds(self, contestants: list[Contestant]) -> Iterator[Event]:
         """Run all in turns, every other round the other way round; who fails is left out from then on."""
         yield Narration(
-            text=f"in {self.request.rounds} rounds, in turns: "
+            text=f"{'one after the other' if self.request.rounds == 1 else 'in turns'}: "
             + ", ".join(each.strategy.name for each in contestants)
         )
         out: set[StrategyName] = set()
@@ -206,7 +206,7 @@ class Contest:
         except ConsoleError as error:
             return BenchRun(
                 t=time.time(),
-                run=figures.run,
+                run="",
                 strategy=name,
                 round=round_,
                 rounds=rounds,

@@ -112,7 +112,7 @@ def obstacle(strategy: Strategy, ranks: int, facts: Mapping[HostName, NodeFacts]
         return "there is one rank, so it would be single (more hosts, or --nproc)"
     without = [name for name, each in facts.items() if not each.gpus]
     if strategy.compression == "bf16" and without:
-        return f"gradients in bf16 need GPUs and NCCL, and {', '.join(without)} has no GPU"
+        return f"gradients in bf16 need GPUs and NCCL; no GPU on {', '.join(without)}"
     return ""
 
 

@@ -38,9 +38,12 @@ def show_bench_run(output: Output, run: BenchRun) -> None:
         speed = number_text(run.samples_s, " samples/s")
         output.say(f"{said}  {speed}  {duration_text(run.seconds)}")
         return
-    hint = f" (distconsole logs {run.run})" if run.run and run.state is EndState.FAILED else ""
+    if run.state is EndState.STOPPED:
+        output.say(f"{said}  stopped")
+        return
+    hint = f" (distconsole logs {run.run})" if run.run else ""
     mark = output.paint_err.severity(Severity.FAIL)
-    output.say(f"{mark} {said} {run.state}: {run.error}{hint}")
+    output.say(f"{mark} {said} failed: {run.error}{hint}")
 
 
 def show_bench(output: Output, ended: BenchEnded) -> None:

@@ -47,7 +47,7 @@ def test_every_name_has_its_strategy_in_the_same_order() -> None:
         ("ddp", 1, (1,), "there is one rank"),
         ("horovod", 1, (0,), "there is one rank"),
         ("ddp", 2, (0, 0), ""),
-        ("ddp+bf16", 3, (2, 0), "h2 has no GPU"),
+        ("ddp+bf16", 3, (2, 0), "no GPU on h2"),
         ("ddp+bf16", 2, (2,), ""),
         ("horovod+mpi", 2, (0, 0), ""),
     ],

@@ -110,6 +110,18 @@ def test_a_failed_run_says_so_and_where_to_look() -> None:
     assert "round 2 of 3: ddp failed: rank 1 on b: ValueError: no (distconsole logs r1)" in err
 
 
+def test_a_stop_is_no_failure_and_prints_what_there_is() -> None:
+    state = EndState.STOPPED
+    run = msgspec.structs.replace(FAILED, state=state, exit_code=130, error="stopped")
+    unfinished = msgspec.structs.replace(DDP, rounds=0, samples_s=None, error="stopped")
+    ended = msgspec.structs.replace(ENDED, state=state, strategies=(SINGLE, unfinished))
+    out, err = shown(run, ended)
+    assert "FAIL" not in err
+    assert "round 2 of 3: ddp  stopped" in err
+    assert "single" in out
+    assert "ddp" not in out
+
+
 def test_json_is_a_line_a_run_and_the_result() -> None:
     out, _ = shown(BenchProgress(strategy="ddp", round=1, rounds=3), FAILED, ENDED, json=True)
     run, result = [json.loads(line) for line in out.splitlines()]
