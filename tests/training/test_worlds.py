@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 import distconsole_training
 from distconsole_training import SetupError, barrier, reduce_mean, reduce_sum, setup, strategy
+from distconsole_training.api import collectives
 
 if TYPE_CHECKING:
     from conftest import Starter
@@ -144,3 +146,14 @@ def _has_gpu() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5, 3), (0,)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float64])
+def test_what_was_sent_is_held_by_more_than_python(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    sent = torch.zeros(shape, dtype=dtype)
+    holder = collectives._held(sent)
+    assert holder.shape == sent.shape
+    assert sent._use_count() == 2  # else a thread of gloo that lets go of it may end the process

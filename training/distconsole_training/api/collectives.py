@@ -41,19 +41,29 @@ class Alone:
 
 
 _last_sent: deque[torch.Tensor] = deque(maxlen=2)
-"""What torch's threads may still hold, for as long as it takes them to let go of it."""
+"""Holders (see ``_held``) of what torch's threads may not have let go of yet."""
 
 
 def _outlive_threads() -> None:
     """Have the tensors that were sent last outlive the interpreter.
 
-    A thread of gloo lets go of a tensor some time after the collective is over. If that is the
-    last reference to a Python object while Python is ending, the thread is ended instead, in the
-    middle of C++ code: the process dies by SIGABRT ("terminate called without an active
-    exception").
+    A thread of gloo lets go of a tensor some time after the collective is over. Where that leaves
+    one reference in C++, torch (seen in 2.13) also lets go of the Python object and waits for the
+    GIL. If Python is ending, the thread is ended there, in the middle of C++ code: the process
+    dies by SIGABRT ("terminate called without an active exception").
     """
-    for tensor in _last_sent:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
+    for holder in _last_sent:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+
+
+def _held(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that holds ``tensor`` in C++, so that two references stay when a thread's goes.
+
+    Another reference in Python would not do: all of Python's count as one.
+    """
+    holder = tensor.new_empty(()).expand(tensor.shape)
+    holder.grad = tensor
+    return holder
 
 
 atexit.register(_outlive_threads)
@@ -80,7 +90,7 @@ class TorchCollectives:
 
     def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
         sent = tensor.detach().to(self._wire, copy=True).contiguous()
-        _last_sent.append(sent)
+        _last_sent.append(_held(sent))
         return sent
 
 
