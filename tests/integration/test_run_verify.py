@@ -34,7 +34,7 @@ for step in range(40):
 """
 
 DATA_PARALLEL = """
-import os, sys, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
@@ -64,6 +64,7 @@ for epoch in range(3):
                 parameter.grad /= dist.get_world_size()
         optimizer.step()
 dist.destroy_process_group()
+time.sleep(0.5)  # gloo's threads abort if they let go of a gradient while Python is ending
 """
 
 

@@ -53,7 +53,7 @@ class RunReducer:
         self._waiting = set(hosts)
         self._points = PointReducer()
         self._stragglers = StragglerWatch()
-        self._sync = SyncWatch()
+        self._sync = SyncWatch(hosts)
         self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
         self._rank_hosts: dict[int, str] = {}
         self._nan_told: set[str] = set()
@@ -148,6 +148,7 @@ class RunReducer:
         if state is RankState.STALLED:
             yield stall_finding(self.run, host, rank, t)
         yield from self._metrics(self._points.rank_is(rank, t, alive=alive), t)
+        self._sync.heard_of(host)
         yield from self._disagreements(self._sync.rank_is(rank, t, alive=alive), t)
 
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
@@ -285,6 +286,7 @@ class RunReducer:
     def _node_ended(self, host: str, entry: frames.EndEntry, t: float) -> Iterator[RunEvents]:
         self._ends[host] = entry
         self._waiting.discard(host)
+        self._sync.heard_of(host)
         yield from self._flush_lines(host, t)
         if not self._waiting:
             yield from self._finish(t)

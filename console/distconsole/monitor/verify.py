@@ -13,8 +13,12 @@ from enum import StrEnum
 
 from distconsole.remote.frames import CheckEntry
 
-MAX_PENDING_STEPS = 16
-"""Steps that wait for ranks; beyond that the oldest is judged as it is."""
+MAX_PENDING_CHECKS = 4096
+MIN_PENDING_STEPS = 16
+"""Steps wait for ranks up to so many checks in all; beyond that the oldest is judged as it is.
+
+A window brings all the checks of one rank before those of the next, of fast steps hundreds.
+"""
 
 MAX_WAIT_SECONDS = 10.0
 """A step waits so long for a rank that is behind."""
@@ -61,9 +65,14 @@ class Disagreement:
 
 
 class SyncWatch:
-    """Collects checks by step until every rank that lives has given its own."""
+    """Collects checks by step until every rank that lives has given its own.
 
-    def __init__(self) -> None:
+    Args:
+        hosts: Those of the run: one that has told of no rank yet is waited for like a rank.
+    """
+
+    def __init__(self, hosts: Iterable[str] = ()) -> None:
+        self._unheard = set(hosts)
         self._alive: dict[int, bool] = {}
         self._last: dict[int, int] = {}
         self._pending: dict[int, dict[int, CheckEntry]] = {}
@@ -72,6 +81,10 @@ class SyncWatch:
         self._names: dict[int, tuple[str, ...]] = {}
         self._same: dict[tuple[int, ...], set[str]] = defaultdict(set)
         self._told: set[Kind] = set()
+
+    def heard_of(self, host: str) -> None:
+        """Note that a host has told of a rank, or of the run's end."""
+        self._unheard.discard(host)
 
     def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Disagreement]:
         """Note that a rank lives or ended, and yield what nobody else is awaited for now."""
@@ -99,13 +112,17 @@ class SyncWatch:
 
     def _ready(self, t: float) -> Iterator[Disagreement]:
         for step in sorted(self._pending):
-            awaited = any(
+            awaited = bool(self._unheard) or any(
                 alive and self._last.get(rank, -1) < step for rank, alive in self._alive.items()
             )
             waits = t - self._since[step] <= MAX_WAIT_SECONDS
-            if awaited and waits and len(self._pending) <= MAX_PENDING_STEPS:
+            if awaited and waits and len(self._pending) <= self._max_pending_steps:
                 return
             yield from self._judge(step)
+
+    @property
+    def _max_pending_steps(self) -> int:
+        return max(MIN_PENDING_STEPS, MAX_PENDING_CHECKS // max(1, len(self._alive)))
 
     def _judge(self, step: int) -> Iterator[Disagreement]:
         checks = self._pending.pop(step)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.verify import MAX_PENDING_STEPS, Disagreement, Kind, SyncWatch
+from distconsole.monitor.verify import MAX_PENDING_CHECKS, Disagreement, Kind, SyncWatch
 from distconsole.remote.frames import CheckEntry, StateEntry
 
 NAMES = ("a.weight", "a.bias", "b.weight")
@@ -119,15 +119,31 @@ def test_what_one_rank_says_is_told_at_once() -> None:
 
 def test_a_step_waits_for_a_rank_that_is_behind_and_not_for_ever() -> None:
     run = Run()
-    for step in range(MAX_PENDING_STEPS):
+    for step in range(MAX_PENDING_CHECKS // WORLD):
         assert run(check(0, step)) == []
         run.t -= 1
     assert [one.kind for one in run(check(1, 0, parameters="q"))] == [Kind.PARAMETERS]
+    full = Run()
+    for step in range(MAX_PENDING_CHECKS // WORLD + 1):
+        assert full(check(0, step)) == []
+        full.t -= 1
+    assert full(check(1, 0, parameters="q")) == []  # it could not wait for longer
     late = Run()
     late(check(0))
     late.t += 60
     late(check(0, 10))
     assert late(check(1, parameters="q")) == []  # that step is judged
+
+
+def test_a_step_waits_for_a_host_that_has_told_of_no_rank_yet() -> None:
+    watch = SyncWatch(("a", "b"))
+    watch.heard_of("a")
+    assert list(watch.rank_is(0, 100.0, alive=True)) == []
+    assert list(watch.add(check(0), 100.0)) == []
+    watch.heard_of("b")
+    assert list(watch.rank_is(1, 101.0, alive=True)) == []
+    (found,) = watch.add(check(1, parameters="q", details=details(9, 2, 3)), 101.0)
+    assert (found.kind, found.step) == (Kind.PARAMETERS, 0)
 
 
 def test_a_rank_that_ended_is_not_awaited() -> None:
