@@ -131,7 +131,12 @@ class SlurmShim(Shim):
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
         self._told_to_stop = True
-        super()._stop_from_link(reason, grace_seconds)
+        stop = partial(super()._stop_from_link, reason, grace_seconds)
+        if reason == blame.FAILURE and grace_seconds > 0 and self._ended_ns is None:
+            # Slurm signals node after node: the ranks here may be about to hear of it from Slurm.
+            self._loop.call_later(SUSPECT_SECONDS, stop)
+        else:
+            stop()
 
     # Ends
 
