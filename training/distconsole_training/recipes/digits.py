@@ -31,6 +31,8 @@ except ImportError:  # without the console the numbers are printed only
 TEST_EVERY = 5
 """Every fifth of the 1,797 images is for testing."""
 
+SETTLE_SECONDS = 0.5
+
 
 def main() -> None:
     """Train, test and say how well it went."""
@@ -67,7 +69,7 @@ def main() -> None:
     if rank == 0 and total:
         print(f"test accuracy {100 * correct / total:.2f} % ({correct} of {total})")
     if world_size > 1:
-        dist.destroy_process_group()
+        leave()
 
 
 def parse_options() -> argparse.Namespace:
@@ -87,6 +89,18 @@ def join() -> tuple[int, int]:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def leave() -> None:
+    """Leave the other ranks, at ease.
+
+    A thread of Gloo lets go of the last tensor a moment after its collective. If Python is ending
+    by then, torch 2.13 aborts the process (SIGABRT, "terminate called without an active
+    exception"), so the end waits for that moment.
+    """
+    dist.barrier()
+    dist.destroy_process_group()
+    time.sleep(SETTLE_SECONDS)
 
 
 def own_device() -> torch.device:
