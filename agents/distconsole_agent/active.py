@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.drain import Drain
-from distconsole_agent.folders import create_private, remove_tree
+from distconsole_agent.folders import remove_tree, write_private
 from distconsole_agent.journal import Journal, JournalError, Reader
 from distconsole_agent.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
 
@@ -150,10 +150,7 @@ def write_summary(folder: str, journal: Journal) -> dict[str, Any]:
         JournalError: when the journal cannot be read.
     """
     end = last_entry(journal)
-    path = os.path.join(folder, "ended.json")
-    with create_private(path + ".new") as file:
-        json.dump(end, file)
-    os.rename(path + ".new", path)
+    write_private(os.path.join(folder, "ended.json"), end)
     return end
 
 

@@ -6,12 +6,11 @@ the run's secret. It starts and ends no process itself.
 
 from __future__ import annotations
 
-import socket
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent import blame
+from distconsole_agent import blame, tcp
 from distconsole_agent.channel import (
     LinkError,
     LinkTimes,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from distconsole_agent.loop import Timer
     from distconsole_agent.runspec import NodeSpec, RunSpec
 
+BACKLOG = 128
 MAX_STRANGERS = 64
 """Connections that have not proved themselves yet; a further one replaces the oldest."""
 
@@ -94,7 +94,9 @@ class Coordinator(Link):
             _Node(node, self._conversation(index) if index else None)
             for index, node in enumerate(spec.nodes)
         ]
-        self._listener = _listen(spec.nodes[0].address) if len(spec.nodes) > 1 else None
+        self._listener = (
+            tcp.listen(spec.nodes[0].address, BACKLOG) if len(spec.nodes) > 1 else None
+        )
         self._timers: list[Timer] = []
         if self._listener is not None:
             self._loop.watch(self._listener.fileno(), READ, self._accept)
@@ -356,18 +358,3 @@ def shim_gone_note(host: str, why: str = blame.SHIM_GONE) -> dict[str, Any]:
 
 def _has_everything(node: _Node) -> bool:
     return node.conversation is None or node.lost or node.conversation.settled
-
-
-def _listen(address: str) -> socket.socket:
-    family, kind, proto, _, where = socket.getaddrinfo(
-        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, proto)
-    try:
-        listener.bind(where)
-        listener.listen(128)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import sys
 import zlib
 from collections.abc import Collection
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from distconsole_agent.limits import MIN_FREE_BYTES, MIN_RING_ROOM_BYTES
 from distconsole_agent.refusal import Refusal, storage
@@ -126,7 +127,18 @@ def own_folder(path: str) -> None:
         )
 
 
-def create_private(path: str) -> TextIO:
+def write_private(path: str, value: Any) -> None:
+    """Write ``value`` as JSON aside and move it into place, readable by its owner alone.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    with _create_private(path + ".new") as file:
+        json.dump(value, file)
+    os.rename(path + ".new", path)
+
+
+def _create_private(path: str) -> TextIO:
     """Return a new file at ``path``, in place of an old one, that its owner alone may read.
 
     Raises:

@@ -12,6 +12,7 @@ import re
 import socket
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
+from distconsole_agent import tcp
 from distconsole_agent.loop import READ, WRITE, Loop
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ MAX_CONNECTIONS = 512
 
 CONNECTION_SECONDS = 10.0
 ACCEPTS_AT_ONCE = 64
+BACKLOG = 1024
 
 _REQUEST = re.compile(rb"^(GET|PUT|DELETE) /([^/ ?#]{1,512})/([^/ ?#]{1,512}) HTTP/1\.[01]$")
 _LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,12})[ \t]*$", re.IGNORECASE | re.MULTILINE)
@@ -74,7 +76,7 @@ class KeyValueStore:
         self._bytes = 0
         self._strangers: set[str] = set()
         self._connections: dict[int, _Connection] = {}
-        self._listener = _listen(address)
+        self._listener = tcp.listen(address, BACKLOG)
         self.port = int(self._listener.getsockname()[1])
         loop.watch(self._listener.fileno(), READ, self._accept)
 
@@ -256,18 +258,3 @@ _REASONS = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 507: b"Insuffici
 def _response(status: int, body: bytes = b"") -> bytes:
     head = b"HTTP/1.0 %d %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     return head % (status, _REASONS[status], len(body)) + body
-
-
-def _listen(address: str) -> socket.socket:
-    family, kind, proto, _, where = socket.getaddrinfo(
-        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, proto)
-    try:
-        listener.bind(where)
-        listener.listen(1024)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener

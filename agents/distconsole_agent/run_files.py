@@ -79,11 +79,3 @@ def read_end(folder: str) -> dict[str, Any] | None:
         return None
     whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
     return end if whole else None
-
-
-def write_private(path: str, value: dict[str, Any]) -> None:
-    """Write ``value`` aside and move it into place, readable by its owner alone."""
-    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with open(fd, "w", encoding="ascii") as file:
-        json.dump(value, file)
-    os.rename(path + ".new", path)

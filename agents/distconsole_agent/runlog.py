@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.blame import Verdict
-from distconsole_agent.folders import create_private
+from distconsole_agent.folders import write_private
 from distconsole_agent.proctree import read_stat
 
 if TYPE_CHECKING:
@@ -39,11 +39,8 @@ def claim(run_dir: str) -> int:
 
 def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
     """Write down, for the agent, where the coordinator listens; a full disk keeps it untold."""
-    path = os.path.join(run_dir, ENDPOINT_FILE)
     with contextlib.suppress(OSError):
-        with create_private(f"{path}.new") as file:
-            json.dump(list(endpoint), file)
-        os.replace(f"{path}.new", path)
+        write_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint))
 
 
 class RunLog:
@@ -74,11 +71,8 @@ class RunLog:
 
     def write_verdict(self, verdict: Verdict) -> None:
         """Write ``verdict.json`` aside and rename it; then append the event."""
-        path = os.path.join(self._run_dir, "verdict.json")
         with contextlib.suppress(OSError):
-            with create_private(f"{path}.new") as file:
-                json.dump(verdict.as_json(), file)
-            os.replace(f"{path}.new", path)
+            write_private(os.path.join(self._run_dir, "verdict.json"), verdict.as_json())
         self.write("verdict", **verdict.as_json())
 
     def close(self) -> None:

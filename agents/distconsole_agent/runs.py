@@ -18,6 +18,7 @@ from distconsole_agent.folders import (
     remove_tree,
     ring_folder,
     stray_ring_folders,
+    write_private,
 )
 from distconsole_agent.hook_files import unpack_hook
 from distconsole_agent.journal import Journal, JournalError
@@ -35,7 +36,6 @@ from distconsole_agent.run_files import (
     read_spec,
     read_summary,
     visible_devices,
-    write_private,
 )
 from distconsole_agent.runspec import SpecError, parse_spec
 from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim

@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any
 
+from distconsole_agent.folders import write_private
 from distconsole_agent.refusal import Refusal
 from distconsole_agent.shim_calls import ask_shim
 from distconsole_agent.slurm import STEP_ENDED
@@ -85,11 +86,8 @@ def _signal_name(number: int) -> str:
 
 
 def _write_end(run_dir: str, exit_code: int) -> None:
-    path = os.path.join(run_dir, STEP_ENDED)
     with contextlib.suppress(OSError):
-        with open(path + ".new", "w", encoding="ascii") as file:
-            json.dump({"exit_code": exit_code}, file)
-        os.rename(path + ".new", path)
+        write_private(os.path.join(run_dir, STEP_ENDED), {"exit_code": exit_code})
 
 
 def _verdict(run_dir: str, otherwise: int) -> int:

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import json
 import socket
-import sys
 import threading
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes import mpi
-from distconsole_agent.probes.errors import bad_arguments, failed, timed_out
-from distconsole_agent.probes.programs import run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.errors import bad_arguments
+from distconsole_agent.probes.programs import inspected
 
 MARK = "distconsole-horovod "
 
@@ -59,22 +56,7 @@ def _mpi(args: dict[str, Any], seconds: float, facts: dict[str, Any]) -> None:
 
 
 def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    python = read.optional_text(args, "python") or sys.executable
-    ended = run_script(
-        script_source("inspect_horovod"),
-        [],
-        seconds,
-        python=python,
-        setup=read.optional_text(args, "setup"),
-    )
-    for line in ended.out.splitlines():
-        if line.startswith(MARK):
-            facts: dict[str, Any] = json.loads(line[len(MARK) :])
-            return facts
-    if ended.exit_code is None:
-        raise timed_out(f"{python} did not answer in {seconds:.1f} s")
-    last = (ended.err.strip().splitlines() or ["it printed nothing"])[-1]
-    raise failed(f"{python} ended with code {ended.exit_code}: {last[:300]}")
+    return inspected("inspect_horovod", [], args, seconds, MARK)[0]
 
 
 def _own_addresses() -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
 import os
 import sys
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from distconsole_agent.folders import this_program
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import failed, timed_out
-from distconsole_agent.probes.programs import run_script
+from distconsole_agent.probes.programs import facts_said, last_words, run_script
 from distconsole_agent.probes.sources import script_source
 
 MARK = "distconsole-gpus "
@@ -35,14 +34,12 @@ def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
         seconds,
         python=sys.executable,
     )
-    for line in ended.out.splitlines():
-        if line.startswith(MARK):
-            facts: dict[str, Any] = json.loads(line[len(MARK) :])
-            return {**facts, "kernel_module": module, "devices": devices}
+    facts = facts_said(ended, MARK)
+    if facts is not None:
+        return {**facts, "kernel_module": module, "devices": devices}
     if ended.exit_code is None:
         raise timed_out(f"the NVIDIA driver did not answer in {seconds:.1f} s")
-    last = (ended.err.strip().splitlines() or ["it printed nothing"])[-1]
-    raise failed(f"asking the NVIDIA driver failed: {last[:300]}")
+    raise failed(f"asking the NVIDIA driver failed: {last_words(ended)}")
 
 
 def _library_path() -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import signal
 import subprocess
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
-from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.errors import failed, timed_out
+from distconsole_agent.probes.sources import script_source
 from distconsole_agent.spawning import with_setup
 
 if TYPE_CHECKING:
@@ -31,6 +35,20 @@ class Ended(NamedTuple):
     out: str
     err: str
     seconds: float
+
+
+def facts_said(ended: Ended, mark: str) -> dict[str, Any] | None:
+    """Return the JSON object on the line that begins with ``mark``; None where there is none."""
+    for line in ended.out.splitlines():
+        if line.startswith(mark):
+            facts: dict[str, Any] = json.loads(line[len(mark) :])
+            return facts
+    return None
+
+
+def last_words(ended: Ended) -> str:
+    """Return the last line of its standard error, bounded."""
+    return (ended.err.strip().splitlines() or ["it printed nothing"])[-1][:300]
 
 
 def run_program(
@@ -102,6 +120,37 @@ def run_script(
         raise failed(f"{python} cannot be started: {error.strerror or error}") from None
     finally:
         os.close(descriptor)
+
+
+def inspected(
+    name: str, words: Sequence[str], args: dict[str, Any], seconds: float, mark: str
+) -> tuple[dict[str, Any], float]:
+    """Have the interpreter that ranks will use run a script of ours; return its facts and seconds.
+
+    Args:
+        name: The script, a module of this package.
+        words: Its arguments.
+        args: The probe's: ``python``, this one if not given; ``setup``, run by the shell before.
+        seconds: For the other process.
+        mark: What the line with its facts begins with.
+
+    Raises:
+        ProbeError: when that interpreter does not answer.
+    """
+    python = read.optional_text(args, "python") or sys.executable
+    ended = run_script(
+        script_source(name),
+        words,
+        seconds,
+        python=python,
+        setup=read.optional_text(args, "setup"),
+    )
+    facts = facts_said(ended, mark)
+    if facts is not None:
+        return facts, ended.seconds
+    if ended.exit_code is None:
+        raise timed_out(f"{python} did not answer in {seconds:.1f} s")
+    raise failed(f"{python} ended with code {ended.exit_code}: {last_words(ended)}")
 
 
 def _read(

@@ -6,14 +6,9 @@ imports neither torch nor Horovod.
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
-from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import failed, timed_out
-from distconsole_agent.probes.programs import run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.programs import inspected
 
 MARK = "distconsole-facts "
 
@@ -29,20 +24,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Raises:
         ProbeError: when that interpreter does not answer.
     """
-    python = read.optional_text(args, "python") or sys.executable
-    ended = run_script(
-        script_source("inspect_python"),
-        [repr(seconds), "load" if args.get("load") else "look"],
-        seconds,
-        python=python,
-        setup=read.optional_text(args, "setup"),
-    )
-    for line in ended.out.splitlines():
-        if line.startswith(MARK):
-            facts: dict[str, Any] = json.loads(line[len(MARK) :])
-            facts["python"]["seconds"] = round(ended.seconds, 3)
-            return facts
-    if ended.exit_code is None:
-        raise timed_out(f"{python} did not answer in {seconds:.1f} s")
-    last = (ended.err.strip().splitlines() or ["it printed nothing"])[-1]
-    raise failed(f"{python} ended with code {ended.exit_code}: {last[:300]}")
+    words = [repr(seconds), "load" if args.get("load") else "look"]
+    facts, took = inspected("inspect_python", words, args, seconds, MARK)
+    facts["python"]["seconds"] = round(took, 3)
+    return facts
