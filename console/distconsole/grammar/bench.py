@@ -9,7 +9,8 @@ from click.shell_completion import CompletionItem
 
 from distconsole.grammar.asking import Verb
 from distconsole.grammar.hosts import host_options, where
-from distconsole.grammar.values import RanksPerHostValue
+from distconsole.grammar.options import json_option, nproc_option
+from distconsole.grammar.values import last_element
 from distconsole.model import requests as ask
 
 COUNT = click.IntRange(min=1)
@@ -40,13 +41,7 @@ class StrategiesValue(click.ParamType):  # type: ignore[type-arg]
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete the element after the last comma with strategies not yet in the list."""
-        done, comma, last = incomplete.rpartition(",")
-        taken = set(done.split(","))
-        return [
-            CompletionItem(f"{done}{comma}{name}")
-            for name in ask.StrategyName
-            if name.startswith(last) and name not in taken
-        ]
+        return last_element(ask.StrategyName, incomplete)
 
 
 @click.command(cls=Verb, short_help="Measure collectives or strategies.")
@@ -96,13 +91,8 @@ class StrategiesValue(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="What the model computes in.",
 )
-@click.option(
-    "--nproc",
-    metavar="N|gpu",
-    type=RanksPerHostValue(),
-    help="Ranks on each host (slots in the host list win).",
-)
-@click.option("--json", "json", is_flag=True, help="Print JSON.")
+@nproc_option
+@json_option
 @click.argument("what", type=click.Choice(["collectives", "strategies"]))
 @host_options
 @click.pass_context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,14 @@ def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
+def last_element(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Complete the element after the last comma with ``words`` that are not yet in the list."""
+    done, comma, last = incomplete.rpartition(",")
+    taken = set(done.split(","))
+    left = (word for word in words if word not in taken)
+    return [CompletionItem(f"{done}{comma}{word}") for word in left if word.startswith(last)]
+
+
 class HostsValue(click.ParamType):  # type: ignore[type-arg]
     """A comma-separated list of hosts; completes its last element."""
 
@@ -55,10 +63,7 @@ class HostsValue(click.ParamType):  # type: ignore[type-arg]
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete the element after the last comma with hosts not yet in the list."""
-        done, comma, last = incomplete.rpartition(",")
-        taken = set(done.split(","))
-        hosts = [host for host in vocabulary(ctx).hosts if host not in taken]
-        return [CompletionItem(f"{done}{comma}{host}") for host in hosts if host.startswith(last)]
+        return last_element(vocabulary(ctx).hosts, incomplete)
 
 
 class RunValue(click.ParamType):  # type: ignore[type-arg]

@@ -10,10 +10,10 @@ import click
 from distconsole.grammar.asking import DIVIDED, ScriptVerb, Verb
 from distconsole.grammar.bench import bench
 from distconsole.grammar.hosts import FILE, host_options, where
+from distconsole.grammar.options import json_option, nproc_option
 from distconsole.grammar.values import (
     AssignmentValue,
     GroupsValue,
-    RanksPerHostValue,
     RankValue,
     RunValue,
     SecondsValue,
@@ -21,10 +21,6 @@ from distconsole.grammar.values import (
 from distconsole.model import requests as ask
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _json(command: F) -> F:
-    return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
 
 
 def _run_argument(command: F) -> F:
@@ -62,7 +58,7 @@ def _run_argument(command: F) -> F:
 @click.option(
     "--emit-hostfile", metavar="FILE", type=FILE, help="Also write the hosts that passed."
 )
-@_json
+@json_option
 @host_options
 @click.pass_context
 def check(context: click.Context, /, level: str, explain: str | None, **given: Any) -> ask.Request:
@@ -88,12 +84,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     show_default=True,
     help="torch: env:// ranks; single: one process a node.",
 )
-@click.option(
-    "--nproc",
-    metavar="N|gpu",
-    type=RanksPerHostValue(),
-    help="Ranks on each host (slots in the host list win).",
-)
+@nproc_option
 @click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m.")
 @click.option(
     "--env",
@@ -167,7 +158,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 )
 @click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
 @click.option("--dry-run", "-n", is_flag=True, help="Print what would run on each host, and stop.")
-@_json
+@json_option
 @host_options
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -204,7 +195,7 @@ def run(
     default=1.0,
     help="Seconds between samples.  [default: 1]",
 )
-@_json
+@json_option
 @host_options
 @click.pass_context
 def top(context: click.Context, /, **given: Any) -> ask.Request:
@@ -213,7 +204,7 @@ def top(context: click.Context, /, **given: Any) -> ask.Request:
 
 
 @click.command(cls=Verb, short_help="Past and present runs.")
-@_json
+@json_option
 @host_options
 @click.pass_context
 def runs(context: click.Context, /, **given: Any) -> ask.Request:
@@ -222,7 +213,7 @@ def runs(context: click.Context, /, **given: Any) -> ask.Request:
 
 
 @click.command(cls=Verb, short_help="One run's summary.")
-@_json
+@json_option
 @_run_argument
 def show(**given: Any) -> ask.Request:
     """Show how RUN went."""
@@ -230,7 +221,7 @@ def show(**given: Any) -> ask.Request:
 
 
 @click.command(cls=Verb, short_help="Follow a run that is going on.")
-@_json
+@json_option
 @host_options
 @_run_argument
 @click.pass_context
@@ -271,7 +262,7 @@ def stop(context: click.Context, /, **given: Any) -> ask.Request:
     "--exclude", metavar="HOST", multiple=True, help="Without this host; may be repeated."
 )
 @click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
-@_json
+@json_option
 @host_options
 @_run_argument
 @click.pass_context
@@ -342,7 +333,7 @@ def setup(context: click.Context, /, **given: Any) -> ask.Request:
     help="Nodes to embed.",
 )
 @click.option("--headless", is_flag=True, help="Lines instead of the console.")
-@_json
+@json_option
 def demo(**given: Any) -> ask.Request:
     """Start an embedded cluster on this machine, check it, and train on it."""
     return ask.Demo(**given)

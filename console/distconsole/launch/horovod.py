@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 
 from distconsole.launch.job import (
-    FOREIGN_LAUNCHERS,
     MPI_NAMES,
     OUTPUT_ENV,
     PORT,
@@ -14,6 +14,7 @@ from distconsole.launch.job import (
     Job,
     PlacedNode,
     network_env,
+    node_plan,
     threads_env,
 )
 from distconsole.model.job import NodePlan, RankPlacement
@@ -59,19 +60,9 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         **network_env(node),
         **job.env,
     }
-    cleared = (*FOREIGN_LAUNCHERS, *RANK_NAMES, *MPI_NAMES, *ELASTIC_NAMES)
-    return NodePlan(
-        host=node.host.name,
-        address=node.endpoint.address,
-        nic=node.endpoint.nic,
-        ranks=tuple(_rank(job, node, local) for local in range(node.slots)),
-        world_ranks=node.world_ranks,
-        env=env,
-        unset=tuple(name for name in cleared if name not in env),
-        workdir=job.workdir,
-        setup=node.host.setup,
-        beside=_rendezvous(job) if node is job.master else "",
-    )
+    ranks = tuple(_rank(job, node, local) for local in range(node.slots))
+    plan = node_plan(job, node, ranks, env, (*RANK_NAMES, *MPI_NAMES, *ELASTIC_NAMES))
+    return replace(plan, beside=_rendezvous(job)) if node is job.master else plan
 
 
 def _rendezvous(job: Job) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from distconsole.launch.addresses import Endpoint, NodeFacts
 from distconsole.model.cluster import Host
+from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 from distconsole.model.requests import PassArgs
 
@@ -103,6 +105,32 @@ def network_env(node: PlacedNode) -> dict[str, str]:
 def threads_env(node: PlacedNode) -> dict[str, str]:
     """Return how many threads each rank may use: the machine's processors over its ranks."""
     return {"OMP_NUM_THREADS": str(max(1, node.facts.cpus // max(1, node.neighbours)))}
+
+
+def node_plan(
+    job: Job,
+    node: PlacedNode,
+    ranks: tuple[RankPlacement, ...],
+    env: dict[str, str],
+    cleared: Iterable[str] = (),
+) -> NodePlan:
+    """Return the plan of a node that starts ``ranks``, with what is the same for every launcher.
+
+    Args:
+        env: Wins over ``cleared``.
+        cleared: Variables removed from the environment beside those of foreign launchers.
+    """
+    return NodePlan(
+        host=node.host.name,
+        address=node.endpoint.address,
+        nic=node.endpoint.nic,
+        ranks=ranks,
+        world_ranks=node.world_ranks,
+        env=env,
+        unset=tuple(name for name in (*FOREIGN_LAUNCHERS, *cleared) if name not in env),
+        workdir=job.workdir,
+        setup=node.host.setup,
+    )
 
 
 RUN_DIR = "{run_dir}"

@@ -8,7 +8,6 @@ from collections import Counter
 from distconsole.errors import PlanError
 from distconsole.launch.engines import HYDRA_FAMILIES, MpiBuild
 from distconsole.launch.job import (
-    FOREIGN_LAUNCHERS,
     MPI_NAMES,
     OUTPUT_ENV,
     PORT,
@@ -17,6 +16,7 @@ from distconsole.launch.job import (
     Job,
     PlacedNode,
     network_env,
+    node_plan,
     threads_env,
 )
 from distconsole.model.job import NodePlan, RankPlacement
@@ -125,18 +125,8 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         **_engine_env(job, node),
         **job.env,
     }
-    cleared = (*FOREIGN_LAUNCHERS, *RANK_NAMES, *MPI_NAMES, *FORCED_OFF)
-    return NodePlan(
-        host=node.host.name,
-        address=node.endpoint.address,
-        nic=node.endpoint.nic,
-        ranks=(_mpirun(job, env),) if node is job.master else (),
-        world_ranks=node.world_ranks,
-        env=env,
-        unset=tuple(name for name in cleared if name not in env),
-        workdir=job.workdir,
-        setup=node.host.setup,
-    )
+    engine = (_mpirun(job, env),) if node is job.master else ()
+    return node_plan(job, node, engine, env, (*RANK_NAMES, *MPI_NAMES, *FORCED_OFF))
 
 
 def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distconsole.launch.job import (
-    FOREIGN_LAUNCHERS,
     OUTPUT_ENV,
     PORT,
     RANK_NAMES,
     Job,
     PlacedNode,
     network_env,
+    node_plan,
 )
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
@@ -37,17 +39,9 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
     words = job.command(node.python)
     fixed = len(words) - len(job.arguments)
     argv = (*words[:fixed], *(_filled(word, place) for word in words[fixed:]))
-    return NodePlan(
-        host=node.host.name,
-        address=node.endpoint.address,
-        nic=node.endpoint.nic,
-        ranks=(RankPlacement(rank=Rank(node.index), local_rank=0, argv=argv, env={}),),
-        world_ranks=(Rank(node.index),),
-        env=env,
-        unset=tuple(name for name in (*FOREIGN_LAUNCHERS, *RANK_NAMES) if name not in env),
-        workdir=job.workdir,
-        setup=node.host.setup,
-    )
+    rank = Rank(node.index)
+    process = RankPlacement(rank=rank, local_rank=0, argv=argv, env={})
+    return replace(node_plan(job, node, (process,), env, RANK_NAMES), world_ranks=(rank,))
 
 
 def _filled(word: str, place: dict[str, str]) -> str:

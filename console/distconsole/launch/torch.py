@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from distconsole.launch.job import (
-    FOREIGN_LAUNCHERS,
     OUTPUT_ENV,
     PORT,
     Job,
     PlacedNode,
     network_env,
+    node_plan,
     threads_env,
 )
 from distconsole.model.job import NodePlan, RankPlacement
@@ -38,17 +38,8 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         **network_env(node),
         **job.env,
     }
-    return NodePlan(
-        host=node.host.name,
-        address=node.endpoint.address,
-        nic=node.endpoint.nic,
-        ranks=tuple(_rank(job, node, local) for local in range(node.slots)),
-        world_ranks=node.world_ranks,
-        env=env,
-        unset=tuple(name for name in FOREIGN_LAUNCHERS if name not in env),
-        workdir=job.workdir,
-        setup=node.host.setup,
-    )
+    ranks = tuple(_rank(job, node, local) for local in range(node.slots))
+    return node_plan(job, node, ranks, env)
 
 
 def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:

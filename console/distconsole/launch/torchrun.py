@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from distconsole.launch.job import (
-    FOREIGN_LAUNCHERS,
     OUTPUT_ENV,
     PORT,
     RANK_NAMES,
@@ -11,6 +10,7 @@ from distconsole.launch.job import (
     Job,
     PlacedNode,
     network_env,
+    node_plan,
     threads_env,
 )
 from distconsole.model.job import NodePlan, RankPlacement
@@ -50,22 +50,11 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
 
 def _node(job: Job, node: PlacedNode) -> NodePlan:
     env = {**OUTPUT_ENV, **threads_env(node), **network_env(node), **job.env}
-    cleared = (*FOREIGN_LAUNCHERS, *RANK_NAMES, "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
-    return NodePlan(
-        host=node.host.name,
-        address=node.endpoint.address,
-        nic=node.endpoint.nic,
-        ranks=(
-            RankPlacement(
-                rank=Rank(node.index), local_rank=0, argv=torchrun_command(job, node), env={}
-            ),
-        ),
-        world_ranks=node.world_ranks,
-        env=env,
-        unset=tuple(name for name in cleared if name not in env),
-        workdir=job.workdir,
-        setup=node.host.setup,
+    cleared = (*RANK_NAMES, "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
+    engine = RankPlacement(
+        rank=Rank(node.index), local_rank=0, argv=torchrun_command(job, node), env={}
     )
+    return node_plan(job, node, (engine,), env, cleared)
 
 
 def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
