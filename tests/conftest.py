@@ -13,6 +13,8 @@ from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
 from testbed import LoopbackBed, Testbed, missing, missing_on_loopback
 
+pytest.register_assert_rewrite("suite.blame")
+
 SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 """Marks of tests that start whole clusters: with pytest-xdist they take turns on one worker."""
 

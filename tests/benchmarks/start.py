@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -66,6 +66,24 @@ LABELS = {
 
 Times = tuple[float, float]
 """Seconds from the command to the script's first line, and to its sum, on the last rank."""
+
+
+def until_all(commands: Sequence[list[str]], variables: Mapping[str, str], each: int) -> Times:
+    """Run the commands together, each of which starts ``each`` ranks, and wait for all their sums.
+
+    Raises:
+        RuntimeError: if one of them fails.
+    """
+    with ExitStack() as stack:
+        programs = [stack.enter_context(Program(command, variables)) for command in commands]
+        lines = [line for program in programs for line in program.see(FIRST, count=each)]
+        for program in programs:
+            if code := program.wait():
+                raise RuntimeError(f"a start ended with {code}: {program.lines[-5:]}")
+    found = [match for line in lines if (match := re.search(FIRST, line.text))]
+    typed_ns = min(program.began_ns for program in programs)
+    script_ns, sum_ns = (max(int(match[part]) for match in found) for part in (1, 2))
+    return (script_ns - typed_ns) / 1e9, (sum_ns - typed_ns) / 1e9
 
 
 class Starts:
@@ -144,21 +162,8 @@ class Starts:
         )
 
     def _until_all(self, commands: Sequence[list[str]]) -> Times:
-        """Run the commands together; return seconds until the last rank began, and had its sum."""
-        with ExitStack() as stack:
-            programs = [
-                stack.enter_context(Program(command, environment(self._folder)))
-                for command in commands
-            ]
-            each = len(self._bed.hosts) // len(programs)
-            lines = [line for program in programs for line in program.see(FIRST, count=each)]
-            for program in programs:
-                if code := program.wait():
-                    raise RuntimeError(f"a start ended with {code}: {program.lines[-5:]}")
-        found = [match for line in lines if (match := re.search(FIRST, line.text))]
-        typed_ns = min(program.began_ns for program in programs)
-        script_ns, sum_ns = (max(int(match[part]) for match in found) for part in (1, 2))
-        return (script_ns - typed_ns) / 1e9, (sum_ns - typed_ns) / 1e9
+        each = len(self._bed.hosts) // len(commands)
+        return until_all(commands, environment(self._folder), each)
 
     def _rendezvous(self, port: int) -> list[str]:
         return [f"MASTER_ADDR={self._bed.hosts[0].address}", f"MASTER_PORT={port}"]

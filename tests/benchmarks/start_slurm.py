@@ -10,7 +10,6 @@ submitted is held against sbatch, what runs in a job against srun.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -20,20 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import Program, environment, over_ssh, wait_until, warm
+from benchmarks.cluster import environment, over_ssh, wait_until, warm
 from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.start import FIRST_PORT, until_all
 from suite.obstacles import obstacle
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 TARGET = 1.2
-FIRST = r"first all-reduce at (\d+)"
-FIRST_PORT = 29700
 
 SCRIPT = """\
 import os
 import time
 
+began_ns = time.time_ns()
 os.environ["RANK"], os.environ["WORLD_SIZE"] = os.environ["SLURM_PROCID"], os.environ["SLURM_NTASKS"]
 import torch
 import torch.distributed as dist
@@ -41,7 +40,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
-print(f"first all-reduce at {time.time_ns()}", flush=True)
+print(f"began at {began_ns}, first all-reduce at {time.time_ns()}", flush=True)
 assert total.item() == 2
 dist.destroy_process_group()
 """
@@ -120,12 +119,9 @@ class Starts:
 
     def _seconds(self, command: list[str], extra: dict[str, str] | None = None) -> float:
         """Return seconds from the command until the last rank had its sum."""
-        with Program(command, {**environment(self._folder), **(extra or {})}) as program:
-            lines = program.see(FIRST, count=2)
-            if code := program.wait():
-                raise RuntimeError(f"a start ended with {code}: {program.lines[-5:]}")
-        found = [match for line in lines if (match := re.search(FIRST, line.text))]
-        return (max(int(match[1]) for match in found) - program.began_ns) / 1e9
+        variables = {**environment(self._folder), **(extra or {})}
+        _, to_sum = until_all([command], variables, len(self._slurm.nodes))
+        return to_sum
 
 
 def measure(rounds: int) -> dict[str, Any]:

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
+from distconsole.config.schema import Config
+from distconsole.operations import SessionSource
+from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.session import Session
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[EmbeddedCluster]:
+    """Two embedded nodes: real SSH on loopback, real agents."""
+    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def sessions(cluster: EmbeddedCluster) -> Iterator[SessionSource]:
+    """The session of an operator of those nodes, whatever hosts are asked for."""
+    with Session(Config(), cluster.cluster) as session:
+        yield lambda _where: nullcontext(session)
 
 
 @pytest.fixture(scope="session")

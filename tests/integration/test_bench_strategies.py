@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 
 from distconsole.config.paths import runs_dir
-from distconsole.config.schema import Config
 from distconsole.errors import UnavailableError
 from distconsole.model.events import BenchEnded, BenchProgress, BenchRun, EndState, RunEvent
 from distconsole.model.requests import Bench, StrategyName
 from distconsole.monitor.store import RunStore
 from distconsole.operations import SessionSource
-from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
 from suite.driving import Operator
 
 pytestmark = pytest.mark.torch_ranks
 
 TINY = {"rounds": 1, "images": 32, "batch": 8, "width": 2}
-
-
-@pytest.fixture
-def sessions(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[SessionSource]:
-    with (
-        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded,
-        Session(Config(), embedded.cluster) as session,
-    ):
-        yield lambda _where: nullcontext(session)
 
 
 def test_two_strategies_are_compared_by_two_ordinary_runs(sessions: SessionSource) -> None:

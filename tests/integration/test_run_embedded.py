@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from distconsole.config.schema import Config
 from distconsole.errors import PlanError, RunNotFoundError, UnreachableError
 from distconsole.model.events import (
     EndState,
@@ -39,20 +36,7 @@ from distconsole.model.requests import (
 )
 from distconsole.operations import SessionSource, StopReason
 from distconsole.remote.embedded import EmbeddedCluster
-from distconsole.session import Session
 from suite.driving import Operator
-
-
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
-        yield embedded
-
-
-@pytest.fixture
-def sessions(cluster: EmbeddedCluster) -> Iterator[SessionSource]:
-    with Session(Config(), cluster.cluster) as session:
-        yield lambda _where: nullcontext(session)
 
 
 def script(folder: Path, text: str) -> str:

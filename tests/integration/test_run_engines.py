@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from distconsole.config.schema import Config
 from distconsole.model.events import EndState, LogLine, RankChanged, RankState, RunFinding
 from distconsole.model.requests import LauncherName, Run
 from distconsole.operations import SessionSource
-from distconsole.remote.embedded import EmbeddedCluster
-from distconsole.session import Session
 from suite.driving import Operator
 
 pytestmark = pytest.mark.torch_ranks
 
 GONE_SECONDS = 5.0
 """Generous: what is shown is that nothing waits for torchrun's 30 s or the script's 300 s."""
-
-
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
-        yield embedded
-
-
-@pytest.fixture
-def sessions(cluster: EmbeddedCluster) -> Iterator[SessionSource]:
-    with Session(Config(), cluster.cluster) as session:
-        yield lambda _where: nullcontext(session)
 
 
 def script(folder: Path, text: str) -> str:

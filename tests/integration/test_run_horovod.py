@@ -12,14 +12,12 @@ from distconsole.model.events import (
     EndState,
     LogLine,
     PlanMade,
-    RankChanged,
-    RankState,
-    RunFinding,
     Window,
 )
 from distconsole.model.requests import Run, Where
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
+from suite.blame import assert_rank_2_is_blamed
 from suite.driving import Operator
 from suite.remains import gone
 from testbed import Testbed
@@ -114,16 +112,7 @@ def test_the_rank_that_failed_is_blamed_and_everything_ends(
     with Operator(request(standing_bed, tmp_path, BREAK.format(how=how)), open_session) as run:
         end = run.end()
         run.finish()
-    assert end.first_failure, end
-    assert (end.state, end.exit_code) == (EndState.FAILED, exit_code)
-    first = end.first_failure
-    assert (first.rank, first.host, first.exit_code) == (2, "node2", exit_code)
-    assert first.error == error
-    if "Error" in error:
-        (finding,) = [each for each in run.of(RunFinding) if each.check == "run.first_failure"]
-        assert how in finding.seen
-    states = (RankState.FAILED, RankState.KILLED, RankState.EXITED)
-    assert {e.rank for e in run.of(RankChanged) if e.state in states} == set(range(WORLD))
+    assert_rank_2_is_blamed(run, end, how, exit_code, error)
     assert not gone(*standing_bed.hosts)
 
 

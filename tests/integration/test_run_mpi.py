@@ -15,12 +15,12 @@ from distconsole.model.events import (
     PlanMade,
     RankChanged,
     RankState,
-    RunFinding,
     Window,
 )
 from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
+from suite.blame import ENDED, assert_rank_2_is_blamed
 from suite.driving import Operator
 from suite.remains import gone
 from testbed import Testbed
@@ -29,7 +29,6 @@ from testbed.keeper import wait_for
 pytestmark = [pytest.mark.testbed, pytest.mark.mpi]
 
 WORLD = 3
-ENDED = (RankState.FAILED, RankState.KILLED, RankState.EXITED)
 
 
 def request(bed: Testbed, folder: Path, text: str, hosts: str = "node1:2,node2:1") -> Run:
@@ -149,15 +148,7 @@ def test_the_rank_that_failed_is_blamed_and_everything_ends(
     with Operator(breaking, open_session) as run:
         end = run.end()
         run.finish()
-    assert end.first_failure, end
-    first = end.first_failure
-    assert (end.state, end.exit_code) == (EndState.FAILED, exit_code)
-    assert (first.rank, first.host, first.exit_code) == (2, "node2", exit_code)
-    assert first.error == error
-    if "Error" in error:
-        (finding,) = [each for each in run.of(RunFinding) if each.check == "run.first_failure"]
-        assert how in finding.seen
-    assert {e.rank for e in run.of(RankChanged) if e.state in ENDED} == set(range(WORLD))
+    assert_rank_2_is_blamed(run, end, how, exit_code, error)
     assert not gone(*standing_bed.hosts)
 
 

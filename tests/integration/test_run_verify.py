@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from distconsole.config.schema import Config
 from distconsole.model.events import EndState, Metric, RunFinding
 from distconsole.model.requests import Attach, Run
 from distconsole.operations import SessionSource
-from distconsole.remote.embedded import EmbeddedCluster
-from distconsole.session import Session
 from suite.driving import Operator
 
 pytestmark = pytest.mark.torch_ranks
@@ -66,15 +61,6 @@ for epoch in range(3):
 dist.destroy_process_group()
 time.sleep(0.5)  # gloo's threads abort if they let go of a gradient while Python is ending
 """
-
-
-@pytest.fixture
-def sessions(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[SessionSource]:
-    with (
-        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as cluster,
-        Session(Config(), cluster.cluster) as session,
-    ):
-        yield lambda _where: nullcontext(session)
 
 
 def script(folder: Path, text: str) -> str:

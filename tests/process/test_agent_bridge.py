@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,13 +14,6 @@ import pytest
 
 from fakes.agents import AgentNode
 from fakes.shims import wait_until
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    node = AgentNode(tmp_path / "node")
-    yield node
-    node.close()
 
 
 def refusal(node_dir: Path) -> tuple[dict[str, str], int]:

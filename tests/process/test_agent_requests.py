@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from distconsole_agent import limits, protocol
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    node = AgentNode(tmp_path / "node")
-    yield node
-    node.close()
-
-
-@pytest.fixture
-def bridge(node: AgentNode) -> Bridge:
-    return node.bridge()
 
 
 def test_hello_has_every_field(bridge: Bridge) -> None:

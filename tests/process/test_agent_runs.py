@@ -7,13 +7,11 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from distconsole_agent import protocol
 from fakes.agents import AgentNode, Bridge, launch, spec_of
@@ -21,18 +19,6 @@ from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    node = AgentNode(tmp_path / "node")
-    yield node
-    node.close()
-
-
-@pytest.fixture
-def bridge(node: AgentNode) -> Bridge:
-    return node.bridge()
 
 
 def states(entries: list[dict[str, Any]], rank: int = 0) -> list[str]:

@@ -8,7 +8,6 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,13 +38,6 @@ def pythons() -> list[str]:
     found = {str(path): path.parent.parent.name for path in versions.glob("3.*/bin/python3")}
     others = [path for path, name in found.items() if int(name.split(".")[1]) >= 9]
     return [sys.executable, *sorted(others)]
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    node = AgentNode(tmp_path / "node")
-    yield node
-    node.close()
 
 
 class Recording(threading.Thread):

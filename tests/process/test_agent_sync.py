@@ -9,7 +9,6 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,6 @@ import pytest
 from distconsole_agent.limits import KEEP_RUN_SECONDS
 from distconsole_agent.sync import CodeSync, has_outputs
 from fakes.agents import AgentNode, Bridge, launch, spec_of
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[AgentNode]:
-    node = AgentNode(tmp_path / "node")
-    yield node
-    node.close()
-
-
-@pytest.fixture
-def bridge(node: AgentNode) -> Bridge:
-    return node.bridge()
 
 
 def packed(data: bytes) -> str:

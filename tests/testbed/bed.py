@@ -15,8 +15,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from testbed.claims import Claim, claim
 from testbed.host import Host, session_path
@@ -32,6 +30,7 @@ from testbed.sshfiles import (
     this_user,
     write_accounts,
 )
+from testbed.standing import Standing
 from testbed.switch import Socket, Switch
 
 MAX_HOSTS = 250
@@ -39,7 +38,7 @@ TMP_BYTES = 1 << 30
 PROGRAMS = ("ip", "tc", "nsenter", "unshare", "mount", "hostname", "ssh", "ssh-keygen")
 
 
-class Testbed:
+class Testbed(Standing):
     """A bed of hosts, usable as a context manager.
 
     Args:
@@ -88,18 +87,6 @@ class Testbed:
         self._tmp_bytes = tmp_bytes
         self._lifeline: Lifeline | None = None
         self.hosts: list[Host] = []
-
-    def __enter__(self) -> Self:
-        self.up()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.down()
 
     def up(self) -> None:
         """Claim the networks and switch every host on.

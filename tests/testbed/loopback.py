@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from testbed.claims import claim_folder
 from testbed.host import session_path
@@ -34,6 +33,7 @@ from testbed.sshfiles import (
     sshd_config,
     this_user,
 )
+from testbed.standing import Standing
 
 MARKER = "DISTCONSOLE_TESTBED_HOST"
 PRIVILEGE_SEPARATION = Path("/run/sshd")
@@ -179,7 +179,7 @@ class LoopbackHost:
             os.kill(pid, signal.SIGCONT)
 
 
-class LoopbackBed:
+class LoopbackBed(Standing):
     """The interface of ``Testbed`` as far as loopback goes; usable as a context manager.
 
     Args:
@@ -203,18 +203,6 @@ class LoopbackBed:
         self._environment = {"PATH": session_path(Path(python).parent), **(environment or {})}
         self._lifeline: Lifeline | None = None
         self.hosts: list[LoopbackHost] = []
-
-    def __enter__(self) -> Self:
-        self.up()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.down()
 
     def up(self) -> None:
         """Start every host.

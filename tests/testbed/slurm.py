@@ -14,12 +14,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 from testbed.bed import Testbed
 from testbed.host import Host
 from testbed.keeper import wait_for
+from testbed.standing import Standing
 
 UP_SECONDS = 30.0
 MEMORY_MB = 4000
@@ -30,7 +29,7 @@ SLURM_ENVIRONMENT = {"SLURM_CONF": f"{FOLDER}/slurm.conf"}
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
-class Slurm:
+class Slurm(Standing):
     """A Slurm cluster on a bed; usable as a context manager.
 
     Args:
@@ -60,18 +59,6 @@ class Slurm:
         self._cpus = cpus
         self._settings = dict(settings or {})
         self._key = secrets.token_bytes(128)
-
-    def __enter__(self) -> Self:
-        self.up()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.down()
 
     def up(self) -> None:
         """Start every daemon and return when all nodes are idle.
