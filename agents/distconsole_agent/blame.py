@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 CONSEQUENCE_SECONDS = 10.0
 """A failure so much later than the earliest one is not what caused it."""
 
+NOTICED_SECONDS = 60.0
+"""A failure so much later than the loss of a node that the run outlived does not follow from it."""
+
 USER, SIGINT, SIGTERM, FAILURE = "user", "sigint", "sigterm", "failure"
 STOP_EXIT_CODES = {SIGINT: 130, USER: 143, SIGTERM: 143}
+
+LOST = "lost"
+"""The state of a run in the eyes of a node that has lost the others, which may go on without it."""
 
 SHIM_GONE = "its shim is gone"
 """Why a node is lost whose host answers."""
@@ -78,13 +84,16 @@ class Evidence(NamedTuple):
     """What is known at the end.
 
     Attributes:
+        lost: Nodes whose loss ended the run.
         offsets_ns: Node to what must be added to its clock to get node 0's.
+        outlived: Nodes whose loss did not.
     """
 
     failures: Sequence[Failure]
     stops: Sequence[Stop]
     lost: Sequence[NodeLost]
     offsets_ns: Mapping[int, int]
+    outlived: Sequence[NodeLost] = ()
 
 
 class Verdict(NamedTuple):
@@ -112,13 +121,14 @@ def judge(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
     stop = min(evidence.stops, key=lambda stop: _corrected(evidence, stop), default=None)
     failure = first_failure(evidence)
     if failure is not None and not _precedes_all(evidence, stop):
-        if evidence.lost and is_consequence(failure):
-            return _node_lost(evidence, nodes)
+        lost = evidence.lost or _lost_shortly_before(evidence, failure)
+        if lost and is_consequence(failure):
+            return _node_lost(evidence, lost, nodes)
         return Verdict("failed", failure.exit_code, _describe(failure, nodes[failure.node].host))
     if stop is not None and not _follows_loss(evidence, stop):
         return Verdict("stopped", STOP_EXIT_CODES[stop.reason], None)
     if evidence.lost:
-        return _node_lost(evidence, nodes)
+        return _node_lost(evidence, evidence.lost, nodes)
     return Verdict("succeeded", 0, None)
 
 
@@ -157,8 +167,20 @@ def _corrected(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
     return moment.t_ns + evidence.offsets_ns.get(moment.node, 0)
 
 
-def _node_lost(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
-    lost = min(evidence.lost, key=lambda lost: _corrected(evidence, lost))
+def _lost_shortly_before(evidence: Evidence, failure: Failure) -> list[NodeLost]:
+    """Return the outlived losses that a failure may follow from: the ranks notice at their pace."""
+    failed_ns = _corrected(evidence, failure)
+    return [
+        lost
+        for lost in evidence.outlived
+        if failed_ns - _corrected(evidence, lost) <= int(NOTICED_SECONDS * 1e9)
+    ]
+
+
+def _node_lost(
+    evidence: Evidence, losses: Sequence[NodeLost], nodes: Sequence[NodeSpec]
+) -> Verdict:
+    lost = min(losses, key=lambda lost: _corrected(evidence, lost))
     node = nodes[lost.node]
     described = {
         "rank": node.ranks[0] if node.ranks else 0,

@@ -83,6 +83,7 @@ class Coordinator(Link):
         self._failures: list[Failure] = []
         self._stops: list[Stop] = []
         self._lost: list[blame.NodeLost] = []
+        self._outlived: list[blame.NodeLost] = []
         self._offsets_ns: dict[int, int] = {}
         self._strangers: dict[Wire, Timer] = {}
         self._verdict: Verdict | None = None
@@ -301,14 +302,36 @@ class Coordinator(Link):
             self._lose(index, why)
 
     def _lose(self, index: int, why: str = "") -> None:
-        node = self._nodes[index]
-        node.lost = True
-        self._lost.append(blame.NodeLost(index, self._wall_ns(), why))
-        host = node.spec.host
-        self._events.note(shim_gone_note(host, why) if why else node_lost_note(host, self._times))
-        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
-        self._stop_all(blame.FAILURE, grace, but=index)
+        self._nodes[index].lost = True
+        lost = blame.NodeLost(index, self._wall_ns(), why)
+        left = sum(not node.lost for node in self._nodes)
+        if self._stop_grace is None and left >= self._spec.min_nodes:
+            self._outlive(lost, left)
+        else:
+            self._lost.append(lost)
+            self._note_loss(lost, "fail", "the run was stopped")
+            grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
+            self._stop_all(blame.FAILURE, grace, but=index)
         self._conclude()
+
+    def _outlive(self, lost: blame.NodeLost, left: int) -> None:
+        """Go on without a node, and have those that are left know it."""
+        self._outlived.append(lost)
+        of = f"the run goes on with {left} of {len(self._nodes)} nodes"
+        self._note_loss(lost, "warn", of)
+        for node in self._nodes:
+            if node.conversation is not None and not node.lost:
+                node.conversation.post({"op": "node_lost", "node": lost.node})
+        self._events.node_lost(lost.node)
+
+    def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
+        host = self._nodes[lost.node].spec.host
+        note = (
+            shim_gone_note(host, then, lost.why)
+            if lost.why
+            else node_lost_note(host, then, self._times)
+        )
+        self._events.note({**note, "severity": severity})
 
     def _conclude(self, complete: bool = True) -> None:
         if self._verdict is not None:
@@ -316,7 +339,9 @@ class Coordinator(Link):
             return
         if complete and not all(node.ended or node.lost for node in self._nodes):
             return
-        evidence = blame.Evidence(self._failures, self._stops, self._lost, self._offsets_ns)
+        evidence = blame.Evidence(
+            self._failures, self._stops, self._lost, self._offsets_ns, self._outlived
+        )
         self._verdict = blame.judge(evidence, self._spec.nodes)
         self._farewell_at = self._loop.clock() + self._times.farewell
         for node in self._nodes:
@@ -336,23 +361,25 @@ class Coordinator(Link):
             self._events.finished()
 
 
-def node_lost_note(host: str, times: LinkTimes) -> dict[str, Any]:
-    """Return the note that says that ``host`` is lost."""
+def node_lost_note(host: str, then: str, times: LinkTimes) -> dict[str, Any]:
+    """Return the note that says that ``host`` is lost, and what becomes of the run."""
     return {
         "check": "run.node_lost",
         "severity": "fail",
-        "summary": f"node {host} has not answered for {times.give_up:g} s; the run was stopped",
+        "summary": f"node {host} has not answered for {times.give_up:g} s; {then}",
         "hint": f"see whether {host} is up and reaches the other nodes over the training network",
+        "host": host,
     }
 
 
-def shim_gone_note(host: str, why: str = blame.SHIM_GONE) -> dict[str, Any]:
+def shim_gone_note(host: str, then: str, why: str = blame.SHIM_GONE) -> dict[str, Any]:
     """Return the note that says that the shim on ``host`` is gone, though the host answers."""
     return {
         "check": "run.node_lost",
         "severity": "fail",
-        "summary": f"node {host} lost: {why}; the run was stopped",
+        "summary": f"node {host} lost: {why}; {then}",
         "hint": f"something killed it: look for the OOM killer in dmesg on {host}",
+        "host": host,
     }
 
 

@@ -22,7 +22,7 @@ from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WIND
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
-from distconsole_agent.runspec import MPI, NodeSpec
+from distconsole_agent.runspec import MAX_NODES, MPI, NodeSpec
 from distconsole_agent.slurm_words import read_reason
 from distconsole_agent.tail import LogTail, ShimLines
 
@@ -201,10 +201,7 @@ class Drain:
                 stop = blame.Stop(self._spec["node_index"], event["t_ns"], event["reason"])
                 self._stops.append(stop)
         elif kind == "note":
-            body = {name: event.get(name) or "" for name in NOTE_FIELDS}
-            if isinstance(event.get("rank"), int):
-                body["rank"] = event["rank"]
-            self._entries.append({"t": t, "kind": "note", **body})
+            self._entries.append({"t": t, "kind": "note", **_note_body(event)})
         elif kind == "verdict":
             self._verdict = {
                 "state": event.get("state"),
@@ -324,7 +321,7 @@ class Drain:
                 "t": t,
                 "kind": "note",
                 "check": "run.supervisor_lost",
-                "severity": "fail",
+                "severity": "warn" if self._may_be_outlived() else "fail",
                 "summary": summary,
                 "hint": hint,
             }
@@ -338,6 +335,11 @@ class Drain:
             tell_in_background(self._folder, reason or "")
         known = self._verdict or {"state": "lost", "exit_code": 1}
         self._entries.append(self._end_entry(t, known["state"], known["exit_code"]))
+
+    def _may_be_outlived(self) -> bool:
+        """Return whether the run may go on without this node: whether it does is not known here."""
+        few = self._spec.get("min_nodes") or MAX_NODES
+        return bool(self._spec["node_index"] != 0 and few < len(self._spec["nodes"]))
 
     def _judge_lost(self) -> blame.Verdict:
         """Return the verdict of a run whose coordinator is gone, as its other nodes come to it."""
@@ -393,3 +395,12 @@ class Drain:
                 }
             )
         }
+
+
+def _note_body(event: Entry) -> Entry:
+    body = {name: event.get(name) or "" for name in NOTE_FIELDS}
+    if isinstance(event.get("rank"), int):
+        body["rank"] = event["rank"]
+    if isinstance(event.get("host"), str):
+        body["host"] = event["host"]
+    return body

@@ -34,6 +34,7 @@ class LinkEvents(NamedTuple):
         finished: Nothing is left to be said; the link may be closed.
         command: Node 0 has something to run here, by this name; only in runs by mpirun.
         command_ended: What node 0 had run under this name has ended with this exit code.
+        node_lost: The node with this index is lost, and the run goes on without it.
     """
 
     stop: Callable[[str, float], None]
@@ -42,6 +43,7 @@ class LinkEvents(NamedTuple):
     finished: Callable[[], None]
     command: Callable[[str, str], None] = lambda _name, _command: None
     command_ended: Callable[[str, int], None] = lambda _name, _exit_code: None
+    node_lost: Callable[[int], None] = lambda _node: None
 
 
 class Link:

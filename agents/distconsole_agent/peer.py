@@ -266,6 +266,8 @@ class Peer(Link):
             self._events.stop(str(message.get("reason")), read_seconds(message, "grace"))
         elif op == "command":
             self._events.command(str(message.get("name")), str(message.get("command")))
+        elif op == "node_lost":
+            self._events.node_lost(read_integer(message, "node"))
         elif op == "verdict":
             self._take_verdict(read_verdict_message(message))
         else:
@@ -295,7 +297,11 @@ class Peer(Link):
         self._alone_ns = self._wall_ns() if gone_ns is None else gone_ns
         self._drop_attempt()
         host = self._spec.nodes[0].host
-        self._events.note(shim_gone_note(host) if why else node_lost_note(host, self._times))
+        then = "the run was stopped"
+        if self._spec.may_lose_nodes:
+            then = f"the run was stopped on {self._spec.host}"
+        note = shim_gone_note(host, then) if why else node_lost_note(host, then, self._times)
+        self._events.note(note)
         self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
         self._conclude_alone()
 
@@ -303,7 +309,11 @@ class Peer(Link):
         if self._alone and self._has_ended:
             lost = [blame.NodeLost(0, self._alone_ns, self._why_alone)]
             evidence = blame.Evidence(self._failures, self._stops, lost, {})
-            self._take_verdict(blame.judge(evidence, self._spec.nodes))
+            verdict = blame.judge(evidence, self._spec.nodes)
+            if self._spec.may_lose_nodes and not self._why_alone and verdict.state == "failed":
+                # The others may go on: how the run ends is theirs to say.
+                verdict = verdict._replace(state=blame.LOST)
+            self._take_verdict(verdict)
 
     # Clocks
 

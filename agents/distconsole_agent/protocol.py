@@ -67,9 +67,11 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              anywhere; slices of one rank and stream join without a gap.
 ``failure``  ``rank, t_ns, exit_code, signal, error, traceback``: what this node knows of a rank
              that failed by itself.
-``note``     ``check, severity, summary, hint, rank?``: something the operator should know.
+``note``     ``check, severity, summary, hint, rank?, host?``: something the operator should know;
+             ``host`` is whom it is about, where that is another node of the run.
 ``verdict``  ``state, exit_code, first_failure: {rank, host, exit_code, signal?, error, traceback}
-             | null``: the coordinator's, the same on every node.
+             | null``: the coordinator's, the same on every node. State ``lost``: a node that has
+             lost the others cannot know how a run ends that may go on without it.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
@@ -153,13 +155,15 @@ SPEC_FIELDS = (
     "created",
     "code",
     "needs",
+    "min_nodes",
 )
 """``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
 argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env is replaced by the
 rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
 ``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
-``needs`` are paths of which each must be a script on the node. ``secret`` is 32 random bytes in hexadecimal."""
+``needs`` are paths of which each must be a script on the node. With ``min_nodes`` (null: all) the run
+outlives nodes while so many are left. ``secret`` is 32 random bytes in hexadecimal."""
 
 RUN_FIELDS = (
     "run",

@@ -12,6 +12,9 @@ HOROVOD, MPI = "horovod", "mpi"
 DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
 
+MAX_NODES = 1 << 31
+"""Stands for all nodes of a run."""
+
 
 class SpecError(Exception):
     """The spec cannot be read or does not mean a run."""
@@ -47,6 +50,7 @@ class RunSpec(NamedTuple):
         agent_argv: The command that starts the agent again; empty leaves a dead agent dead.
         needs: Scripts that must be on this node, or nothing is started.
         launcher: As in ``LauncherName`` of the console.
+        min_nodes: The run goes on while so many nodes are left; all of them unless it says less.
     """
 
     run: str
@@ -66,11 +70,17 @@ class RunSpec(NamedTuple):
     agent_argv: tuple[str, ...]
     needs: tuple[str, ...] = ()
     launcher: str = ""
+    min_nodes: int = MAX_NODES
 
     @property
     def host(self) -> str:
         """This node's name."""
         return self.nodes[self.node_index].host
+
+    @property
+    def may_lose_nodes(self) -> bool:
+        """Whether the run can go on without some of its nodes."""
+        return self.min_nodes < len(self.nodes)
 
 
 def read_spec(path: str) -> RunSpec:
@@ -130,7 +140,22 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
         needs=tuple(_text(path) for path in raw.get("needs") or ()),
         launcher=_text(raw.get("launcher") or ""),
+        min_nodes=read_min_nodes(raw),
     )
+
+
+def read_min_nodes(raw: dict[str, Any]) -> int:
+    """Return how many nodes must be left for the run to go on, from the object of a ``spec.json``.
+
+    Raises:
+        ValueError: if it is not a number from 1.
+    """
+    wanted = raw.get("min_nodes")
+    if wanted is None:
+        return MAX_NODES
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+        raise ValueError(f"min_nodes is {wanted!r}")
+    return wanted
 
 
 def bounded_grace(seconds: object) -> float:

@@ -75,6 +75,7 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "created": created,
         "code": plan.code,
         "needs": list(plan.needs),
+        "min_nodes": plan.min_nodes,
     }
 
 

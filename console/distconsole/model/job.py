@@ -63,6 +63,7 @@ class LaunchPlan:
         slurm_held: Whether that job was submitted for this run and ends with it.
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
+        min_nodes: The run goes on while so many nodes are left; None ends it with the first lost.
     """
 
     run: RunId
@@ -80,3 +81,4 @@ class LaunchPlan:
     slurm_held: bool = False
     code: str | None = None
     needs: tuple[str, ...] = field(default=())
+    min_nodes: int | None = None

@@ -241,7 +241,7 @@ def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:
         run=run,
         check=entry.check,
         severity=severity,
-        hosts=(host,),
+        hosts=(entry.host or host,),
         summary=entry.summary,
         hint=entry.hint or "",
         rank=UNSET if entry.rank is None else entry.rank,

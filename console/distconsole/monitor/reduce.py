@@ -21,6 +21,7 @@ from distconsole.model.events import (
     RunFinding,
     Window,
 )
+from distconsole.model.findings import Severity
 from distconsole.monitor.conclusions import (
     disagreement_finding,
     first_failure_finding,
@@ -36,6 +37,10 @@ from distconsole.monitor.stragglers import Parts, StragglerWatch
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
 
+NODE_LOST = "run.node_lost"
+LOST = "lost"
+"""State of the verdict of a node that has lost the others: it counts only where they say nothing."""
+
 LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
 
 
@@ -50,15 +55,19 @@ class RunReducer:
     def __init__(self, run: str, hosts: tuple[str, ...]) -> None:
         self.run = run
         self.ended: RunEnded | None = None
+        self._hosts = frozenset(hosts)
         self._waiting = set(hosts)
         self._points = PointReducer()
         self._stragglers = StragglerWatch()
         self._sync = SyncWatch(hosts)
         self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
         self._rank_hosts: dict[int, str] = {}
+        self._living: dict[int, frames.StateEntry] = {}
+        self._lost: set[str] = set()
         self._nan_told: set[str] = set()
         self._failures: list[tuple[int, str, frames.FailureEntry]] = []
         self._verdict: frames.VerdictEntry | None = None
+        self._lone_verdict: frames.VerdictEntry | None = None
         self._ends: dict[str, frames.EndEntry] = {}
         self._started: float | None = None
 
@@ -107,6 +116,7 @@ class RunReducer:
                 yield from self._failure(host, entry, t)
             case frames.NoteEntry():
                 yield note_finding(self.run, host, entry, t)
+                yield from self._lose(entry, t)
             case frames.VerdictEntry():
                 yield from self._take_verdict(entry, t)
             case frames.EndEntry():
@@ -129,10 +139,23 @@ class RunReducer:
             state = RankState(entry.state)
         except ValueError:
             return  # of a newer agent
-        rank = entry.rank
-        self._rank_hosts[rank] = host
         alive = state in LIVING
-        if not alive:
+        self._sync.heard_of(host)
+        if host in self._lost if alive else self._rank_hosts.get(entry.rank, host) != host:
+            return  # the others go on without that host, or the rank lives elsewhere now
+        self._rank_hosts[entry.rank] = host
+        yield from self._rank_is(host, entry, state, t)
+        if state is RankState.STALLED:
+            yield stall_finding(self.run, host, entry.rank, t)
+
+    def _rank_is(
+        self, host: str, entry: frames.StateEntry, state: RankState, t: float
+    ) -> Iterator[RunEvents]:
+        rank, alive = entry.rank, state in LIVING
+        if alive:
+            self._living[rank] = entry
+        else:
+            self._living.pop(rank, None)
             self._stragglers.rank_ended(rank)
         yield RankChanged(
             t=t,
@@ -145,13 +168,24 @@ class RunReducer:
             exit_code=UNSET if entry.exit_code is None else entry.exit_code,
             signal=UNSET if entry.signal is None else entry.signal,
         )
-        if state is RankState.STALLED:
-            yield stall_finding(self.run, host, rank, t)
         yield from self._metrics(self._points.rank_is(rank, t, alive=alive), t)
-        self._sync.heard_of(host)
         yield from self._disagreements(self._sync.rank_is(rank, t, alive=alive), t)
 
+    def _lose(self, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
+        """Take that a host is lost, if that is said: nobody will tell how its ranks end."""
+        lost = entry.host
+        if entry.check != NODE_LOST or lost is None or lost not in self._hosts:
+            return
+        if entry.severity == Severity.WARN:
+            self._lost.add(lost)
+            self._waiting.discard(lost)
+        for rank, last in sorted(self._living.items()):
+            if self._rank_hosts[rank] == lost:
+                yield from self._rank_is(lost, last, RankState.KILLED, t)
+
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
+        if host in self._lost or self._rank_hosts.get(entry.rank, host) != host:
+            return  # of before the rank came to live elsewhere
         mean, p95 = entry.step_ms if entry.step_ms is not None else (None, None)
         yield Window(
             t=t,
@@ -250,6 +284,9 @@ class RunReducer:
         yield from ()
 
     def _take_verdict(self, entry: frames.VerdictEntry, t: float) -> Iterator[RunEvents]:
+        if entry.state == LOST:
+            self._lone_verdict = self._lone_verdict or entry
+            return
         if self._verdict is not None:
             return
         self._verdict = entry
@@ -259,8 +296,9 @@ class RunReducer:
 
     def _first_failure(self) -> FirstFailure | None:
         """Return whom the coordinator blames; without one, the earliest failure that we know."""
-        if self._verdict is not None:
-            said = self._verdict.first_failure
+        verdict = self._verdict or self._lone_verdict
+        if verdict is not None:
+            said = verdict.first_failure
             if said is None:
                 return None
             return FirstFailure(

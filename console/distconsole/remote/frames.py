@@ -300,6 +300,7 @@ class NoteEntry(Entry, frozen=True, kw_only=True, tag="note"):
     summary: Text
     hint: Text | None = None
     rank: Small | None = None
+    host: Name | None = None
 
 
 class FailedFirst(Frame, frozen=True, kw_only=True):

@@ -21,8 +21,9 @@ def verdict(
     stops: tuple[Stop, ...] = (),
     lost: tuple[NodeLost, ...] = (),
     offsets_ns: dict[int, int] | None = None,
+    outlived: tuple[NodeLost, ...] = (),
 ) -> Verdict:
-    return judge(Evidence(failures, stops, lost, offsets_ns or {}), NODES)
+    return judge(Evidence(failures, stops, lost, offsets_ns or {}, outlived), NODES)
 
 
 def blamed(*failures: Failure, **more: object) -> int:
@@ -120,3 +121,16 @@ def test_a_lost_node_has_the_blame_for_connections_but_not_for_errors() -> None:
 
 def test_a_stop_that_came_before_a_node_was_lost_is_a_stop() -> None:
     assert verdict(stops=(Stop(0, 1, "user"),), lost=(NodeLost(1, 2),)).state == "stopped"
+
+
+def test_a_node_whose_loss_the_run_outlived_is_not_blamed() -> None:
+    assert verdict(outlived=(NodeLost(1, 1000),)) == Verdict("succeeded", 0, None)
+    assert blamed(failed(0, 2000), outlived=(NodeLost(1, 1000),)) == 0
+
+
+@pytest.mark.parametrize(("seconds_later", "rank"), [(1, 2), (59, 2), (61, 0)])
+def test_what_follows_from_an_outlived_loss_is_told_from_what_comes_long_after_it(
+    seconds_later: int, rank: int
+) -> None:
+    reset = failed(0, seconds_later * 1000 * MS, "RuntimeError: Connection reset by peer")
+    assert blamed(reset, outlived=(NodeLost(1, 0),)) == rank

@@ -15,7 +15,7 @@ from distconsole_agent.blame import Failure, Stop, Verdict
 from distconsole_agent.channel import MAX_HELLO_BYTES, LinkTimes
 from distconsole_agent.coordinator import MAX_STRANGERS, Coordinator
 from distconsole_agent.last_word import tell, tell_in_background
-from distconsole_agent.link import FAILURE_GRACE_SECONDS, LinkEvents
+from distconsole_agent.link import FAILURE_GRACE_SECONDS, SHIM_GONE, LinkEvents
 from distconsole_agent.loop import Loop
 from distconsole_agent.peer import Peer
 from distconsole_agent.runlog import keep_endpoint
@@ -29,20 +29,26 @@ TIMES = LinkTimes()
 class World:
     """Nodes of one run, a network between them, and time that moves when told to."""
 
-    def __init__(self, nodes: int = 2, skews_ns: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, nodes: int = 2, skews_ns: tuple[int, ...] = (), min_nodes: int | None = None
+    ) -> None:
         self.now = 1000.0
         self.loop = Loop(clock=lambda: self.now)
         self.told: list[list[tuple[str, Any]]] = [[] for _ in range(nodes)]
         self.skews_ns = (*skews_ns, *([0] * nodes))[:nodes]
         self.coordinator = Coordinator(
-            self.loop, spec(nodes, 0), self._events(0), TIMES, self._wall(0)
+            self.loop,
+            spec(nodes, 0, min_nodes=min_nodes),
+            self._events(0),
+            TIMES,
+            self._wall(0),
         )
         assert self.coordinator.endpoint is not None
         self.relay = Relay(self.loop, self.coordinator.endpoint)
         self.peers = [
             Peer(
                 self.loop,
-                spec(nodes, i),
+                spec(nodes, i, min_nodes=min_nodes),
                 self.relay.endpoint,
                 self._events(i),
                 TIMES,
@@ -95,14 +101,21 @@ class World:
             finished=lambda: told.append(("finished", None)),
             command=lambda name, command: told.append(("command", (name, command))),
             command_ended=lambda name, code: told.append(("command_ended", (name, code))),
+            node_lost=lambda node: told.append(("node_lost", node)),
         )
 
     def _wall(self, node: int) -> Callable[[], int]:
         return lambda: int(self.now * SECOND) + self.skews_ns[node]
 
 
-def spec(nodes: int, index: int, secret: str = "ab" * 32, run: str = "r1") -> RunSpec:
-    return parse_spec(raw_spec(nodes, index, secret, run))
+def spec(
+    nodes: int,
+    index: int,
+    secret: str = "ab" * 32,
+    run: str = "r1",
+    min_nodes: int | None = None,
+) -> RunSpec:
+    return parse_spec({**raw_spec(nodes, index, secret, run), "min_nodes": min_nodes})
 
 
 def raw_spec(
@@ -333,6 +346,88 @@ def test_a_linked_node_that_cannot_end_does_not_hold_up_the_verdict(world: World
     assert not world.heard(1, "finished")
     world.peers[0].ended()
     assert world.heard(1, "finished")
+
+
+# Runs that outlive a node
+
+
+def gone(world: World, node: int, why: str = "its shim is gone") -> None:
+    """Have a node's agent say that its shim is gone."""
+    world.links[node].close()
+    world.coordinator._heard(node, {"op": SHIM_GONE, "why": why})
+    world.settle()
+
+
+def test_a_run_goes_on_without_a_node_while_enough_are_left(make_world: MakeWorld) -> None:
+    world = make_world(3, min_nodes=2)
+    world.begin()
+    world.turn(1.0)
+    gone(world, 1)
+    assert [world.heard(node, "node_lost") for node in (0, 2)] == [[1], [1]]
+    (note,) = world.heard(0, "note")
+    assert (note["check"], note["severity"]) == ("run.node_lost", "warn")
+    assert note["host"] == "host1"
+    assert note["summary"].endswith("the run goes on with 2 of 3 nodes")
+    world.turn(60.0)
+    assert not world.heard(0, "stop") + world.heard(2, "stop")
+    world.coordinator.ended()
+    world.peers[1].ended()
+    world.until(lambda: world.heard(0, "finished") and world.heard(2, "finished"))
+    assert (
+        world.heard(0, "verdict") == world.heard(2, "verdict") == [Verdict("succeeded", 0, None)]
+    )
+
+
+def test_a_run_with_too_few_nodes_left_ends_and_the_last_loss_is_blamed(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(4, min_nodes=3)
+    world.begin()
+    world.turn(1.0)
+    gone(world, 1)
+    world.turn(5.0)
+    assert not world.heard(3, "stop")
+    gone(world, 2)
+    assert world.heard(0, "stop") == world.heard(3, "stop") == [("failure", 5.0)]
+    assert [note["severity"] for note in world.heard(0, "note")] == ["warn", "fail"]
+    world.coordinator.ended()
+    world.peers[2].ended()
+    world.until(lambda: world.heard(3, "verdict"))
+    assert world.heard(3, "verdict")[0].first_failure["error"] == (
+        "node host2 lost: its shim is gone"
+    )
+
+
+def test_a_node_cut_off_ends_its_ranks_and_leaves_the_verdict_to_the_others(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(2, min_nodes=1)
+    world.begin()
+    world.turn(1.0)
+    world.relay.refuses = True
+    world.relay.cut()
+    world.until(lambda: world.heard(0, "node_lost") and world.heard(1, "stop"))
+    (note,) = world.heard(1, "note")
+    assert note["summary"].endswith("the run was stopped on host1")
+    world.relay.refuses = False
+    world.peers[0].ended()
+    world.turn(5.0)
+    (verdict,) = world.heard(1, "verdict")
+    assert (verdict.state, verdict.exit_code) == ("lost", 1)
+    assert not world.heard(0, "stop")
+    world.coordinator.ended()
+    assert world.heard(0, "verdict") == [Verdict("succeeded", 0, None)]
+
+
+def test_who_loses_node_zero_ends_whatever_is_left(make_world: MakeWorld) -> None:
+    world = make_world(3, min_nodes=1)
+    world.begin()
+    world.turn(1.0)
+    world.relay.silent = True
+    world.until(lambda: world.heard(1, "stop") and world.heard(2, "stop"))
+    for peer in world.peers:
+        peer.ended()
+    assert [world.heard(node, "verdict")[0].exit_code for node in (1, 2)] == [1, 1]
 
 
 # Strangers

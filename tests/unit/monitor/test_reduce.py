@@ -37,7 +37,7 @@ class Feed:
         self._seq = 0
         self.t = T0
 
-    def __call__(self, host: str, kind: str, at: float | None = None, **body: Any) -> list[Any]:
+    def __call__(self, host: str, kind: str, /, at: float | None = None, **body: Any) -> list[Any]:
         self._seq += 1
         self.t = self.t + 1 if at is None else at
         raw = {"kind": kind, "seq": self._seq, "t": self.t, **body}
@@ -348,3 +348,53 @@ def test_equal_ranks_and_small_differences_are_no_stragglers() -> None:
 def test_a_rank_that_is_slow_for_a_moment_is_no_straggler() -> None:
     feed = Feed("a")
     assert list(seconds_of_windows(feed, 8, forward_ms=25.0)) == []
+
+
+def lose(feed: Feed, host: str, severity: str = "warn") -> list[Any]:
+    said = {"summary": f"node {host} lost", "host": host, "severity": severity}
+    return feed("a", "note", check="run.node_lost", **said)
+
+
+def test_the_ranks_of_a_lost_host_are_over_and_its_end_is_not_awaited() -> None:
+    feed = Feed("a", "b")
+    for rank, host in enumerate("ab"):
+        feed(host, "state", rank=rank, local_rank=0, pid=7, state="running")
+    told = lose(feed, "b")
+    (finding,) = only(told, RunFinding)
+    assert (finding.check, finding.hosts) == ("run.node_lost", ("b",))
+    (rank,) = only(told, RankChanged)
+    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.KILLED)
+    assert feed("b", "state", rank=1, local_rank=0, pid=7, state="stalled") == []
+    assert feed.window(1, host="b") == []
+    assert feed("b", "verdict", state="lost", exit_code=1) == []
+    feed("a", "verdict", state="succeeded", exit_code=0)
+    (end,) = only(feed("a", "end", state="succeeded", exit_code=0, seconds=1.0), RunEnded)
+    assert (end.state, end.exit_code, end.first_failure) == (EndState.SUCCEEDED, 0, UNSET)
+
+
+def test_a_lost_host_that_ends_the_run_is_waited_for() -> None:
+    feed = Feed("a", "b")
+    feed("b", "state", rank=1, local_rank=0, pid=7, state="running")
+    assert [each.state for each in only(lose(feed, "b", "fail"), RankChanged)] == ["killed"]
+    feed("a", "verdict", state="failed", exit_code=1)
+    assert only(feed("a", "end", state="failed", exit_code=1, seconds=1.0), RunEnded) == []
+    assert only(feed("b", "end", state="lost", exit_code=1, seconds=1.0), RunEnded)
+
+
+def test_a_verdict_of_a_host_that_lost_the_others_counts_where_nobody_says_more() -> None:
+    feed = Feed("a", "b")
+    first = {"rank": 0, "host": "a", "exit_code": 1, "error": "node a lost"}
+    feed("b", "verdict", state="lost", exit_code=1, first_failure=first)
+    feed("b", "end", state="lost", exit_code=1, seconds=1.0)
+    (end,) = only(feed.reducer.lost_for_good(feed.t), RunEnded)
+    assert (end.state, end.exit_code) == (EndState.FAILED, 1)
+    assert end.first_failure is not UNSET
+    assert end.first_failure.error == "node a lost"
+
+
+def test_an_end_told_where_a_rank_no_longer_lives_says_nothing_about_it() -> None:
+    feed = Feed("a", "b")
+    feed("a", "state", rank=1, local_rank=0, pid=7, state="running")
+    feed("b", "state", rank=1, local_rank=0, pid=8, state="starting")
+    assert feed("a", "state", rank=1, local_rank=0, pid=7, state="killed") == []
+    assert feed.window(1, host="a") == []
