@@ -9,6 +9,7 @@ from msgspec import UNSET
 from distconsole.model.events import FirstFailure, RunFinding
 from distconsole.model.findings import Severity
 from distconsole.monitor.points import Point
+from distconsole.monitor.remedies import remedy
 from distconsole.monitor.stragglers import Straggler
 from distconsole.monitor.verify import Disagreement, Kind
 from distconsole.remote.frames import NoteEntry
@@ -38,7 +39,15 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
         summary=f"rank {first.rank} on {first.host} failed first: {_short(first)}",
         seen=first.traceback,
         expected="every rank ends with exit code 0",
-        hint=f"distconsole logs {run} --rank {first.rank}",
+        hint="; ".join(
+            filter(
+                None,
+                (
+                    remedy(first.error, first.traceback),
+                    f"distconsole logs {run} --rank {first.rank}",
+                ),
+            )
+        ),
     )
 
 

@@ -1,0 +1,149 @@
+"""What to do about the errors that distributed training dies of most often, by their words.
+
+The words are those of PyTorch, NCCL, Gloo, CUDA, Horovod, MPI and Python themselves; each row's
+example is kept in ``tests/unit/monitor/test_remedies.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Remedy(NamedTuple):
+    """Words that tell an error from others, and what mends it."""
+
+    words: re.Pattern[str]
+    hint: str
+
+
+def _remedy(words: str, hint: str) -> Remedy:
+    return Remedy(re.compile(words, re.IGNORECASE), hint)
+
+
+REMEDIES = (
+    _remedy(
+        r"unrecognized arguments:.*--local[-_]rank",
+        "the script wants no --local_rank: leave --pass-args out; it reads LOCAL_RANK",
+    ),
+    _remedy(
+        r"required: (\S+, )*--(local[-_]rank|rank|world[-_]size|init[-_]method)",
+        "the script wants its rank as arguments: --pass-args torch-launch (--local_rank R) or "
+        "init-method (--init_method … --rank R --world_size N)",
+    ),
+    _remedy(
+        r"(error initializing torch\.distributed.*environment variable |KeyError: ')"
+        r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)",
+        "the ranks were not given: start it with --launcher torch, or torchrun",
+    ),
+    _remedy(
+        r"(No module named|cannot import name|undefined symbol|Extension horovod\.torch has not "
+        r"been built|cannot open shared object file)",
+        "compare the hosts' packages: distconsole check --only python,torch,horovod; the rank's "
+        "Python is --python, after --setup",
+    ),
+    _remedy(
+        r"CUDA out of memory|torch\.OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED",
+        "a smaller batch, or fewer ranks on the GPU; see whose memory it is: distconsole check "
+        "--only gpu.clean, or top",
+    ),
+    _remedy(
+        r"bus error|out of shared memory|(/dev/shm|</torch_).*No space left|"
+        r"No space left on device.*shm|posix_fallocate",
+        "shared memory (/dev/shm) is full or small: distconsole check --only shm; docker: --shm-size=8g or "
+        "--ipc=host; or fewer DataLoader workers",
+    ),
+    _remedy(r"No space left on device", "make room on that host: distconsole check --only disk"),
+    _remedy(r"Too many open files", "more file descriptors: ulimit -n $(ulimit -Hn), by --setup"),
+    _remedy(
+        r"EADDRINUSE|Address already in use",
+        "another process holds the port; leave MASTER_PORT out, so that a free one is taken, or "
+        "see who: distconsole check --only port",
+    ),
+    _remedy(
+        r"Unable to find address for|no socket interface found|NoValidAddressesFound",
+        "a variable names an interface that this host lacks: distconsole check --only "
+        "env.iface_exists; leave it out, or give --nic",
+    ),
+    _remedy(
+        r"invalid device ordinal",
+        "the rank wants a GPU that it cannot see: --nproc is more than the host's GPUs, or "
+        "CUDA_VISIBLE_DEVICES hides some; use LOCAL_RANK for the device, not RANK",
+    ),
+    _remedy(
+        r"Duplicate GPU detected",
+        "two ranks use one GPU: torch.cuda.set_device(LOCAL_RANK) before the first collective",
+    ),
+    _remedy(
+        r"no kernel image is available|is not compatible with the current PyTorch",
+        "this torch has no code for this GPU: distconsole check --only torch.cuda",
+    ),
+    _remedy(
+        r"driver version is insufficient|CUDA_ERROR_SYSTEM_NOT_READY|"
+        r"system not yet initialized|Driver/library version mismatch",
+        "the driver does not fit: distconsole check --only gpu,torch.cuda",
+    ),
+    _remedy(
+        r"device-side assert",
+        "an index is out of range in a kernel, such as a label that is no class; --env "
+        "CUDA_LAUNCH_BLOCKING=1 names the line",
+    ),
+    _remedy(
+        r"Expected to have finished reduction in the prior iteration",
+        "some parameter got no gradient on this rank: "
+        "DistributedDataParallel(…, find_unused_parameters=True), or let the loss use it",
+    ),
+    _remedy(
+        r"Mismatch between currentRank|Detected mismatch between collectives",
+        "the ranks are in different collectives: look for one that only some ranks reach, as "
+        "below `if rank == 0`",
+    ),
+    _remedy(
+        r"Watchdog caught collective operation timeout|"
+        r"Timed out waiting \d+ms for (send|recv) operation|Wait timeout|stall(ed)? shutdown",
+        "a collective in which a rank did not take part: look for a rank with fewer steps, or a "
+        "collective below `if rank == 0`; --verify-sync 100 compares the ranks",
+    ),
+    _remedy(
+        r"(client socket has timed out|Timed out after \d+ seconds waiting for clients|"
+        r"connectFullMesh failed|Connect timeout|unhandled system error|"
+        r"Connection refused|No route to host)",
+        "the ranks cannot reach each other: distconsole check --only net,os.hostname,coll",
+    ),
+    _remedy(
+        r"Connection (closed by peer|reset by peer)|NCCL remote process exited|"
+        r"Horovod has been shut down|Broken pipe",
+        "another rank left first, without an error: look for ranks with fewer batches than "
+        "others, or an early exit",
+    ),
+    _remedy(
+        r"terminate called without an active exception",
+        "torch let a thread of gloo meet an ending Python after the last collective: the work was "
+        "done; end the script with dist.barrier(), time.sleep(0.5)",
+    ),
+    _remedy(
+        r"killed by SIGKILL \(out of memory\?\)",
+        "the kernel ended it for memory: dmesg | grep -i oom on that host; fewer DataLoader "
+        "workers, or a smaller batch",
+    ),
+    _remedy(
+        r"killed by SIGSEGV",
+        "--env PYTHONFAULTHANDLER=1 shows where; often packages that do not fit each other: "
+        "distconsole check --only python,torch,horovod",
+    ),
+)
+"""Looked through in this order; the first that fits counts."""
+
+
+def remedy(error: str, traceback: str) -> str:
+    """Return what mends the error, or nothing where its words are not known.
+
+    Args:
+        error: Its last line, which counts before the rest.
+        traceback: Or the last lines that the rank wrote.
+    """
+    for said in (error, traceback):
+        for each in REMEDIES:
+            if each.words.search(said):
+                return each.hint
+    return ""

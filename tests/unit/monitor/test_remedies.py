@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+
+from distconsole.model.events import FirstFailure
+from distconsole.monitor.conclusions import first_failure_finding
+from distconsole.monitor.remedies import REMEDIES, remedy
+
+SAID = [
+    ("train.py: error: unrecognized arguments: --local_rank=1", "--pass-args out"),
+    ("train.py: error: unrecognized arguments: --local-rank=0", "--pass-args out"),
+    (
+        "train.py: error: the following arguments are required: --rank, --world_size",
+        "--pass-args torch-launch",
+    ),
+    (
+        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment "
+        "variable RANK expected, but not set",
+        "--launcher torch",
+    ),
+    ("KeyError: 'LOCAL_RANK'", "--launcher torch"),
+    ("ModuleNotFoundError: No module named 'timm'", "check --only python"),
+    (
+        "ImportError: Extension horovod.torch has not been built: mpi_lib_v2.so not found",
+        "check --only python",
+    ),
+    (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+        "a smaller batch",
+    ),
+    (
+        "RuntimeError: DataLoader worker (pid 4) is killed by signal: Bus error. It is possible "
+        "that dataloader's workers are out of shared memory.",
+        "--shm-size",
+    ),
+    (
+        "RuntimeError: unable to write to file </torch_12_34_0>: No space left on device (28)",
+        "--shm-size",
+    ),
+    ("OSError: [Errno 28] No space left on device: 'checkpoint.pt'", "make room"),
+    ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+        "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
+        "holds the port",
+    ),
+    ("RuntimeError: [enforce fail at device.cc] Unable to find address for: ens9", "--nic"),
+    ("torch.AcceleratorError: CUDA error: invalid device ordinal", "LOCAL_RANK for the device"),
+    (
+        "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 7000",
+        "set_device",
+    ),
+    (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "no code for this GPU",
+    ),
+    ("RuntimeError: CUDA error: device-side assert triggered", "CUDA_LAUNCH_BLOCKING"),
+    (
+        "RuntimeError: Expected to have finished reduction in the prior iteration before "
+        "starting a new one.",
+        "find_unused_parameters",
+    ),
+    (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running "
+        "collective: ALLREDUCE, but Rank 1 is running collective: BROADCAST",
+        "only some ranks reach",
+    ),
+    (
+        "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, "
+        "OpType=ALLREDUCE) ran for 600031 milliseconds before timing out.",
+        "did not take part",
+    ),
+    (
+        "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms "
+        "for recv operation to complete",
+        "did not take part",
+    ),
+    (
+        "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 "
+        "clients joined.",
+        "cannot reach each other",
+    ),
+    (
+        "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer "
+        "[10.77.0.2]:5512",
+        "left first",
+    ),
+    ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "left first"),
+    (
+        "terminate called without an active exception, then killed by SIGABRT",
+        "dist.barrier()",
+    ),
+    ("killed by SIGKILL (out of memory?)", "dmesg"),
+    ("killed by SIGSEGV", "PYTHONFAULTHANDLER"),
+    (
+        "RuntimeError: The NVIDIA driver on your system is too old: CUDA driver version is "
+        "insufficient for CUDA runtime version",
+        "the driver does not fit",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "told"), SAID, ids=[error[:48] for error, _ in SAID])
+def test_a_known_error_has_its_remedy(error: str, told: str) -> None:
+    assert told in remedy(error, "")
+
+
+def test_every_remedy_has_an_example() -> None:
+    assert {remedy(error, "") for error, _ in SAID} == {each.hint for each in REMEDIES}
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["ValueError: labels must be below 10", "killed by SIGKILL", "exited with code 7", ""],
+)
+def test_an_error_of_the_script_itself_gets_no_guess(error: str) -> None:
+    assert remedy(error, "Traceback (most recent call last):\n  raise ValueError") == ""
+
+
+def test_the_error_itself_counts_before_what_was_written_around_it() -> None:
+    around = "warning: Connection refused\nException ignored: Broken pipe"
+    assert "a smaller batch" in remedy("CUDA out of memory", around)
+
+
+def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
+    first = FirstFailure(
+        rank=2,
+        host="node2",
+        exit_code=1,
+        error="ModuleNotFoundError: No module named 'timm'",
+        traceback="",
+    )
+    hint = first_failure_finding("r1", first, 0.0).hint
+    assert "check --only python" in hint
+    assert hint.endswith("distconsole logs r1 --rank 2")
