@@ -50,8 +50,9 @@ def _encoded(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
     text = "".join(lines)[-MAX_ERROR_BYTES:]
     message = "".join(traceback.format_exception_only(kind, error)).strip()
     name = kind.__name__
-    if message.startswith(f"{name}: "):
-        message = message[len(name) + 2 :]
+    said, colon, rest = message.partition(": ")
+    if colon and said.rpartition(".")[2] == name:  # Python puts its module before it
+        message = rest
     report = {
         "pid": pid,
         "rank": rank,

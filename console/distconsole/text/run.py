@@ -26,7 +26,7 @@ from distconsole.model.events import (
 )
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.output import Output
-from distconsole.text.tables import duration_text, number_text, ranks_text
+from distconsole.text.tables import duration_text, ranks_text
 
 PROGRESS_SECONDS = 10.0
 """In a pipe, one line this often says how the run is going."""
@@ -164,6 +164,6 @@ class RunText:
                 f"first failure: rank {failure.rank} on {failure.host}: {failure.error}"
             )
         for name, metric in sorted(self._timeline.metric_last.items()):
-            spread = f" (ranks {number_text(metric.min)} to {number_text(metric.max)})"
+            spread = f" (ranks {metric.min:.6g} to {metric.max:.6g})"
             several = spread if metric.ranks > 1 and metric.min != metric.max else ""
             self._output.say(f"    {name} {metric.value:.6g} at step {metric.step}{several}")

@@ -36,6 +36,8 @@ def number_text(value: float | None, unit: str = "") -> str:
     """Return a figure with three significant digits, or nothing if unknown."""
     if value is None:
         return ""
+    if 0 < abs(value) < 0.01:
+        return f"{value:.3g}{unit}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{digits}f}{unit}"
 

@@ -256,6 +256,8 @@ def test_top_prints_empty_cells_where_nothing_is_known() -> None:
         (bytes_text(1536), "2K"),
         (bytes_text(3 * 1024**3), "3.0G"),
         (number_text(0.1234), "0.12"),
+        (number_text(0.00020291), "0.000203"),
+        (number_text(0.0), "0.00"),
         (number_text(1234.5, "W"), "1234W"),
         (duration_text(59.94), "59.9s"),
         (duration_text(61), "1m01s"),
