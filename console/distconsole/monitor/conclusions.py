@@ -10,7 +10,7 @@ from distconsole.model.events import FirstFailure, RunFinding
 from distconsole.model.findings import Severity
 from distconsole.monitor.points import Point
 from distconsole.monitor.remedies import remedy
-from distconsole.monitor.stragglers import Straggler
+from distconsole.monitor.stragglers import REST, Straggler
 from distconsole.monitor.verify import Disagreement, Kind
 from distconsole.remote.frames import NoteEntry
 
@@ -24,6 +24,8 @@ STRAGGLER_HINTS = {
     "forward": _SLOW_DEVICE,
     "optimizer": _SLOW_DEVICE,
     "step": _SLOW_DEVICE,
+    REST: "something between its steps' parts that the others do not do, or less of a processor: "
+    "logging, writing files, a validation, another job on that host",
 }
 
 
@@ -58,7 +60,10 @@ def _short(first: FirstFailure) -> str:
 
 def straggler_finding(run: str, host: str, slow: Straggler, t: float) -> RunFinding:
     """Return which rank the others wait for, and in which part of the step."""
-    where = "its steps" if slow.part == "step" else f"the {slow.part} part of its steps"
+    where = {
+        "step": "its steps",
+        REST: "its steps, outside data, forward, backward and optimizer",
+    }.get(slow.part, f"the {slow.part} part of its steps")
     return RunFinding(
         t=t,
         run=run,

@@ -223,7 +223,9 @@ class RunReducer:
         self._rank_hosts.setdefault(entry.rank, host)
         if mean_ms is None or entry.steps == 0:
             return
-        parts = Parts(mean_ms, entry.data_ms, entry.forward_ms, entry.optimizer_ms, t)
+        parts = Parts(
+            mean_ms, entry.data_ms, entry.forward_ms, entry.optimizer_ms, t, entry.backward_ms
+        )
         for straggler in self._stragglers.add(entry.rank, parts):
             host_of = self._rank_hosts.get(straggler.rank, "")
             yield straggler_finding(self.run, host_of, straggler, t)

@@ -2,7 +2,7 @@
 
 In data-parallel training every rank's step takes equally long, because the fast ones wait in
 backward for the gradients of the slow one. What tells them apart is the time that a rank spends
-before it meets the others: waiting for data, forward, optimizer.
+before it meets the others: waiting for data, forward, optimizer, and what is outside all of these.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ class Parts(NamedTuple):
     forward_ms: float | None
     optimizer_ms: float | None
     t: float
+    backward_ms: float | None = None
+
+    @property
+    def rest_ms(self) -> float | None:
+        """What a step takes outside its parts; None where one but the data is unknown."""
+        computed = (self.forward_ms, self.backward_ms, self.optimizer_ms)
+        known = [part for part in computed if part is not None]
+        if len(known) < len(computed):
+            return None
+        return max(0.0, self.step_ms - sum(known) - (self.data_ms or 0.0))
 
 
 class Straggler(NamedTuple):
@@ -85,7 +95,8 @@ class StragglerWatch:
         return found
 
 
-PARTS = ("step", "data", "forward", "optimizer")
+REST = "rest"
+PARTS = ("step", "data", "forward", "optimizer", REST)
 
 
 def _slowest(fresh: dict[int, Parts], part: str) -> Straggler | None:
@@ -102,7 +113,20 @@ def _slowest(fresh: dict[int, Parts], part: str) -> Straggler | None:
         return None
     if excess < 2 * (max(others) - typical):
         return None  # the others differ as much among themselves
+    if part == REST and not _waited_for(fresh, rank, excess):
+        return None
     return Straggler(rank, part, values[rank], typical, step_ms)
+
+
+def _waited_for(fresh: dict[int, Parts], rank: int, excess_ms: float) -> bool:
+    """Whether the others are in backward for longer, by about what ``rank`` has on top.
+
+    Where a device computes, who is early waits outside the parts, when the script first asks for a
+    result: then a long rest is that of a fast rank.
+    """
+    own = fresh[rank].backward_ms
+    others = [p.backward_ms for r, p in fresh.items() if r != rank and p.backward_ms is not None]
+    return own is not None and bool(others) and median(others) - own >= excess_ms / 2
 
 
 def _part(parts: Parts, part: str) -> float | None:
@@ -113,5 +137,7 @@ def _part(parts: Parts, part: str) -> float | None:
             return parts.data_ms
         case "forward":
             return parts.forward_ms
+        case "rest":
+            return parts.rest_ms
         case _:
             return parts.optimizer_ms

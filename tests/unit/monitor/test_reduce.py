@@ -326,7 +326,7 @@ def test_a_note_of_a_node_is_a_finding() -> None:
 def seconds_of_windows(feed: Feed, seconds: int, **slow: float) -> Iterator[RunFinding]:
     for second in range(seconds):
         for rank in range(4):
-            parts = {"data_ms": 1.0, "forward_ms": 5.0, "optimizer_ms": 1.0}
+            parts = {"data_ms": 1.0, "forward_ms": 5.0, "backward_ms": 20.0, "optimizer_ms": 1.0}
             if rank == 2:
                 parts.update(slow)
             at = T0 + second + rank / 10
@@ -338,6 +338,18 @@ def test_a_rank_whose_data_come_late_is_named_once() -> None:
     (finding,) = seconds_of_windows(Feed("a"), 30, data_ms=9.0)
     assert (finding.check, finding.rank, finding.hosts) == ("run.straggler", 2, ("h2",))
     assert "data" in finding.summary
+
+
+def test_a_rank_that_is_slow_between_the_parts_of_its_steps_is_named() -> None:
+    (finding,) = seconds_of_windows(Feed("a"), 30, backward_ms=8.0)
+    assert (finding.check, finding.rank) == ("run.straggler", 2)
+    assert "outside data, forward, backward and optimizer: 12 ms more" in finding.summary
+    assert "less of a processor" in finding.hint
+
+
+def test_a_rank_that_waits_for_its_device_is_no_straggler() -> None:
+    # All are as long in backward: its long rest is a wait for a result of the device.
+    assert list(seconds_of_windows(Feed("a"), 30, forward_ms=1.0, optimizer_ms=0.0)) == []
 
 
 def test_equal_ranks_and_small_differences_are_no_stragglers() -> None:
