@@ -53,7 +53,7 @@ from distconsole.operations.refusing import (
     refuse_our_flags,
 )
 from distconsole.operations.restarting import restarts_of, with_restarts
-from distconsole.operations.sessions import SessionSource, absolute, connect_all, narrate
+from distconsole.operations.sessions import SessionSource, connect_all, lasting, narrate
 from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
 from distconsole.operations.watching import watch_run
 from distconsole.session import Session
@@ -208,9 +208,9 @@ def _launch(
         name=plan.name,
         started=planned.t,
         hosts=tuple(node.host for node in plan.nodes),
-        request=msgspec.json.encode(_storable(asked or request)),
+        request=msgspec.json.encode(_storable(asked or request, session.cluster)),
         plan=msgspec.json.encode(planned),
-        where=absolute(request.where),
+        where=lasting(request.where, session.cluster),
     )
     store.create(record).close()
     try:
@@ -236,12 +236,12 @@ def _never_started(plan: LaunchPlan, asked: Command) -> RunEnded:
     )
 
 
-def _storable(request: Run) -> Run:
+def _storable(request: Run, cluster: Cluster) -> Run:
     """Return the request so that it means the same in another folder."""
     env_file = str(Path(request.env_file).expanduser().absolute()) if request.env_file else None
     return replace(
         request,
-        where=absolute(request.where),
+        where=lasting(request.where, cluster),
         workdir=str(Path.cwd() / (request.workdir or "")),
         env_file=env_file,
     )

@@ -86,6 +86,19 @@ def absolute(where: Where) -> Where:
     )
 
 
+def lasting(where: Where, cluster: Cluster) -> Where:
+    """Return ``where`` so that it means the hosts of ``cluster`` also elsewhere and later.
+
+    Where nothing named them, the configuration's default cluster or a Slurm allocation did.
+    """
+    kept = absolute(replace(where, ssh_config=where.ssh_config or cluster.ssh_config))
+    if where.names_hosts or all(host.local for host in cluster.hosts):
+        return kept
+    if cluster.name is not None:
+        return replace(kept, cluster=cluster.name)
+    return replace(kept, hosts=",".join(host.name for host in cluster.hosts))
+
+
 def narrate(texts: Sequence[str], severity: Severity = Severity.INFO) -> Iterator[Narration]:
     """Yield lines for the person at the terminal."""
     for text in texts:

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from distconsole.config.load import load_config
 from distconsole.grammar import Vocabulary, parse_line
@@ -88,10 +89,8 @@ class Sitting:
 
     def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
         """Lend the console's own session, or open one where other hosts are named."""
-        own = self._own
-        if own is None or where not in (ask.Where(), self.where):
-            return open_session(where)
-        return _lent(own)
+        own, meant = self._own, where.over(self.where)
+        return open_session(meant) if own is None or meant != self.where else _lent(own)
 
     def submit(self, line: str) -> Feed:
         """Start what ``line`` asks for; what it leaves open the configuration says.
@@ -104,6 +103,8 @@ class Sitting:
 
     def start(self, request: ask.Request, line: str, *, quiet: bool = False) -> Feed:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
+        if isinstance(request, ask.Run):  # kept with the run, for other sittings
+            request = replace(request, where=request.where.over(self.where))
         feed = Feed(
             request,
             line,

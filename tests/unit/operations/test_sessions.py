@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole.model import requests as ask
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.requests import Where
+from distconsole.operations.sessions import lasting
+from distconsole.tui.sitting import Sitting
+
+
+def cluster(
+    *names: str, local: str = "", name: str | None = None, ssh_config: str | None = None
+) -> Cluster:
+    hosts = tuple(Host(HostName(host), local=host == local) for host in names)
+    return Cluster(hosts, ssh_config, name)
+
+
+@pytest.mark.parametrize(
+    ("where", "on", "kept"),
+    [
+        (Where(hosts="a:2,b"), cluster("a", "b"), Where(hosts="a:2,b")),
+        (Where(), cluster("a", "b", name="lab"), Where(cluster="lab")),
+        (
+            Where(python="/py"),
+            cluster("n1", "n2", local="n1"),
+            Where(hosts="n1,n2", python="/py"),
+        ),
+        (Where(), cluster("here", local="here"), Where()),
+        (Where(hosts="a"), cluster("a", ssh_config="/c"), Where(hosts="a", ssh_config="/c")),
+    ],
+)
+def test_what_is_kept_with_a_run_means_its_hosts_elsewhere_too(
+    where: Where, on: Cluster, kept: Where
+) -> None:
+    assert lasting(where, on) == kept
+
+
+def test_files_are_kept_by_their_whole_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert lasting(Where(hostfile="hosts"), cluster("a")) == Where(
+        hostfile=str(tmp_path / "hosts")
+    )
+
+
+def test_a_run_from_the_prompt_is_kept_with_the_hosts_of_the_sitting() -> None:
+    started: list[ask.Request] = []
+
+    def perform(request: ask.Request, *_: object) -> list[object]:
+        started.append(request)
+        return []
+
+    sitting = Sitting(Where(hosts="a,b:2", ssh_config="/c"), perform=perform)  # type: ignore[arg-type]
+    for where in (Where(), Where(python="/py"), Where(hosts="c")):
+        sitting.start(ask.Run("train.py", where=where), "run train.py").join(10)
+    assert [request.where for request in started if isinstance(request, ask.Run)] == [
+        Where(hosts="a,b:2", ssh_config="/c"),
+        Where(hosts="a,b:2", ssh_config="/c", python="/py"),
+        Where(hosts="c", ssh_config="/c"),
+    ]
