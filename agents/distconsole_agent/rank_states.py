@@ -49,6 +49,7 @@ class RankStates:
     ) -> None:
         self.engine_ranks = engine_ranks
         self._watched = watched
+        self._planned = frozenset(world_ranks)
         self.stopping = False
         self.first_started_ns = 0
         self.last_exit: tuple[int, int] | None = None
@@ -124,7 +125,7 @@ class RankStates:
             rank = self._ranks.get(number)
             ended = [rank] if rank is not None else []
         else:
-            ended = [rank for rank in self if rank.alive]
+            ended = [rank for rank in self if rank.alive and not self._is_nobody(rank)]
         entries = []
         for rank in ended:
             rank.state = self._end_state(code, signal)
@@ -191,10 +192,17 @@ class RankStates:
         """End every rank that has not ended: its shim is gone, and what was left has been killed."""
         entries = []
         for rank in self:
-            if rank.alive:
+            if rank.alive and not self._is_nobody(rank):
                 rank.state = "failed"
                 entries.append(self._entry(rank, t, {"t_ns": int(t * 1e9)}))
         return entries
+
+    def _is_nobody(self, rank: RankState) -> bool:
+        """Tell whether a planned number was taken by no process, while others took unplanned ones.
+
+        A script that spawns its ranks numbers them itself; the plan had one number for the node.
+        """
+        return rank.pid is None and any(each.rank not in self._planned for each in self)
 
     def _end_state(self, code: int, signal: int | None) -> str:
         if signal is not None:

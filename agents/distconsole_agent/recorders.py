@@ -154,7 +154,7 @@ class Recorders:
                 continue
             recorder.ring.refresh()
             if recorder.rank < 0:
-                recorder.rank = self._rank_of(recorder)
+                recorder.rank = self._rank_of(recorder, final=final)
             if recorder.rank >= 0 and rank in (None, recorder.rank):
                 recorder.ended = recorder.ended or final
                 heard.append(recorder)
@@ -212,8 +212,16 @@ class Recorders:
         if recorder.active:
             self._active[recorder.rank] = recorder
 
-    def _rank_of(self, recorder: Recorder) -> int:
+    def _rank_of(self, recorder: Recorder, *, final: bool) -> int:
         header = recorder.ring.header
+        own = self._ranks.of_process(header.pid, 0, header.rank)
+        if own >= 0:
+            return own
+        # A child speaks for its parent's rank only if it trains without having said its own, which
+        # one that a script spawned learns with its process group.
+        if not (recorder.trains() or final):
+            return -1
+        header = recorder.ring.refresh()
         return self._ranks.of_process(header.pid, header.parent_pid, header.rank)
 
     def _take(self, recorder: Recorder) -> list[Entry]:

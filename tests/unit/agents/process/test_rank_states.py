@@ -95,6 +95,16 @@ def test_ranks_of_an_engine_are_found_by_their_recorders() -> None:
     ]
 
 
+def test_a_number_that_no_spawned_rank_took_does_not_end() -> None:
+    ranks = RankStates([1], engine_ranks=False)
+    ranks.started(started(1, pid=50))
+    for number in (2, 3):
+        ranks.found(number, -1, 60 + number, 2.0)
+    ended = ranks.exited(exited(1, 0, pid=50))
+    assert words(ended) == [(2, "exited"), (3, "exited")]
+    assert ranks.lose(3.0) == []
+
+
 def test_the_engines_exit_code_is_not_its_ranks() -> None:
     ranks = RankStates([0], engine_ranks=False)
     ranks.started(started(0, pid=50))
