@@ -7,23 +7,27 @@ from pathlib import Path
 from testbed.host import Host
 from testbed.keeper import wait_for
 
-SSH_PORT = 22
+PORTS = (22, 6817, 6818)
+"""Those of sshd, slurmctld and slurmd."""
+
 GONE_SECONDS = 10.0
 LISTENS = "0A"
 
 AGENT = "pyz agent"
 """Stays beside ssh sessions: it serves whoever comes next."""
 
+SLURM = ("munged", "slurmctld", "slurmd", "slurmscriptd")
+
 
 def remains(host: Host) -> list[str]:
     """Return what is on a host beyond its agent."""
-    kept = (AGENT, "pyz bridge", "sshd", "sleep 1000000")
+    kept = (AGENT, "pyz bridge", "sshd", "sleep 1000000", *SLURM)
     found = [
         f"process: {command}"
         for process in host.processes()
         if (command := " ".join(process.argv)) and not any(word in command for word in kept)
     ]
-    found += [f"port {port}" for port in listening(host) if port != SSH_PORT]
+    found += [f"port {port}" for port in listening(host) if port not in PORTS]
     found += [f"shared memory: {name}" for name in names(host.path("/dev/shm"))]
     for runs in host.path("/dev/shm").glob("distconsole-*"):
         found += [f"rings: {name}" for name in names(runs)]
