@@ -46,6 +46,7 @@ REMOTE_SCRIPT = """\
 #!/bin/sh
 # mpirun starts this where it would start ssh: it hands the command to the run's shim on this host,
 # which has it run by the shim on that host.
+trap '' TERM INT QUIT USR1 USR2 ALRM
 while [ "${{1#-}}" != "$1" ]; do shift; done
 host=$1
 shift
@@ -55,7 +56,7 @@ printf 'remote %s %s\\n' "$host" $$ 1<>{reports}
 read code <{folder}/$$.end
 exit "$code"
 """
-"""Stays until the command has ended: mpirun of the MPICH family takes an earlier end for a failure."""
+"""Stays until the command has ended: mpirun takes an earlier end for a failure. Slurm signals it too."""
 
 
 class EngineEvents(NamedTuple):

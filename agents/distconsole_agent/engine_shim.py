@@ -173,7 +173,7 @@ class EngineShim(Shim):
             super()._judge(rank, None)
 
     def _fail(self, failure: blame.Failure) -> None:
-        if failure.signal == signal.SIGTERM:
+        if failure.signal == signal.SIGTERM and failure.pid != os.getpid():
             failure = failure._replace(error=f"{failure.error}{blame.BY_ENGINE}")
         super()._fail(failure)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from distconsole_agent.loop import READ, Loop
 from distconsole_agent.proctree import ENV_RUN_DIR
+from distconsole_agent.runspec import MPI
 from distconsole_agent.spawning import Command, SpawnFailure, read_failure, spawn
 
 if TYPE_CHECKING:
@@ -26,6 +28,18 @@ ENGINE_LOG = "engine"
 """Stem of the log of a process that starts the ranks below it (torchrun, mp.spawn)."""
 
 MAX_REPORT_BYTES = 64
+
+SLURMS_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+"""Slurm sends a job's signals to every process of it. mpirun and its daemons would end the ranks in
+their own way on some, hand others on a second time, and die of the rest: the ranks get them all the
+same. A handler would replace a signal that is ignored, but not one that is blocked."""
 
 
 class Exit(NamedTuple):
@@ -169,6 +183,7 @@ def make_rank(
         stdout_path=f"{stem}.out",
         stderr_path=f"{stem}.err",
         oom_score_adj=oom_score_adj,
+        blocked=SLURMS_SIGNALS if spec.below_slurm and spec.launcher == MPI else (),
     )
     return RankProcess(rank, command)
 

@@ -156,6 +156,7 @@ SPEC_FIELDS = (
     "code",
     "needs",
     "min_nodes",
+    "below_slurm",
 )
 """``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
@@ -163,7 +164,8 @@ argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env 
 rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
 ``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
 ``needs`` are paths of which each must be a script on the node. With ``min_nodes`` (null: all) the run
-outlives nodes while so many are left. ``secret`` is 32 random bytes in hexadecimal."""
+outlives nodes while so many are left. ``below_slurm``: srun starts the shims. ``secret`` is 32 random
+bytes in hexadecimal."""
 
 RUN_FIELDS = (
     "run",

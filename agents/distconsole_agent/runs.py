@@ -41,9 +41,6 @@ from distconsole_agent.runspec import SpecError, parse_spec
 from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim
 from distconsole_agent.sync import CodeSync, has_outputs
 
-BELOW_SLURM = "slurm"
-"""The launcher whose shims are started by srun and not here."""
-
 STILL_PREPARING_SECONDS = 60.0
 FORGET_SECONDS = 3.0
 """How long a shim that has ended its run may take to leave."""
@@ -318,7 +315,7 @@ class Runs:
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
         spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
         write_private(os.path.join(folder, "spec.json"), spec)
-        if spec.get("launcher") == BELOW_SLURM:
+        if spec.get("below_slurm") is True:  # srun starts it, and not this agent
             argv = [*self._program.argv, "shim", "--run", folder]
             return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
         shim = start_shim(self._program, folder, environment)

@@ -51,6 +51,7 @@ class RunSpec(NamedTuple):
         needs: Scripts that must be on this node, or nothing is started.
         launcher: As in ``LauncherName`` of the console.
         min_nodes: The run goes on while so many nodes are left; all of them unless it says less.
+        below_slurm: Whether the shims are tasks of srun.
     """
 
     run: str
@@ -71,6 +72,7 @@ class RunSpec(NamedTuple):
     needs: tuple[str, ...] = ()
     launcher: str = ""
     min_nodes: int = MAX_NODES
+    below_slurm: bool = False
 
     @property
     def host(self) -> str:
@@ -141,6 +143,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         needs=tuple(_text(path) for path in raw.get("needs") or ()),
         launcher=_text(raw.get("launcher") or ""),
         min_nodes=read_min_nodes(raw),
+        below_slurm=raw.get("below_slurm") is True,
     )
 
 

@@ -51,7 +51,11 @@ def main(argv: list[str]) -> int:
 
 def _kind(spec: RunSpec) -> type[Shim]:
     # Late: each run needs one of them.
-    if spec.launcher == "slurm":
+    if spec.below_slurm and spec.launcher == MPI:
+        from distconsole_agent.slurm_engine import SlurmEngineShim
+
+        return SlurmEngineShim
+    if spec.below_slurm:
         from distconsole_agent.slurm_shim import SlurmShim
 
         return SlurmShim

@@ -145,11 +145,11 @@ class SlurmShim(Shim):
         assert ended is not None
         if stopped_ns is None and ended.signal == signal.SIGTERM:
             self._suspects.append(rank)
-            self._loop.call_later(SUSPECT_SECONDS, partial(self._judge_late, rank))
+            self._loop.call_later(SUSPECT_SECONDS, partial(self._judge_suspect, rank))
         else:
             super()._judge(rank, stopped_ns)
 
-    def _judge_late(self, rank: RankProcess) -> None:
+    def _judge_suspect(self, rank: RankProcess) -> None:
         if rank in self._suspects:
             self._suspects.remove(rank)
             super()._judge(rank, None)

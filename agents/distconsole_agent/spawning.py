@@ -26,7 +26,11 @@ OOM_SCORE_PATH = "/proc/self/oom_score_adj"
 
 
 class Command(NamedTuple):
-    """What to execute; ``setup`` is a shell command to run before it in the same process."""
+    """What to execute; ``setup`` is a shell command to run before it in the same process.
+
+    Attributes:
+        blocked: Signals that it, and what it starts, do not get.
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -35,6 +39,7 @@ class Command(NamedTuple):
     stdout_path: str
     stderr_path: str
     oom_score_adj: str
+    blocked: tuple[int, ...] = ()
 
 
 class Spawned(NamedTuple):
@@ -160,7 +165,7 @@ def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: in
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before it could be noticed
             os.kill(os.getpid(), signal.SIGKILL)
-        _reset_signals()
+        _reset_signals(command.blocked)
         write_oom_score(command.oom_score_adj)
         stage = 2
         _redirect(command)
@@ -182,12 +187,12 @@ def _exit_code(number: int, stage: int) -> int:
     return NOT_FOUND_EXIT_CODE if missing else NOT_EXECUTABLE_EXIT_CODE
 
 
-def _reset_signals() -> None:
+def _reset_signals(blocked: tuple[int, ...]) -> None:
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _redirect(command: Command) -> None:

@@ -82,7 +82,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     type=click.Choice([name.value for name in ask.LauncherName]),
     default="auto",
     show_default=True,
-    help="torch: env:// ranks; single: one process a node.",
+    help="What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
 )
 @nproc_option
 @click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m.")
@@ -123,7 +123,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.option(
     "--slurm",
     metavar="OPTIONS",
-    help="Submit a Slurm job with these options of sbatch, and run in it.",
+    help="Submit a Slurm job with these options of sbatch, and run in it; with any --launcher.",
 )
 @click.option(
     "--slurm-login",

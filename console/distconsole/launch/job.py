@@ -54,7 +54,8 @@ class Job:
         env: What the user adds; wins over everything that a launcher sets.
         pass_args: Arguments to add to the script's own.
         spelling: How the script declares those arguments: local_rank, init_method, rank, world_size.
-        one_a_node: Below Slurm: one process a node, because the script spawns its ranks or needs none.
+        one_a_node: One process a node, because the script spawns its ranks or needs none.
+        slurm_job: The Slurm job whose nodes these are; None outside of Slurm.
     """
 
     nodes: tuple[PlacedNode, ...]
@@ -68,6 +69,7 @@ class Job:
     max_restarts: int = 0
     spawns: bool = False
     one_a_node: bool = False
+    slurm_job: str | None = None
     run: str = ""
 
     @property

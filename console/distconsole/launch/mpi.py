@@ -29,21 +29,30 @@ export LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE-$MPI_LOCALNRANKS}"
 """
 """Gives a rank of Open MPI's or MPICH's what torch's ``env://`` reads."""
 
-AS_RANK = f"""{TORCH_NAMES}\
-run="${{DISTCONSOLE_RUN_DIR-}}"
+REPORTING = """\
+run="${DISTCONSOLE_RUN_DIR-}"
 [ -p "$run/reports" ] || exec "$@"
-shm="${{DISTCONSOLE_RINGS-}}"
+shm="${DISTCONSOLE_RINGS-}"
 [ -z "$shm" ] || export OMPI_MCA_btl_vader_backing_directory="$shm" OMPI_MCA_btl_sm_backing_directory="$shm"
-trap : TERM INT HUP USR1 USR2
+trap : TERM INT QUIT HUP USR1 USR2 ALRM
 exec </dev/null >/dev/null 2>&1
 sh -c 'echo "started $RANK $LOCAL_RANK $$" 1<>"$DISTCONSOLE_RUN_DIR/reports"; log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; exec "$@" >>"$log.out" 2>>"$log.err"' sh "$@"
 code=$?
 echo "exited $RANK $code" 1<>"$run/reports"
 [ "$code" = 0 ] || exec sleep 100000
 """
-"""What mpirun starts for each rank: gives it torch's variables and its own log files, and tells the
-shim of its start and its end. After a failure it stays, so that the shims end the run, with the
-grace of the run, before mpirun kills the other ranks."""
+"""Gives a rank its own log files, and tells the shim of its start and its end. After a failure it
+stays, so that the shims end the run, with the grace of the run, before mpirun kills the other ranks."""
+
+AS_RANK = f"{TORCH_NAMES}{REPORTING}"
+"""What mpirun starts for each rank."""
+
+LET_SIGNALS_IN = (
+    "import os,signal,sys;signal.pthread_sigmask(signal.SIG_SETMASK,());"
+    "os.execvp(sys.argv[1],sys.argv[1:])"
+)
+"""Below Slurm mpirun runs with signals blocked (``processes.py`` of the agent). Open MPI unblocks
+them for its ranks (odls_default_module.c); the MPICH family does not, and no shell can."""
 
 NODES_OWN = ("GROUP_RANK",)
 """Variables that mpirun cannot hand to all ranks alike."""
@@ -148,10 +157,34 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     return RankPlacement(
         rank=Rank(0),
         local_rank=0,
-        argv=(*words, *ours, "sh", "-c", AS_RANK, "sh", *command),
+        argv=(*words, *ours, "sh", "-c", _as_rank(job), "sh", *_let_signals_in(job), *command),
         env={},
         by_hand=(*words, *exported, "sh", "-c", f'{TORCH_NAMES}exec "$@"', "sh", *command),
     )
+
+
+def _as_rank(job: Job) -> str:
+    """Return ``AS_RANK``, which in a Slurm job also gives a rank what it would have as a task of srun."""
+    if job.slurm_job is None:
+        return AS_RANK
+    hosts = ",".join(node.host.name for node in job.nodes)
+    names = {
+        **dict.fromkeys(("SLURM_JOB_ID", "SLURM_JOBID"), job.slurm_job),
+        **dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), hosts),
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(len(job.nodes))),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), "$WORLD_SIZE"),
+        "SLURM_PROCID": "$RANK",
+        "SLURM_LOCALID": "$LOCAL_RANK",
+        "SLURM_NODEID": "$GROUP_RANK",
+    }
+    words = (f'{name}="{value}"' for name, value in names.items() if name not in job.env)
+    return f"{TORCH_NAMES}export {' '.join(words)}\n{REPORTING}"
+
+
+def _let_signals_in(job: Job) -> tuple[str, ...]:
+    if job.slurm_job is None or not _is_hydra(_build(job)):
+        return ()
+    return (job.master.python, "-ISc", LET_SIGNALS_IN)
 
 
 def _command(job: Job) -> tuple[str, ...]:

@@ -57,17 +57,18 @@ def make_plan(
         PlanError: if the job cannot be placed.
         UnavailableError: if it needs something that this version does not bring.
     """
-    choice = choose_launcher(request.launcher, traits, request.pass_args)
-    choice = below_slurm(choice, request.launcher, allocation)
     engines = {host: each.engines for host, each in facts.items()}
+    choice = choose_launcher(request.launcher, traits, request.pass_args)
     choice = settle_controller(choice, env, engines)
+    one_a_node = is_one_a_node(choice, traits)
+    choice = below_slurm(choice, allocation)
     hosts = cluster.hosts
     if not hosts:
         raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
     addresses = choose_addresses(hosts, facts, request.nic)
-    one_a_node = is_one_a_node(choice, traits)
-    shape = LauncherName.SINGLE if one_a_node else choice.launcher
-    slots, notes = _slots(request, hosts, facts, shape)
+    slots, notes = [1] * len(hosts), list[str]()
+    if not one_a_node:
+        slots, notes = _slots(request, hosts, facts, in_job=allocation is not None)
     nodes = _placed(hosts, facts, addresses, slots)
     _refuse_engines(choice, traits, nodes)
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
@@ -83,6 +84,7 @@ def make_plan(
         max_restarts=request.max_restarts,
         spawns=traits.spawns,
         one_a_node=one_a_node,
+        slurm_job=allocation.job if allocation is not None else None,
         run=run,
     )
     plan = _assemble(request, job, choice, (*addresses.notes, *notes))
@@ -117,16 +119,16 @@ def _slots(
     request: Run,
     hosts: tuple[Host, ...],
     facts: Mapping[HostName, NodeFacts],
-    launcher: LauncherName,
+    *,
+    in_job: bool,
 ) -> tuple[list[int], list[str]]:
     """Return the ranks of each host, and notes for a person."""
-    if launcher is LauncherName.SINGLE:
-        return [1] * len(hosts), []
     slots, without_gpu = [], []
     for host in hosts:
         if host.slots is not None:
             count = host.slots
-            _refuse_more(request, host, launcher)
+            if not in_job:  # there --nproc goes before what the job asked for
+                _refuse_more(request, host)
         elif request.nproc in (None, "gpu"):
             count = facts[host.name].gpus or 1
             if request.nproc == "gpu" and not facts[host.name].gpus:
@@ -140,9 +142,9 @@ def _slots(
     return slots, notes
 
 
-def _refuse_more(request: Run, host: Host, launcher: LauncherName) -> None:
+def _refuse_more(request: Run, host: Host) -> None:
     """Refuse more ranks than the host was said to have room for."""
-    if request.nproc in (None, "gpu") or launcher is LauncherName.SLURM:
+    if request.nproc in (None, "gpu"):
         return
     if host.slots is not None and _count(str(request.nproc)) > host.slots:
         raise PlanError(
@@ -198,9 +200,10 @@ def _spelling(traits: ScriptTraits) -> dict[str, str]:
 def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) -> LaunchPlan:
     nodes, engine_ranks = _nodes(job, choice.launcher)
     takes_args = (LauncherName.TORCH, LauncherName.SLURM)
-    if choice.pass_args is not None and choice.launcher not in takes_args:
+    takes = choice.launcher in takes_args and not job.one_a_node
+    if choice.pass_args is not None and not takes:
         raise PlanError(
-            f"--pass-args works with --launcher torch, not with {choice.launcher}",
+            f"--pass-args works with --launcher torch, not with {request.launcher}",
             "leave one of the two out",
         )
     return LaunchPlan(
@@ -220,6 +223,13 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
 
 def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool]:
     """Return the nodes' plans, and whether the processes are the ranks themselves."""
+    plans, are_ranks = _by_launcher(job, launcher)
+    # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
+    tasks = job.slurm_job is not None and launcher is not LauncherName.MPI
+    return slurm.as_tasks(job, plans) if tasks else plans, are_ranks
+
+
+def _by_launcher(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool]:
     match launcher:
         case LauncherName.TORCH:
             return torch.plan_nodes(job), True
@@ -232,7 +242,8 @@ def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool
         case LauncherName.MPI:
             return mpi.plan_nodes(job), False
         case LauncherName.SLURM:
-            return slurm.plan_nodes(job), not job.spawns
+            plans = single.plan_nodes(job) if job.one_a_node else torch.plan_nodes(job)
+            return plans, not (job.one_a_node and job.spawns)
         case LauncherName.AUTO:
             raise PlanError(f"{launcher} was not resolved to a launcher of this version")
         case _:

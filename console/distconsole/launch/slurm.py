@@ -1,7 +1,8 @@
 """Ranks below Slurm: what srun starts on each node, and what Slurm says of a job. Pure; it asks nothing.
 
-srun starts one task a node, our shim, and the shim starts the node's ranks. So they are children
-of slurmstepd, in the job's control group and accounting, and every rule of ours holds for them.
+srun starts one task a node, our shim, and the shim starts what the launcher has for the node. So
+everything is below slurmstepd, in the job's control group and accounting, and every rule of ours
+holds for it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from distconsole.config.ranges import RangeError, expand, split_list
-from distconsole.errors import PlanError, UnavailableError, UsageError
-from distconsole.launch import single, torch
+from distconsole.errors import PlanError, UsageError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import Choice
 from distconsole.launch.job import Job, PlacedNode
@@ -167,56 +167,45 @@ def fitted(
     return replace(cluster, hosts=placed), fitting
 
 
-def below_slurm(choice: Choice, asked: LauncherName, allocation: Allocation | None) -> Choice:
-    """Return ``choice``, or srun in place of our own start where the hosts are a Slurm job's.
+def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
+    """Return ``choice`` as a Slurm job has it: torch ranks are tasks of srun there.
 
     Raises:
-        PlanError: if Slurm was asked for and there is no job, or the other way round.
-        UnavailableError: if a job was submitted for a script that needs another engine.
+        PlanError: if Slurm was asked for and there is no job.
     """
-    ours = asked in (LauncherName.AUTO, LauncherName.SLURM)
     if allocation is None:
-        if asked is LauncherName.SLURM:
+        if choice.launcher is LauncherName.SLURM:
             raise PlanError(
                 "--launcher slurm needs a Slurm job whose nodes the hosts are",
                 "--slurm OPTIONS submits one; or run it inside salloc or sbatch",
             )
         return choice
-    if allocation.held and not ours:
-        raise PlanError(f"--slurm does not work with --launcher {asked}", "leave one of them out")
-    if asked is LauncherName.SLURM or not ours:
-        return choice
-    if choice.launcher in (LauncherName.TORCH, LauncherName.SINGLE):
-        why = f"{choice.why}; by srun, in Slurm job {allocation.job}"
-        return Choice(LauncherName.SLURM, why, choice.pass_args)
-    if allocation.held:
-        raise UnavailableError(
-            f"--slurm submits torch ranks, and {choice.why}",
-            f"salloc first, then inside it: distconsole run --launcher {choice.launcher}",
-        )
-    return choice
+    why = f"{choice.why}; by srun, in Slurm job {allocation.job}"
+    tasks = choice.launcher in (LauncherName.TORCH, LauncherName.SINGLE)
+    launcher = LauncherName.SLURM if tasks else choice.launcher
+    return Choice(launcher, why, choice.pass_args)
 
 
 def is_one_a_node(choice: Choice, traits: ScriptTraits) -> bool:
-    """Whether srun's shims start one process a node, which spawns its ranks or needs none."""
+    """Whether ``choice``, as it is without a job, means one process a node: it spawns, or is alone."""
     alone = traits.data_parallel and not traits.distributed
-    return choice.launcher is LauncherName.SLURM and (traits.spawns or alone)
+    if choice.launcher is LauncherName.SLURM:
+        return traits.spawns or alone
+    return choice.launcher is LauncherName.SINGLE
 
 
 def in_job(plan: LaunchPlan, allocation: Allocation | None) -> LaunchPlan:
-    """Return ``plan`` as a step of the job, if it is one."""
-    if allocation is None or plan.launcher != LauncherName.SLURM.value:
+    """Return ``plan`` as a step of the job, if there is one."""
+    if allocation is None:
         return plan
     return replace(plan, slurm_job=allocation.job, slurm_held=allocation.held)
 
 
-def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what the shim of each node starts.
+def as_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
+    """Return plans whose processes have the variables of a task of srun beside their own.
 
-    Beside the variables of ``env://`` each rank has those of a task of srun, as its own: a script
-    that reads ``SLURM_PROCID`` finds what it would find below ``srun --ntasks-per-node``.
+    A script that reads ``SLURM_PROCID`` finds what it would find below ``srun --ntasks-per-node``.
     """
-    plans = single.plan_nodes(job) if job.one_a_node else torch.plan_nodes(job)
     counts = [len(plan.ranks) for plan in plans]
     return tuple(
         _below_slurm(job, placed, plan, counts)

@@ -35,7 +35,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId
-from distconsole.model.requests import LauncherName, Rerun, Run
+from distconsole.model.requests import Rerun, Run
 from distconsole.monitor.store import RunRecord, RunStore
 from distconsole.operations.bringing import (
     bring_code,
@@ -113,7 +113,8 @@ def _run_on(
         refuse_one_machine(links)
         facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
         allocation = allocation or inside(os.environ, session.cluster)
-        if below_slurm(choice, request.launcher, allocation).launcher is LauncherName.SLURM:
+        below_slurm(choice, allocation)  # refuse at once
+        if allocation is not None:
             cluster, facts = fit_to_job(session, allocation, cluster, facts, request)
         # What --dry-run prints is to be pasted, where the code lies as it does here.
         moved = project if not request.dry_run else None

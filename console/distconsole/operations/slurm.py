@@ -29,7 +29,7 @@ from distconsole.launch.slurm import (
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import EndState, Event, Narration, PlanMade, RunEnded, RunEvent
 from distconsole.model.names import HostName, RunId
-from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.model.requests import Run, Where
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.sessions import SessionSource
 from distconsole.remote.link import NodeLink
@@ -94,7 +94,7 @@ def run_submitted(
 
 def fit_to_job(
     session: Session,
-    allocation: Allocation | None,
+    allocation: Allocation,
     cluster: Cluster,
     facts: Mapping[HostName, NodeFacts],
     request: Run,
@@ -105,7 +105,6 @@ def fit_to_job(
         UnavailableError: if Slurm does not answer there.
         PlanError: if what it says cannot be planned with.
     """
-    assert allocation is not None
     state = allocation.state
     if state is None:
         state = _state(session.link(cluster.hosts[0].name), allocation.job)
@@ -120,10 +119,6 @@ def run_id_for(request: Run, allocation: Allocation | None) -> RunId:
 
 
 def _refuse_before_submitting(request: Run) -> None:
-    if request.launcher not in (LauncherName.AUTO, LauncherName.SLURM):
-        raise UsageError(
-            f"--slurm does not work with --launcher {request.launcher}", "leave one of them out"
-        )
     if request.where.hostfile is not None or request.where.cluster is not None:
         raise UsageError(
             "--slurm chooses its nodes itself, or takes those of --hosts",

@@ -6,9 +6,11 @@ import subprocess
 
 import pytest
 
-from distconsole.errors import PlanError, UnavailableError, UsageError
+from distconsole.errors import PlanError, UsageError
 from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import Choice, choose_launcher
+from distconsole.launch.choose import choose_launcher
+from distconsole.launch.engines import Engines, MpiBuild
+from distconsole.launch.execute import node_spec
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm import (
@@ -76,7 +78,7 @@ def cluster(*names: str) -> Cluster:
     return Cluster(tuple(Host(HostName(name)) for name in names))
 
 
-def facts(*names: str) -> dict[HostName, NodeFacts]:
+def facts(*names: str, family: str = "Open MPI") -> dict[HostName, NodeFacts]:
     return {
         HostName(name): NodeFacts(
             python="/usr/bin/python3",
@@ -84,6 +86,7 @@ def facts(*names: str) -> dict[HostName, NodeFacts]:
             gpus=8,
             interfaces=(Interface("eth0", f"10.0.0.{index + 1}", 24, True, False),),
             boot_id=name,
+            engines=Engines(("mpi",), mpi=MpiBuild(family, "4.1.4")),
         )
         for index, name in enumerate(names)
     }
@@ -141,12 +144,17 @@ def test_each_node_starts_its_own_shim_and_no_other() -> None:
         assert done.stdout.strip() == told
 
 
-def plan(request: Run, traits: ScriptTraits, allocation: Allocation | None = JOB) -> LaunchPlan:
+def plan(
+    request: Run,
+    traits: ScriptTraits,
+    allocation: Allocation | None = JOB,
+    family: str = "Open MPI",
+) -> LaunchPlan:
     names = ("n1", "n2")
     return make_plan(
         request,
         cluster(*names),
-        facts(*names),
+        facts(*names, family=family),
         RunId("train-1-a"),
         traits=traits,
         env={"SLURM_LOCALID": "given"},
@@ -192,24 +200,61 @@ def test_a_rendezvous_that_the_user_gives_stands(given: tuple[str, ...]) -> None
 
 def test_auto_means_slurm_only_where_there_is_a_job() -> None:
     choice = choose_launcher(LauncherName.AUTO, READABLE)
-    assert below_slurm(choice, LauncherName.AUTO, None) is choice
-    below = below_slurm(choice, LauncherName.AUTO, JOB)
+    assert below_slurm(choice, None) is choice
+    below = below_slurm(choice, JOB)
     assert below.launcher is LauncherName.SLURM
     assert below.why.endswith("by srun, in Slurm job 12")
-    torch = Choice(LauncherName.TORCH, "asked for")
-    assert below_slurm(torch, LauncherName.TORCH, JOB) is torch
-
-
-def test_a_launcher_that_slurm_cannot_have_is_refused() -> None:
     with pytest.raises(PlanError, match="needs a Slurm job"):
         plan(Run("t.py", launcher=LauncherName.SLURM), READABLE, None)
-    held = Allocation("12", held=True)
-    with pytest.raises(PlanError, match="--launcher torchrun"):
-        plan(Run("t.py", launcher=LauncherName.TORCHRUN), READABLE, held)
-    horovod = Choice(LauncherName.HOROVOD, "the script imports Horovod")
-    assert below_slurm(horovod, LauncherName.AUTO, JOB) is horovod
-    with pytest.raises(UnavailableError, match="imports Horovod"):
-        below_slurm(horovod, LauncherName.AUTO, held)
+
+
+@pytest.mark.parametrize(
+    ("asked", "launcher", "processes"),
+    [
+        (LauncherName.TORCH, "slurm", [2, 2]),
+        (LauncherName.SINGLE, "slurm", [1, 1]),
+        (LauncherName.HOROVOD, "horovod", [2, 2]),
+        (LauncherName.TORCHRUN, "torchrun", [1, 1]),
+        (LauncherName.MPI, "mpi", [1, 0]),
+    ],
+)
+def test_the_launcher_says_what_the_shims_of_a_job_start(
+    asked: LauncherName, launcher: str, processes: list[int]
+) -> None:
+    made = plan(Run("t.py", nproc="2", launcher=asked), READABLE)
+    assert (made.launcher, made.slurm_job) == (launcher, "12")
+    assert made.why == "asked for; by srun, in Slurm job 12"
+    assert [len(node.ranks) for node in made.nodes] == processes
+    assert node_spec(made, 1, "00", 0.0)["below_slurm"] is True
+
+
+def test_horovods_ranks_have_the_variables_of_a_task_too() -> None:
+    made = plan(Run("t.py", nproc="2", launcher=LauncherName.HOROVOD), READABLE)
+    last = made.nodes[1].ranks[1].env
+    assert (last["HOROVOD_RANK"], last["SLURM_PROCID"]) == ("3", "3")
+    assert made.nodes[1].env["SLURM_NTASKS"] == made.nodes[1].env["HOROVOD_SIZE"] == "4"
+
+
+@pytest.mark.parametrize("family", ["Open MPI", "MPICH"])
+def test_mpirun_knows_of_no_job_and_its_ranks_do(family: str) -> None:
+    made = plan(Run("t.py", nproc="2", launcher=LauncherName.MPI), READABLE, family=family)
+    first = made.nodes[0]
+    assert {"SLURM_JOB_ID", "SLURM_NODELIST", "SLURM_NTASKS", "SLURM_PROCID"} <= set(first.unset)
+    assert not any(name.startswith("SLURM_") for name in first.env if name != "SLURM_LOCALID")
+    argv = first.ranks[0].argv
+    script = argv[argv.index("-c") + 1]
+    names = "JOB_ID JOB_NODELIST NNODES NTASKS PROCID LOCALID NODEID"
+    shown = subprocess.run(
+        ["sh", "-c", script, "sh", "sh", "-c", f"echo {' '.join('$SLURM_' + n for n in names.split())}"],
+        env={"PATH": "/bin:/usr/bin", "PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1",
+             "GROUP_RANK": "1", "SLURM_LOCALID": "given"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )  # fmt: skip
+    assert shown.stdout.split() == ["12", "n1,n2", "2", "4", "3", "given", "1"]
+    # Open MPI lets signals in to its ranks by itself.
+    assert ("pthread_sigmask" in " ".join(argv)) == (family == "MPICH")
 
 
 def test_slurm_procid_without_slurm_is_said_as_it_is() -> None:

@@ -1,0 +1,191 @@
+"""Horovod's ranks and those of mpirun as parts of a real Slurm job: where they are, how they end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from distconsole.model.events import EndState, LogLine, Narration, PlanMade
+from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.session import open_session
+from suite.driving import Operator
+from testbed.keeper import wait_for
+from testbed.slurm import Slurm
+
+pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
+
+GONE_SECONDS = 20.0
+WORLD = 4
+
+PLACE = """
+import os, signal, sys, time
+e = os.environ
+
+def below_slurm():
+    pid, parents = os.getpid(), []
+    while pid > 1:
+        stat = open(f"/proc/{pid}/stat").read()
+        pid = int(stat.rpartition(")")[2].split()[1])
+        parents.append(open(f"/proc/{pid}/cmdline").read().replace("\\0", " "))
+    return any("slurmstepd" in parent for parent in parents)
+
+def tell_place(rank):
+    listen_to(signal.SIGUSR1)
+    names = ("PROCID", "LOCALID", "NTASKS", "NODEID", "JOB_ID")
+    told = [e[f"SLURM_{name}"] for name in names]
+    print("at", rank, *told, e["CUDA_VISIBLE_DEVICES"], below_slurm(), flush=True)
+
+told = []
+
+def listen_to(number):
+    signal.signal(number, lambda number, _frame: told.append(number))
+
+def await_signal(number):
+    while number not in told:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    print("heard", signal.Signals(number).name, told.count(number), flush=True)
+"""
+
+HOROVOD = f"""{PLACE}
+import torch
+import horovod.torch as hvd
+hvd.init()
+rank = hvd.rank()
+total = int(hvd.allreduce(torch.tensor([10 ** rank]), op=hvd.Sum).item())
+tell_place(rank)
+print("sum", total, hvd.size(), hvd.local_rank(), hvd.mpi_enabled(), flush=True)
+"""
+
+RANKS_OF_MPI = f"""{PLACE}
+rank = int(e["OMPI_COMM_WORLD_RANK"])
+tell_place(rank)
+"""
+
+
+def submitted(slurm: Slurm, folder: Path, text: str, launcher: LauncherName) -> Run:
+    path = folder / "job.py"
+    path.write_text(text)
+    where = Where(ssh_config=str(slurm.bed.ssh_config))
+    options, login = "-N2 --gres=gpu:2", slurm.login.name
+    return Run(str(path), where=where, slurm=options, slurm_login=login, launcher=launcher)
+
+
+def job_of(run: Operator) -> str:
+    told = run.see(Narration, lambda event: "submitted Slurm job" in event.text).text
+    return told.split()[3]
+
+
+def see_all(run: Operator, line: str) -> None:
+    for rank in range(WORLD):
+        run.see(LogLine, lambda event, rank=rank: (event.rank, event.line) == (rank, line))
+
+
+def see_places(run: Operator, job: str) -> None:
+    """Wait until every rank has said where it is, and that it is where a task of srun would be."""
+    for rank in range(WORLD):
+        line = f"at {rank} {rank} {rank % 2} {WORLD} {rank // 2} {job} 0,1 True"
+        run.see(
+            LogLine, lambda event, rank=rank, line=line: (event.rank, event.line) == (rank, line)
+        )
+
+
+def nothing_left(slurm: Slurm) -> bool:
+    """Wait until no job and no process of one is left."""
+
+    def is_gone() -> bool:
+        words = (
+            "job.py",
+            "step.sh",
+            "pyz step",
+            "pyz shim",
+            "srun",
+            "slurmstepd",
+            "mpirun",
+            "orted",
+        )
+        return not any(node.processes(word) for node in slurm.bed.hosts for word in words)
+
+    return wait_for(lambda: not slurm.queue(), GONE_SECONDS) and wait_for(is_gone, GONE_SECONDS)
+
+
+@pytest.mark.horovod
+def test_horovods_ranks_are_the_jobs_and_the_first_failure_is_its_exit_code(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    text = f"{HOROVOD}\nawait_signal(signal.SIGUSR1)\nif rank == 3: sys.exit(7)\ntime.sleep(300)"
+    request = submitted(slurm, tmp_path, text, LauncherName.AUTO)
+    with Operator(request, open_session) as run:
+        job = job_of(run)
+        see_places(run, job)
+        for rank in range(WORLD):
+            line = f"sum 1111 4 {rank % 2} False"
+            run.see(
+                LogLine,
+                lambda event, rank=rank, line=line: (event.rank, event.line) == (rank, line),
+            )
+        slurm.login.exec(["scancel", "--signal=USR1", job])
+        see_all(run, "heard SIGUSR1 1")
+        end = run.end()
+        run.finish()
+    plan = run.of(PlanMade)[0]
+    assert (plan.launcher, plan.why) == (
+        "horovod",
+        f"the script imports Horovod; by srun, in Slurm job {job}",
+    )
+    assert (end.state, end.exit_code) == (EndState.FAILED, 7), end
+    assert end.first_failure
+    assert (end.first_failure.rank, end.first_failure.host) == (3, "node2")
+    assert nothing_left(slurm)
+    assert slurm.show(job)["ExitCode"] == "7:0"
+
+
+@pytest.mark.mpi
+def test_ranks_of_mpirun_hear_of_slurm_once_and_may_save(slurm: Slurm, tmp_path: Path) -> None:
+    """mpirun by itself would hand USR1 on once more, and kill its ranks a second after SIGTERM."""
+    saved = 'time.sleep(2.0)\nprint("saved", told.count(signal.SIGTERM), flush=True)'
+    waits = "await_signal(signal.SIGUSR1)\nawait_signal(signal.SIGTERM)"
+    text = f"{RANKS_OF_MPI}\nlisten_to(signal.SIGTERM)\n{waits}\n{saved}"
+    request = submitted(slurm, tmp_path, text, LauncherName.MPI)
+    with Operator(request, open_session) as run:
+        job = job_of(run)
+        see_places(run, job)
+        slurm.login.exec(["scancel", "--signal=USR1", job])
+        see_all(run, "heard SIGUSR1 1")
+        slurm.login.exec(["scancel", job])
+        end = run.end()
+        run.finish()
+    see_all(run, "saved 1")
+    assert (end.state, end.exit_code) == (EndState.FAILED, 143), end
+    assert end.first_failure
+    assert end.first_failure.error == f"Slurm job {job} was cancelled"
+    assert nothing_left(slurm)
+
+
+@pytest.mark.mpi
+@pytest.mark.horovod
+def test_inside_an_allocation_horovod_may_go_by_mpi(slurm: Slurm, tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(f"{HOROVOD}\nif rank == 2: os.kill(os.getpid(), 9)\ntime.sleep(300)")
+    run = f"distconsole run --env HOROVOD_CONTROLLER=mpi --nproc 2 --json {path}; echo $?"
+    words = ["salloc", "-N2", "--gres=gpu:2", "bash", "-c", run]
+    done = slurm.login.exec(words, timeout=90)
+    *lines, code = done.stdout.splitlines()
+    assert code == str(128 + signal.SIGKILL), done
+    events = [json.loads(line) for line in lines]
+    plan, end = events[0], events[-1]
+    assert plan["launcher"] == "mpi"
+    job = plan["why"].rpartition(" ")[2]
+    assert plan["why"] == (
+        f"the script imports Horovod; HOROVOD_CONTROLLER=mpi; by srun, in Slurm job {job}"
+    )
+    assert end["first_failure"]["rank"] == 2
+    printed = {(event.get("rank"), event["line"]) for event in events if event["event"] == "log"}
+    for rank in range(WORLD):
+        place = f"at {rank} {rank} {rank % 2} {WORLD} {rank // 2} {job} 0,1 True"
+        assert (rank, place) in printed
+        assert (rank, f"sum 1111 4 {rank % 2} True") in printed
+    assert nothing_left(slurm)
