@@ -10,6 +10,7 @@ from distconsole.model.events import FirstFailure, RunFinding
 from distconsole.model.findings import Severity
 from distconsole.monitor.points import Point
 from distconsole.monitor.remedies import remedy
+from distconsole.monitor.splits import Split
 from distconsole.monitor.stragglers import REST, Straggler
 from distconsole.monitor.verify import Disagreement, Kind
 from distconsole.remote.frames import NoteEntry
@@ -76,6 +77,24 @@ def straggler_finding(run: str, host: str, slow: Straggler, t: float) -> RunFind
         seen=f"{slow.own_ms:.3g} ms there; median of the others {slow.median_ms:.3g} ms",
         expected="less than a tenth of a step between the ranks",
         hint=STRAGGLER_HINTS.get(slow.part, ""),
+    )
+
+
+def split_finding(run: str, split: Split, t: float) -> RunFinding:
+    """Return that hosts train one model each."""
+    one, other = split.hosts
+    return RunFinding(
+        t=t,
+        run=run,
+        check="run.split",
+        severity=Severity.WARN,
+        hosts=split.hosts,
+        rank=split.rank,
+        summary=f"{one} and {other} train by themselves: each has a rank {split.rank}",
+        expected="one world of ranks over all hosts",
+        hint="the script's ranks meet on their own host, as by tcp://127.0.0.1: let it use "
+        "MASTER_ADDR, MASTER_PORT, NODE_RANK and NNODES, or give '{master_addr}', "
+        "'{master_port}', '{node_rank}' and '{nnodes}' in its arguments",
     )
 
 

@@ -27,12 +27,14 @@ from distconsole.monitor.conclusions import (
     first_failure_finding,
     not_finite_finding,
     note_finding,
+    split_finding,
     stall_finding,
     straggler_finding,
 )
 from distconsole.monitor.lines import LineAssembler
 from distconsole.monitor.points import Point, PointReducer, Reduced
 from distconsole.monitor.samples import load_events
+from distconsole.monitor.splits import SplitWatch
 from distconsole.monitor.stragglers import Parts, StragglerWatch
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
@@ -60,6 +62,7 @@ class RunReducer:
         self._points = PointReducer()
         self._stragglers = StragglerWatch()
         self._sync = SyncWatch(hosts)
+        self._splits = SplitWatch()
         self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
         self._rank_hosts: dict[int, str] = {}
         self._living: dict[int, frames.StateEntry] = {}
@@ -143,6 +146,8 @@ class RunReducer:
         self._sync.heard_of(host)
         if host in self._lost if alive else self._rank_hosts.get(entry.rank, host) != host:
             return  # the others go on without that host, or the rank lives elsewhere now
+        if self._rank_hosts.get(entry.rank, host) != host:
+            self._splits.moved(entry.rank, t)
         self._rank_hosts[entry.rank] = host
         yield from self._rank_is(host, entry, state, t)
         if state is RankState.STALLED:
@@ -184,8 +189,14 @@ class RunReducer:
                 yield from self._rank_is(lost, last, RankState.KILLED, t)
 
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
-        if host in self._lost or self._rank_hosts.get(entry.rank, host) != host:
-            return  # of before the rank came to live elsewhere
+        known_on = self._rank_hosts.get(entry.rank, host)
+        if host in self._lost:
+            return
+        if known_on != host:  # of before the rank came to live elsewhere, or it lives twice
+            split = self._splits.steps(entry.rank, host, known_on, t) if entry.steps else None
+            if split is not None:
+                yield split_finding(self.run, split, t)
+            return
         mean, p95 = entry.step_ms if entry.step_ms is not None else (None, None)
         yield Window(
             t=t,

@@ -323,6 +323,29 @@ def test_a_note_of_a_node_is_a_finding() -> None:
     assert odd.severity == "info"
 
 
+def test_hosts_that_train_one_model_each_are_told_once() -> None:
+    feed = Feed("a", "b")
+    found: list[Any] = []
+    for host in "ab":
+        feed(host, "state", rank=0, local_rank=0, pid=7, state="running")
+    for second in range(12):
+        for host in "ab":
+            found += only(feed.window(0, host=host, at=T0 + second), RunFinding)
+    (finding,) = found
+    assert (finding.check, finding.severity, finding.hosts) == ("run.split", "warn", ("b", "a"))
+    assert "{node_rank}" in finding.hint
+
+
+def test_a_rank_that_moves_to_another_host_is_no_split() -> None:
+    feed = Feed("a", "b")
+    for host in "ab":
+        feed(host, "state", rank=0, local_rank=0, pid=7, state="running")
+        late = feed.window(0, host="a", at=T0 + 2)
+        assert only(late, RunFinding) == []
+    for second in range(12):
+        assert only(feed.window(0, host="b", at=T0 + second), RunFinding) == []
+
+
 def seconds_of_windows(feed: Feed, seconds: int, **slow: float) -> Iterator[RunFinding]:
     for second in range(seconds):
         for rank in range(4):
