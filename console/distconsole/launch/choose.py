@@ -33,7 +33,9 @@ def choose_launcher(
         _refuse_elastic(asked, traits)
         return Choice(asked, "asked for", pass_args)
     if pass_args is not None:
-        return Choice(LauncherName.TORCH, f"--pass-args {pass_args} was given", pass_args)
+        spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
+        launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
+        return Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
     return _by_traits(traits)
 
 
@@ -66,6 +68,13 @@ def _rules(
         ),
         (traits.horovod, LauncherName.HOROVOD, "the script imports Horovod", None),
         (traits.mpi, LauncherName.MPI, "the script imports mpi4py", None),
+        (
+            traits.spawns and init_method,
+            single,
+            f"the script starts its own ranks (mp.spawn) and declares {traits.init_method}: one "
+            f"process a node, told the node's number by {traits.rank}",
+            PassArgs.INIT_METHOD,
+        ),
         (
             traits.spawns,
             single,

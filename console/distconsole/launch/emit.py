@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
+from distconsole.launch.arguments import is_given
 from distconsole.launch.choose import Choice
 from distconsole.launch.environment import SECRET_NAME
 from distconsole.launch.job import OUTPUT_ENV, Job
@@ -300,10 +301,13 @@ def _added(what: ToEmit) -> list[str]:
         case PassArgs.TORCH_LAUNCH:
             return [f'{traits.local_rank or "--local_rank"}="$LOCAL_RANK"']
         case PassArgs.INIT_METHOD:
-            return [
-                f'{traits.init_method or "--init_method"} "tcp://$MASTER_ADDR:$MASTER_PORT"',
-                f'{traits.rank or "--rank"} "$RANK"',
-                f'{traits.world_size or "--world_size"} "$WORLD_SIZE"',
-            ]
+            rank, world = ("NODE_RANK", "NNODES") if what.one_a_node else ("RANK", "WORLD_SIZE")
+            pairs = (
+                (traits.init_method or "--init_method", "tcp://$MASTER_ADDR:$MASTER_PORT"),
+                (traits.rank or "--rank", f"${rank}"),
+                (traits.world_size or "--world_size", f"${world}"),
+            )
+            given = what.request.arguments
+            return [f'{name} "{value}"' for name, value in pairs if not is_given(name, given)]
         case _:
             return []

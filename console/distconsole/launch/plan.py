@@ -199,11 +199,9 @@ def _spelling(traits: ScriptTraits) -> dict[str, str]:
 
 def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) -> LaunchPlan:
     nodes, engine_ranks = _nodes(job, choice.launcher)
-    takes_args = (LauncherName.TORCH, LauncherName.SLURM)
-    takes = choice.launcher in takes_args and not job.one_a_node
-    if choice.pass_args is not None and not takes:
+    if choice.pass_args is not None and not _takes(choice, job):
         raise PlanError(
-            f"--pass-args works with --launcher torch, not with {request.launcher}",
+            f"--pass-args {choice.pass_args} works with --launcher torch, not {request.launcher}",
             "leave one of the two out",
         )
     return LaunchPlan(
@@ -219,6 +217,13 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         watch=request.watch,
         notes=(*notes, *(mpi.notes(job) if choice.launcher is LauncherName.MPI else ())),
     )
+
+
+def _takes(choice: Choice, job: Job) -> bool:
+    """Whether the launcher adds these arguments; a process a node has no local rank."""
+    if choice.launcher is LauncherName.SINGLE or job.one_a_node:
+        return choice.pass_args is PassArgs.INIT_METHOD
+    return choice.launcher in (LauncherName.TORCH, LauncherName.SLURM)
 
 
 def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool]:

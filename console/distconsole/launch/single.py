@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from distconsole.launch.arguments import Place, added_arguments
 from distconsole.launch.job import (
     OUTPUT_ENV,
     PORT,
@@ -23,7 +24,7 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     ``RANK`` and ``WORLD_SIZE`` are left out on purpose: libraries that find them join a process
     group that nobody opens. A script gets its place by ``NODE_RANK``, ``NNODES``, ``MASTER_ADDR``
     and ``MASTER_PORT``, or by ``{node_rank}``, ``{nnodes}``, ``{master_addr}`` and
-    ``{master_port}`` in its arguments.
+    ``{master_port}`` in its arguments; with ``--pass-args init-method`` its arguments say so.
     """
     return tuple(_node(job, node) for node in job.nodes)
 
@@ -36,7 +37,7 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         "MASTER_PORT": PORT,
     }
     env = {**place, **OUTPUT_ENV, **network_env(node), **job.env}
-    words = job.command(node.python)
+    words = job.command(node.python, added_arguments(job, Place(node.index, len(job.nodes))))
     fixed = len(words) - len(job.arguments)
     argv = (*words[:fixed], *(_filled(word, place) for word in words[fixed:]))
     rank = Rank(node.index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distconsole.launch.arguments import Place, added_arguments
 from distconsole.launch.job import (
     OUTPUT_ENV,
     PORT,
@@ -13,7 +14,6 @@ from distconsole.launch.job import (
 )
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
-from distconsole.model.requests import PassArgs
 
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
@@ -47,30 +47,8 @@ def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
     return RankPlacement(
         rank=Rank(rank),
         local_rank=local_rank,
-        argv=job.command(node.python, _added_arguments(job, rank, local_rank)),
+        argv=job.command(
+            node.python, added_arguments(job, Place(rank, job.world_size, local_rank))
+        ),
         env={"RANK": str(rank), "LOCAL_RANK": str(local_rank)},
     )
-
-
-def _added_arguments(job: Job, rank: int, local_rank: int) -> tuple[str, ...]:
-    spelled = job.spelling.get
-    match job.pass_args:
-        case None:
-            return ()
-        case PassArgs.TORCH_LAUNCH:
-            return (f"{spelled('local_rank') or '--local_rank'}={local_rank}",)
-        case PassArgs.INIT_METHOD:
-            address = job.master.endpoint.address
-            host = f"[{address}]" if ":" in address else address
-            pairs = (
-                (spelled("init_method") or "--init_method", f"tcp://{host}:{PORT}"),
-                (spelled("rank") or "--rank", str(rank)),
-                (spelled("world_size") or "--world_size", str(job.world_size)),
-            )
-            # What the user gives stands, such as file:// on a folder that all nodes share.
-            missing = (pair for pair in pairs if not _is_given(pair[0], job.arguments))
-            return tuple(word for pair in missing for word in pair)
-
-
-def _is_given(option: str, arguments: tuple[str, ...]) -> bool:
-    return any(word == option or word.startswith(f"{option}=") for word in arguments)

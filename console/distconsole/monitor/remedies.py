@@ -32,6 +32,10 @@ REMEDIES = (
         "init-method (--init_method … --rank R --world_size N)",
     ),
     _remedy(
+        r"(rank|world[_ ]size) parameter missing",
+        "its --rank and --world_size were not given: --pass-args init-method",
+    ),
+    _remedy(
         r"(error initializing torch\.distributed.*environment variable |KeyError: ')"
         r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)",
         "the ranks were not given: start it with --launcher torch, or torchrun",

@@ -75,6 +75,9 @@ def test_a_script_that_spawns_is_one_process_a_node() -> None:
     assert "export RANK=" not in text
     with pytest.raises(UnavailableError, match="spawn"):
         emit(EmitKind.TORCHRUN, to_emit(request, traits, plan(1, 1)))
+    told = replace(traits, init_method="--dist-url", rank="--rank", world_size="--world-size")
+    text = emit(EmitKind.SBATCH, to_emit(request, told, plan(1, 1)))
+    assert '--dist-url "tcp://$MASTER_ADDR:$MASTER_PORT" --world-size "$NNODES" --rank' in text
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,22 @@ def test_single_starts_one_process_a_node_and_fills_in_its_place() -> None:
     assert "WORLD_SIZE" in second.unset
 
 
+def test_a_script_that_spawns_gets_its_nodes_place_in_its_own_spelling() -> None:
+    traits = ScriptTraits(
+        readable=True,
+        spawns=True,
+        init_method="--dist-url",
+        rank="--rank",
+        world_size="--world-size",
+    )
+    made = plan(Run("main.py", ("--world-size", "5"), nproc="4"), traits=traits)
+    assert made.launcher == "single"
+    assert made.nodes[1].ranks[0].argv[2:] == (
+        *("--dist-url", "tcp://10.0.0.1:{port}", "--rank", "1"),
+        *("--world-size", "5"),
+    )
+
+
 def test_a_spawning_script_is_not_its_own_rank() -> None:
     traits = ScriptTraits(readable=True, spawns=True)
     assert not plan(Run("spawn.py"), traits=traits).engine_ranks

@@ -31,6 +31,14 @@ from distconsole.model.requests import LauncherName, PassArgs
             None,
             "mp.spawn",
         ),
+        (
+            "import torch.multiprocessing as mp\n"
+            "p.add_argument('--dist-url'); p.add_argument('--rank'); p.add_argument('--world-size')\n"
+            "mp.spawn(main, nprocs=2)",
+            "single",
+            PassArgs.INIT_METHOD,
+            "told the node's number by --rank",
+        ),
         ("import torch\nm = torch.nn.DataParallel(m)", "single", None, "DataParallel"),
         (
             "import torch.distributed as d\n"

@@ -19,6 +19,11 @@ SAID = [
         "--launcher torch",
     ),
     ("KeyError: 'LOCAL_RANK'", "--launcher torch"),
+    (
+        "ValueError: Error initializing torch.distributed using tcp:// rendezvous: rank "
+        "parameter missing",
+        "--pass-args init-method",
+    ),
     ("ModuleNotFoundError: No module named 'timm'", "check --only python"),
     (
         "ImportError: Extension horovod.torch has not been built: mpi_lib_v2.so not found",
