@@ -11,6 +11,7 @@ from typing import Any
 from distconsole_agent.folders import this_program
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import failed, timed_out
+from distconsole_agent.probes.procfs import read_process, uptime_seconds
 from distconsole_agent.probes.programs import facts_said, last_words, run_script
 from distconsole_agent.probes.sources import script_source
 
@@ -36,10 +37,21 @@ def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
     )
     facts = facts_said(ended, MARK)
     if facts is not None:
+        _name_processes(facts)
         return {**facts, "kernel_module": module, "devices": devices}
     if ended.exit_code is None:
         raise timed_out(f"the NVIDIA driver did not answer in {seconds:.1f} s")
     raise failed(f"asking the NVIDIA driver failed: {last_words(ended)}")
+
+
+def _name_processes(facts: dict[str, Any]) -> None:
+    """Add to each process on a GPU who it is; in a container those of others stay unknown."""
+    uptime = uptime_seconds()
+    for gpu in facts.get("gpus", []):
+        for entry in gpu.get("processes", []):
+            process = read_process(int(entry["pid"]), uptime)
+            if process is not None:
+                entry.update(process.told())
 
 
 def _library_path() -> str:

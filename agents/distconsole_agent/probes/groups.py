@@ -15,12 +15,14 @@ from distconsole_agent.probes import (
     connecting,
     engines,
     gpus,
+    holders,
     interfaces,
     listening,
     machine,
     mpi,
     ports,
     python_env,
+    shared_memory,
     shell,
 )
 from distconsole_agent.probes.asking import asked_from
@@ -121,6 +123,8 @@ _GROUPS: dict[str, Probe] = {
     "gpu": gpus.look,
     "port": ports.look,
     "port.free": ports.find_free,
+    "proc": holders.look,
+    "shm": shared_memory.look,
     "net": interfaces.look,
     "net.listen": listening.listen,
     "net.close": listening.close,

@@ -9,6 +9,7 @@ from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.procfs import read_process, uptime_seconds
 
 MAX_PORTS = 64
 _LISTEN = "0A"
@@ -62,12 +63,14 @@ def _state(port: int) -> dict[str, Any]:
 
 
 def _holder(port: int) -> dict[str, Any] | None:
-    """Return pid, uid and command of the listener; pid is null where it is another user's."""
+    """Return who listens; pid and name are not known where it is another user's process."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for fields in _rows(table):
             if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
                 pid = _owner(fields[9])
-                return {"pid": pid, "uid": int(fields[7]), "command": _command(pid)}
+                process = None if pid is None else read_process(pid, uptime_seconds())
+                known = {"pid": pid} if process is None else process.told()
+                return {**known, "uid": int(fields[7])}
     return None
 
 
@@ -90,11 +93,3 @@ def _owner(inode: str) -> int | None:
         except OSError:
             continue
     return None
-
-
-def _command(pid: int | None) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(200).replace(b"\0", b" ").decode("utf-8", "replace").strip()
-    except OSError:
-        return ""

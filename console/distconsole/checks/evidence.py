@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar, cast
 
-from distconsole.checks.facts import GROUP_NAMES, Facts, SshFacts
+from distconsole.checks.facts import Facts, SshFacts
+from distconsole.checks.groups import GROUP_NAMES
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 

@@ -15,6 +15,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all groups of facts."""
 
 
+class Who(Facts, frozen=True, kw_only=True):
+    """A process, without its arguments; ``pid`` is None where it is not to be seen."""
+
+    pid: int | None = None
+    uid: int = -1
+    name: str = ""
+    age_seconds: float | None = None
+
+
 class SshFacts(Facts, frozen=True, kw_only=True):
     """How the host was reached. ``error_kind`` is empty when it was; see ``errors.NodeError``."""
 
@@ -159,6 +168,12 @@ class MpiFacts(Facts, frozen=True, kw_only=True):
     components: tuple[str, ...] = ()
 
 
+class GpuProcess(Who, frozen=True, kw_only=True):
+    """A process that computes on a GPU, with the bytes that it holds there."""
+
+    mem_used: int | None = None
+
+
 class Gpu(Facts, frozen=True, kw_only=True):
     """One GPU as NVML tells it; None where the driver has no answer."""
 
@@ -172,7 +187,7 @@ class Gpu(Facts, frozen=True, kw_only=True):
     mig: int | None = None
     compute_mode: int | None = None
     persistence: int | None = None
-    processes: tuple[dict[str, int | None], ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
 
 
 class BrokenGpu(Facts, frozen=True, kw_only=True):
@@ -197,20 +212,12 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
     visible: str | None = None
 
 
-class PortHolder(Facts, frozen=True, kw_only=True):
-    """Who listens; ``pid`` is None where it is another user's process."""
-
-    pid: int | None = None
-    uid: int = -1
-    command: str = ""
-
-
 class Port(Facts, frozen=True, kw_only=True):
     """One TCP port."""
 
     free: bool
     why: str = ""
-    holder: PortHolder | None = None
+    holder: Who | None = None
 
 
 class PortFacts(Facts, frozen=True, kw_only=True):
@@ -316,25 +323,6 @@ class CollFacts(Facts, frozen=True, kw_only=True):
 
 
 F = TypeVar("F", bound=Facts)
-
-GROUP_NAMES: dict[type[Facts], str] = {
-    SshFacts: "ssh",
-    ClockFacts: "clock",
-    OsFacts: "os",
-    ShellFacts: "shell",
-    PythonFacts: "python",
-    TorchFacts: "torch",
-    HorovodFacts: "horovod",
-    EnvFacts: "env",
-    MpiFacts: "mpi",
-    GpuFacts: "gpu",
-    PortFacts: "port",
-    NetFacts: "net",
-    ReachFacts: "reach",
-    BandwidthFacts: "bandwidth",
-    CollFacts: "coll",
-}
-"""What the JSON calls each group of facts."""
 
 
 def convert(kind: type[F], answer: object) -> F:

@@ -30,6 +30,7 @@ from distconsole.checks.facts import (
     TorchFacts,
     convert,
 )
+from distconsole.checks.host_facts import ProcFacts, ShmFacts
 from distconsole.errors import ConsoleError, NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -41,6 +42,9 @@ from distconsole.session import Session
 
 MASTER_PORT = 29500
 """torch's and most scripts' default rendezvous port."""
+
+RENDEZVOUS_PORTS = (MASTER_PORT, 29400)
+"""And that of torchrun's own rendezvous, c10d."""
 
 LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
 """How long a host may take over all its local facts."""
@@ -63,6 +67,8 @@ KINDS: dict[str, type[Facts]] = {
     "mpi": MpiFacts,
     "gpu": GpuFacts,
     "port": PortFacts,
+    "proc": ProcFacts,
+    "shm": ShmFacts,
     "net": NetFacts,
 }
 
@@ -257,15 +263,17 @@ def _questions(
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     needed = gathering.needed
     deep = gathering.request.level is Level.FULL
+    quick = gathering.request.level is Level.QUICK
     shell = {"python": host.python, "setup": host.setup}
     if needed & set(PYTHON_KINDS.values()):
-        load = gathering.request.level is not Level.QUICK and HorovodFacts in needed
+        load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
     arguments: dict[str, dict[str, Any]] = {
         "os": {"paths": [host.node_dir] if host.node_dir else []},
         "mpi": {"setup": host.setup, "deep": deep},
         "net": {"peers": peers},
         "port": {"ports": [MASTER_PORT]},
+        "proc": {"ports": RENDEZVOUS_PORTS, "patience_seconds": 1.0 if quick else 3.0},
     }
     for name, kind in KINDS.items():
         if kind in needed and not (name == "port" and host.name != first):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from distconsole.checks.catalogue import CATALOGUE, rule_called
-from distconsole.checks.facts import GROUP_NAMES
+from distconsole.checks.groups import GROUP_NAMES
 from distconsole.errors import UsageError
 from distconsole.model.events import Event, TextMade
 from distconsole.model.requests import Explain

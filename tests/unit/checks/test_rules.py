@@ -10,7 +10,8 @@ import pytest
 
 from distconsole.checks.catalogue import CATALOGUE, rule_called
 from distconsole.checks.evidence import HostEvidence, View
-from distconsole.checks.facts import GROUP_NAMES, convert
+from distconsole.checks.facts import convert
+from distconsole.checks.groups import GROUP_NAMES
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import GpuFacts
+from distconsole.checks.facts import Gpu, GpuFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.wording import who
 from distconsole.model.requests import Level
 
 MIB = 1024 * 1024
@@ -143,11 +144,15 @@ def _clean(view: View) -> Iterator[Said]:
                 (name,),
                 seen="; ".join(
                     f"GPU {gpu.index}: {(gpu.mem_used or 0) // MIB} MiB, "
-                    f"pids {', '.join(str(p.get('pid')) for p in gpu.processes[:4])}"
+                    + ", ".join(map(who, gpu.processes[:4]))
                     for gpu in held
                 ),
-                hint="nvidia-smi; leftovers of a job of yours: kill PID",
+                hint=f"leftovers of a job of yours: on {name}: kill {_pids(held)}",
             )
+
+
+def _pids(gpus: Sequence[Gpu]) -> str:
+    return " ".join(sorted({str(p.pid) for gpu in gpus for p in gpu.processes if p.pid}))
 
 
 _NEEDS = (GpuFacts,)

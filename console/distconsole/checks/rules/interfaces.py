@@ -9,6 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import ClockFacts, NetFacts, PortFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.wording import who
 from distconsole.model.addresses import is_virtual
 from distconsole.model.requests import Level
 
@@ -156,15 +157,11 @@ def _master_port(view: View) -> Iterator[Said]:
             if port.free:
                 continue
             holder = port.holder
-            who = (
-                "somebody"
-                if holder is None
-                else holder.command or f"a process of uid {holder.uid}"
-            )
+            by = "somebody" if holder is None else who(holder)
             pid = holder.pid if holder is not None else None
             yield warn(
                 "port.master_free",
-                f"port {number} on {name} is {port.why}, by {who}"[:200],
+                f"port {number} on {name} is {port.why}, by {by}",
                 (name,),
                 seen=f"bind: {port.why}; pid {pid or 'unknown'}",
                 expected="a free rendezvous port on the first host",

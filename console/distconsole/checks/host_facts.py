@@ -1,0 +1,58 @@
+"""What a node says of its own state beyond ``facts``: processes, shared memory. No judgement here."""
+
+from __future__ import annotations
+
+from distconsole.checks.facts import Facts, Who
+
+
+class TrainingProcess(Who, frozen=True, kw_only=True):
+    """A process that holds something, or should not be there any more.
+
+    ``run_state`` is ``going on``, ``ended`` or ``gone`` for the run of ours in which it was started.
+    ``wait_seconds`` is how long it was seen asleep in the kernel, in state D; ``where`` in which
+    function. ``threads`` live on in a process that ended, state Z.
+    """
+
+    state: str = ""
+    role: str = ""
+    gpus: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+    run: str = ""
+    run_state: str = ""
+    orphan: bool = False
+    wait_seconds: float = 0.0
+    where: str = ""
+    threads: int = 0
+    parent: Who | None = None
+
+
+class ProcFacts(Facts, frozen=True, kw_only=True):
+    """Group ``proc``: ``unread`` processes were not looked into in time, ``dropped`` not told."""
+
+    uid: int
+    processes: tuple[TrainingProcess, ...] = ()
+    dropped: int = 0
+    unread: int = 0
+
+
+class ShmEntry(Facts, frozen=True, kw_only=True):
+    """An entry of /dev/shm that bears an engine's name; ``used`` is None where that is not known."""
+
+    name: str
+    kind: str = ""
+    pid: int | None = None
+    bytes: int = 0
+    uid: int = -1
+    folder: bool = False
+    age_seconds: float = 0.0
+    used: bool | None = None
+
+
+class ShmFacts(Facts, frozen=True, kw_only=True):
+    """Group ``shm``. Where not all processes are seen (a container), others may use an entry."""
+
+    uid: int
+    entries: tuple[ShmEntry, ...] = ()
+    dropped: int = 0
+    all_processes_seen: bool = True
+    error: str = ""

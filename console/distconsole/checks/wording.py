@@ -1,0 +1,37 @@
+"""Sizes, ages and processes as findings say them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distconsole.checks.facts import Who
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+def size(count: int) -> str:
+    """Return bytes as text: ``64 MiB``, ``1.5 GiB``."""
+    if count >= GIB:
+        return f"{count / GIB:.1f} GiB"
+    return f"{count / MIB:.0f} MiB" if count >= MIB else f"{count / KIB:.0f} KiB"
+
+
+def age(seconds: float) -> str:
+    """Return a time as text, in its largest unit: ``40 s``, ``3 h``, ``12 days``."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def who(process: Who) -> str:
+    """Return a process as text: ``python3 (pid 4242, uid 1001, 3 h)``."""
+    known = [] if process.pid is None else [f"pid {process.pid}"]
+    known += [] if process.uid < 0 else [f"uid {process.uid}"]
+    known += [] if process.age_seconds is None else [age(process.age_seconds)]
+    return f"{process.name or 'a process'} ({', '.join(known)})"
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Return numbers as text: ``0, 1, 5``."""
+    return ", ".join(map(str, values))

@@ -1,0 +1,209 @@
+"""What jobs leave behind is found on this machine for real: processes, and files in shared memory."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole_agent import probes
+from distconsole_agent.probes import holders, shared_memory
+from distconsole_agent.probes.procfs import read_process, uptime_seconds
+
+
+@contextmanager
+def child(code: str, *words: str, **environment: str) -> Iterator[int]:
+    """A Python process that has said that it is ready."""
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(code) + "\nprint(flush=True); time.sleep(600)",
+            *list(words),
+        ],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def of_pid(facts: dict[str, Any], pid: int) -> dict[str, Any] | None:
+    return next((each for each in facts["processes"] if each["pid"] == pid), None)
+
+
+@pytest.mark.parametrize(
+    ("files", "state"), [(("ended.json",), "ended"), ((), "going on"), (None, "gone")]
+)
+def test_a_process_of_a_run_says_whether_the_run_is_over(
+    files: tuple[str, ...] | None, state: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run-7"
+    for name in files or ():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("{}")
+    if files == ():
+        folder.mkdir()
+    with child("import time", "secretword", DISTCONSOLE_RUN_DIR=str(folder)) as pid:
+        facts = probes.run("proc", {}, 10.0)
+    found = of_pid(facts, pid)
+    assert found is not None
+    assert (found["run"], found["run_state"]) == ("run-7", state)
+    assert found["uid"] == facts["uid"] == os.getuid()
+    assert 0 <= found["age_seconds"] < 60
+    assert "secretword" not in json.dumps(facts)
+    assert "train" not in found["name"]
+
+
+def test_the_agent_itself_is_no_leftover(tmp_path: Path) -> None:
+    code = "import time"
+    with child(code, "/x/agent-0123.pyz", "agent", DISTCONSOLE_RUN_DIR=str(tmp_path)) as pid:
+        assert of_pid(probes.run("proc", {}, 10.0), pid) is None
+
+
+def test_a_process_with_a_cuda_context_says_which_gpus_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uvm, gpu = tmp_path / "nvidia-uvm", tmp_path / "nvidia3"
+    for path in (uvm, gpu):
+        path.touch()
+    monkeypatch.setattr(holders, "_CUDA", str(uvm))
+    monkeypatch.setattr(holders, "_GPU", re.compile(rf"{tmp_path}/nvidia(\d+)$"))
+    code = "import sys, time; files = [open(path) for path in sys.argv[1:]]"
+    run = {"DISTCONSOLE_RUN_DIR": str(tmp_path)}
+    with child(code, str(uvm), str(gpu), **run) as computes, child(code, str(gpu), **run) as asks:
+        facts = probes.run("proc", {}, 10.0)
+        assert [(of_pid(facts, pid) or {})["gpus"] for pid in (computes, asks)] == [[3], []]
+
+
+def test_the_holder_of_a_rendezvous_port_is_found(tmp_path: Path) -> None:
+    code = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with child(code, str(port), DISTCONSOLE_RUN_DIR=str(tmp_path)) as pid:
+        found = of_pid(probes.run("proc", {"ports": [port]}, 10.0), pid)
+        state = probes.run("port", {"ports": [port]}, 5.0)["ports"][str(port)]
+    assert found is not None
+    assert found["ports"] == [port]
+    assert (state["holder"]["pid"], state["holder"]["name"]) == (pid, found["name"])
+    assert "command" not in state["holder"]
+
+
+def test_a_process_asleep_in_the_kernel_is_told_only_if_it_sleeps_on(tmp_path: Path) -> None:
+    # Between vfork(2) and its child's exec a process sleeps as on a dead disk: state D.
+    code = """
+    import ctypes, os, sys, time
+    if ctypes.PyDLL(None).vfork() == 0:
+        os.write(1, b"%d\\n" % os.getpid())
+        os.read(0, 1)
+    os._exit(0)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        below = int(process.stdout.readline())
+        try:
+            sleeper = read_process(process.pid, uptime_seconds())
+            assert sleeper is not None
+            assert sleeper.state == "D"
+            told = holders._stuck([sleeper], 0.3)
+            assert [(each["pid"], each["state"]) for each in told] == [(process.pid, "D")]
+            assert told[0]["wait_seconds"] >= 0.3
+            assert holders._stuck([sleeper._replace(starttime=1)], 0.3) == []
+        finally:
+            process.kill()
+            os.kill(below, 9)
+
+
+def test_an_ended_process_that_nobody_waits_for_is_told_with_its_parent(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        every = {
+            pid: found
+            for pid in (process.pid, os.getpid())
+            if (found := read_process(pid, uptime_seconds())) is not None
+        }
+        told = holders._dead(every[process.pid], every)
+    assert (told["state"], told["threads"]) == ("Z", 0)
+    assert told["parent"]["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "pid"),
+    [
+        ("nccl-aB3dEf", "NCCL", None),
+        ("torch_4242_1804289383_7", "torch", 4242),
+        ("vader_segment.node1.1000.8f1a0001.0", "Open MPI", None),
+        ("sm_segment.node1.1000.8f1a0001.0", "Open MPI", None),
+        ("psm_3f9a11c2", "Python", None),
+        ("psm2_shm.1000000000000000000000", "PSM2", None),
+        ("sem.loky-4242-abc", "joblib", 4242),
+        ("sem.something", "semaphore", None),
+        ("cuda.shm.3e8.1092.1", "CUDA", 0x1092),
+        ("__KMP_REGISTERED_LIB_4242_1000", "OpenMP", 4242),
+        ("distconsole-1000", "", None),
+        ("pulse-shm-1234", "", None),
+        ("tmpabcdef", "", None),
+    ],
+)
+def test_a_name_in_shared_memory_says_who_made_it(name: str, kind: str, pid: int | None) -> None:
+    assert shared_memory.kind_of(name) == (kind, pid)
+
+
+def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    names = ["nccl-mapped", "nccl-stale", "nccl-young", f"torch_{dead.pid}_1_1", "other"]
+    names.append(f"torch_{os.getpid()}_1_1")
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * 8192)
+    (tmp_path / "nccl-link").symlink_to("/etc/passwd")
+    later = time.time() + 3600
+    with (tmp_path / "nccl-mapped").open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 8192)
+    try:
+        facts = shared_memory.entries_of(str(tmp_path), later, time.monotonic() + 20)
+    finally:
+        mapped.close()
+    assert {entry["name"]: entry["used"] for entry in facts["entries"]} == {
+        "nccl-mapped": True,
+        "nccl-stale": False,
+        "nccl-young": False,
+        f"torch_{dead.pid}_1_1": False,
+        f"torch_{os.getpid()}_1_1": True,
+    }
+    assert all(entry["bytes"] >= 8192 for entry in facts["entries"])
+    assert shared_memory.entries_of(str(tmp_path), time.time(), 0.0)["entries"] == []
+
+
+def test_where_the_time_is_up_nobody_is_called_dead(tmp_path: Path) -> None:
+    (tmp_path / "nccl-stale").touch()
+    facts = shared_memory.entries_of(str(tmp_path), time.time() + 3600, time.monotonic() - 1)
+    assert [entry["used"] for entry in facts["entries"]] == [None]
+
+
+def test_shared_memory_is_looked_at_where_it_lies() -> None:
+    facts = probes.run("shm", {}, 10.0)
+    assert facts["error"] == ""
+    assert facts["uid"] == os.getuid()
+    assert isinstance(facts["all_processes_seen"], bool)
