@@ -26,6 +26,7 @@ from distconsole_agent.conversation import Conversation
 from distconsole_agent.link import (
     FAILURE_GRACE_SECONDS,
     MAX_WHY_CHARS,
+    NODE_LOST,
     SHIM_GONE,
     Link,
     LinkEvents,
@@ -364,7 +365,7 @@ class Coordinator(Link):
 def node_lost_note(host: str, then: str, times: LinkTimes) -> dict[str, Any]:
     """Return the note that says that ``host`` is lost, and what becomes of the run."""
     return {
-        "check": "run.node_lost",
+        "check": NODE_LOST,
         "severity": "fail",
         "summary": f"node {host} has not answered for {times.give_up:g} s; {then}",
         "hint": f"see whether {host} is up and reaches the other nodes over the training network",
@@ -375,7 +376,7 @@ def node_lost_note(host: str, then: str, times: LinkTimes) -> dict[str, Any]:
 def shim_gone_note(host: str, then: str, why: str = blame.SHIM_GONE) -> dict[str, Any]:
     """Return the note that says that the shim on ``host`` is gone, though the host answers."""
     return {
-        "check": "run.node_lost",
+        "check": NODE_LOST,
         "severity": "fail",
         "summary": f"node {host} lost: {why}; {then}",
         "hint": f"something killed it: look for the OOM killer in dmesg on {host}",

@@ -23,13 +23,16 @@ from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
 from distconsole_agent.runspec import MAX_NODES, MPI, NodeSpec
-from distconsole_agent.slurm_words import read_reason
+from distconsole_agent.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.tail import LogTail, ShimLines
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 MAX_BATCH_ENTRIES = 4096
 UNBORN_SECONDS = 60.0
 """A folder without ``shim.pid`` is being prepared for at most so long."""
+
+SRUN_SECONDS = 3.0
+"""How long, once its shim has died, the end of the srun that started it may take to be noted here."""
 
 NOTE_FIELDS = ("check", "severity", "summary", "hint")
 FAILURE_FIELDS = ("rank", "t_ns", "exit_code", "signal", "error", "traceback")
@@ -77,6 +80,7 @@ class Drain:
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._next_window = self._next_check = self._next_scan = 0.0
+        self._srun_until: float | None = None
         self._restore()
 
     @property
@@ -115,7 +119,7 @@ class Drain:
             self._entries.append(self.samples.popleft())
         if now >= self._next_check:
             self._next_check = now + SHIM_CHECK_SECONDS
-            if self._shim_is_gone():
+            if self._shim_is_gone() and not self._waits_for_srun(now):
                 self._lose(now)
         self._commit()
         return printed
@@ -303,6 +307,15 @@ class Drain:
         self._take_shim(self._monotonic())
         return not self.over
 
+    def _waits_for_srun(self, now: float) -> bool:
+        """Return whether the srun that started the dead shim may still say why it died."""
+        if not has_srun(self._folder):
+            return False
+        if self._srun_until is None:
+            kill_run(self._folder)
+            self._srun_until = now + SRUN_SECONDS
+        return now < self._srun_until
+
     def _lose(self, now: float) -> None:
         """End a run whose shim has died: nothing of it may stay on this node."""
         left = kill_run(self._folder)
@@ -310,7 +323,12 @@ class Drain:
         self._take_everything(now, None)
         summary = "the run's supervisor on this node is gone; its processes have been killed"
         hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
-        reason = read_reason(self._folder)
+        death = read_srun_death(self._folder)
+        if death is not None:
+            rank = self._spec["nodes"][0]["ranks"][0]
+            told = (0, rank, 0, self._wall_ns(), death.exit_code, None, death.error, "")
+            self._failures.append(blame.Failure(*told))
+        reason = death.error if death is not None else read_reason(self._folder)
         if reason:
             summary = f"{reason}; its processes have been killed"
             hint = "scontrol show job says more, and sacct where there is accounting"

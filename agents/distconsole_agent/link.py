@@ -23,6 +23,9 @@ SHIM_GONE = "shim_gone"
 
 MAX_WHY_CHARS = 200
 
+NODE_LOST = "run.node_lost"
+"""The ``check`` of the note on a node that is lost."""
+
 
 class LinkEvents(NamedTuple):
     """Who is told what comes from the rest of the run.

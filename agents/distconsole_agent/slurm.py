@@ -20,7 +20,7 @@ from distconsole_agent.folders import default_node_dir, own_folder
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request, storage
 from distconsole_agent.shim_calls import ask_shim
-from distconsole_agent.slurm_words import read_complaint
+from distconsole_agent.slurm_words import STEP_ENDED, STEP_LOG, STEP_SCRIPT, read_complaint
 
 if TYPE_CHECKING:
     from distconsole_agent.runs import Runs
@@ -34,8 +34,6 @@ SHIM_SECONDS = 60.0
 
 UNUSED_SECONDS = 300
 """A job whose console never says what to start is given back after so long."""
-
-STEP_ENDED = "step.ended"
 
 KEPT = (
     "SLURM_CONF",
@@ -137,7 +135,7 @@ def _begin_step(
     run, job = _text(request, "run"), _job(request)
     folder, held = runs.folder(run), request.get("held") is True
     ended = [*runs.program.argv, "step-ended", "--run", folder]
-    path = os.path.join(folder, "step.sh")
+    path = os.path.join(folder, STEP_SCRIPT)
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(step_script(folder, _words(request, "argv"), ended))
@@ -155,11 +153,13 @@ def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
 
     A step outlives its srun, so somebody must notice when that is killed. A job's options are in
     its variables, and srun would take them for its own (as many tasks as the job asked for, one
-    GPU a task). Slurm signals every process of a job, so srun has heard what is let be here.
+    GPU a task). Slurm signals every process of a job, so srun has heard what is let be here. How srun
+    ended is noted before Python has started: whoever misses a shim looks there.
     """
-    log = shlex.quote(os.path.join(folder, "step.log"))
+    log, note = (shlex.quote(os.path.join(folder, name)) for name in (STEP_LOG, STEP_ENDED))
     return f"""#!/bin/bash
 trap : TERM INT HUP USR1 USR2
+exec 2>>{log}
 for name in ${{!SLURM_*}} ${{!SBATCH_*}} ${{!SRUN_*}} ${{!SALLOC_*}}; do
     case $name in
         {"|".join(KEPT)}) ;;
@@ -167,8 +167,10 @@ for name in ${{!SLURM_*}} ${{!SBATCH_*}} ${{!SRUN_*}} ${{!SALLOC_*}}; do
     esac
 done
 cd /
-{shlex.join(srun)} </dev/null >>{log} 2>&1
-exec {shlex.join(ended)} --code $? "$@"
+{shlex.join(srun)} </dev/null >>{log}
+code=$?
+(umask 077; printf '{{"exit_code": %d}}\n' "$code" >{note}.new) && mv {note}.new {note}
+exec {shlex.join(ended)} --code "$code" "$@"
 """
 
 

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import blame
-from distconsole_agent.link import FAILURE_GRACE_SECONDS
+from distconsole_agent.link import FAILURE_GRACE_SECONDS, NODE_LOST
 from distconsole_agent.shim import Shim
-from distconsole_agent.slurm_words import read_reason
+from distconsole_agent.slurm_words import read_reason, read_srun_death
 
 if TYPE_CHECKING:
     from distconsole_agent.control import Answer
@@ -35,6 +35,10 @@ ALONE_SECONDS = 2.0
 KILL_WAIT_SECONDS = 25.0
 """How long ranks that Slurm has told to end may write a checkpoint: Slurm's own KillWait is 30 s
 unless configured otherwise, and then it kills them and us."""
+
+SRUN_SECONDS = 0.5
+"""How long after the loss of a node the end of a killed srun, which Slurm ends the step for, may take
+to be noted on the first node."""
 
 MAX_ERROR_CHARS = 500
 
@@ -56,6 +60,8 @@ class SlurmShim(Shim):
         self._ended_ns: int | None = None
         self._explained = False
         self._told_to_stop = False
+        self._srun_failed = False
+        self._asks_srun = False
         self._gone_waits = False
         super().__init__(loop, run_dir, spec, oom_score_adj)
         for number in NOT_OURS:
@@ -75,12 +81,33 @@ class SlurmShim(Shim):
         """The run has lost its srun."""
         if self._state == "prepared":
             self._request_stop(blame.USER, 0.0)
-        elif not self._teardown.begun:
+        elif self._verdict is None and (self._asks_srun or not self._teardown.begun):
             code = request.get("exit_code")
             error = str(request.get("error"))[:MAX_ERROR_CHARS]
-            exit_code = code if isinstance(code, int) else 1
-            self._fail_as(error, exit_code, None, time.time_ns())
+            self._fail_by_srun(error, code if isinstance(code, int) else 1)
         return {"ok": True}
+
+    def _fail_by_srun(self, error: str, exit_code: int) -> None:
+        if not self._srun_failed:
+            self._srun_failed = True
+            self._fail_as(error, exit_code, None, time.time_ns())
+
+    def _note(self, note: dict[str, Any]) -> None:
+        super()._note(note)
+        if note["check"] == NODE_LOST and self._spec.node_index == 0 and not self._asks_srun:
+            self._asks_srun = True
+            self._ask_srun(self._loop.clock() + SRUN_SECONDS)
+
+    def _ask_srun(self, deadline: float) -> None:
+        """Look whether a node was lost because Slurm ends the step of a srun that was killed."""
+        death = read_srun_death(self._run_dir)
+        if death is None and self._loop.clock() < deadline and not self._srun_failed:
+            self._loop.call_later(WHY_PACE_SECONDS, partial(self._ask_srun, deadline))
+            return
+        if death is not None:
+            self._fail_by_srun(*death)
+        self._asks_srun = False
+        self._release()
 
     # Signals
 
@@ -156,7 +183,8 @@ class SlurmShim(Shim):
         self._release()
 
     def _gone(self) -> None:
-        if self._suspects or (self._ended_ns is not None and not self._explained):
+        unexplained = self._ended_ns is not None and not self._explained
+        if self._suspects or unexplained or self._asks_srun:
             self._gone_waits = True
             return
         super()._gone()

@@ -15,11 +15,9 @@ import sys
 import time
 from typing import Any
 
-from distconsole_agent.folders import write_private
 from distconsole_agent.refusal import Refusal
 from distconsole_agent.shim_calls import ask_shim
-from distconsole_agent.slurm import STEP_ENDED
-from distconsole_agent.slurm_words import read_complaint
+from distconsole_agent.slurm_words import read_complaint, read_srun_death
 
 NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Slurm sends them to every process of a job that it ends."""
@@ -46,7 +44,6 @@ def main(argv: list[str]) -> int:
     run_dir, exit_code = os.path.abspath(words[1]), int(words[3])
     for number in NOT_OURS:
         signal.signal(number, signal.SIG_IGN)
-    _write_end(run_dir, exit_code)
     _tell_shim(run_dir, exit_code)
     _wait_until(lambda: not _shim_lives(run_dir), GONE_SECONDS)
     if held:
@@ -58,9 +55,9 @@ def main(argv: list[str]) -> int:
 
 def _tell_shim(run_dir: str, exit_code: int) -> None:
     """Tell this node's shim, if it still has ranks, that their srun is gone."""
-    if exit_code > 128:
-        name = _signal_name(exit_code - 128)
-        error = f"srun was killed by {name}"
+    death = read_srun_death(run_dir)
+    if death is not None:
+        error = death.error
     else:
         error = f"srun ended with code {exit_code}: {read_complaint(run_dir)}".rstrip(": ")
     told = {"op": "fail", "error": error, "exit_code": exit_code or 1}
@@ -78,18 +75,6 @@ def _shim_lives(run_dir: str) -> bool:
     return True
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _write_end(run_dir: str, exit_code: int) -> None:
-    with contextlib.suppress(OSError):
-        write_private(os.path.join(run_dir, STEP_ENDED), {"exit_code": exit_code})
-
-
 def _verdict(run_dir: str, otherwise: int) -> int:
     try:
         with open(os.path.join(run_dir, "verdict.json"), encoding="ascii") as file:
@@ -105,7 +90,3 @@ def _wait_until(condition: Any, seconds: float) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def _hear_nothing(_number: int, _frame: object) -> None:
-    """Let a signal be."""

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
+from typing import NamedTuple
+
+STEP_SCRIPT, STEP_LOG, STEP_ENDED = "step.sh", "step.log", "step.ended"
+"""In the folder of a run's first node: what srun is a child of, what that said, how srun ended."""
 
 MAX_TAIL_BYTES = 16 * 1024
 
@@ -13,6 +19,8 @@ _CANCELLED = re.compile(
 )
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _COMPLAINT = re.compile(r"^(?:srun|slurmstepd[^:]*): (?:error|fatal): |^(?=/\S*sh: )")
+_KILLED = re.compile(r"^\S*sh: line \d+: +\d+ \S.* srun ", re.MULTILINE)
+"""bash's own words on a child that a signal ended: its ``$?`` may as well be srun's own exit code."""
 
 _REASONS = {
     "TIME LIMIT": "Slurm ended job {job}: its time limit was reached",
@@ -34,15 +42,45 @@ def read_reason(run_dir: str) -> str:
     return told.format(job=found["id"], node=failed[1] if failed is not None else "a node of it")
 
 
+class SrunDeath(NamedTuple):
+    """A signal ended srun itself; the exit code is 128 and the signal's number."""
+
+    error: str
+    exit_code: int
+
+
+def read_srun_death(run_dir: str) -> SrunDeath | None:
+    """Return how a signal ended a run's srun; None where none did, or srun has not ended."""
+    try:
+        with open(os.path.join(run_dir, STEP_ENDED), encoding="ascii") as file:
+            exit_code = int(json.load(file)["exit_code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if exit_code <= 128 or _KILLED.search(_read_log(run_dir)) is None:
+        return None
+    try:
+        name = signal.Signals(exit_code - 128).name
+    except ValueError:
+        name = f"signal {exit_code - 128}"
+    return SrunDeath(f"srun was killed by {name}", exit_code)
+
+
+def has_srun(run_dir: str) -> bool:
+    """Return whether the run's srun was started here and has not ended."""
+    ended = os.path.join(run_dir, STEP_ENDED)
+    return os.path.exists(os.path.join(run_dir, STEP_SCRIPT)) and not os.path.exists(ended)
+
+
 def read_complaint(run_dir: str) -> str:
     """Return the first thing that srun complained of; empty when it did not complain."""
-    lines = [line for line in _read_log(run_dir).splitlines() if _COMPLAINT.match(line)]
+    told = _KILLED.sub("", _read_log(run_dir))
+    lines = [line for line in told.splitlines() if _COMPLAINT.match(line)]
     return next((_COMPLAINT.sub("", line).strip()[:300] for line in lines), "")
 
 
 def _read_log(run_dir: str) -> str:
     try:
-        with open(os.path.join(run_dir, "step.log"), "rb") as file:
+        with open(os.path.join(run_dir, STEP_LOG), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - MAX_TAIL_BYTES))
             return file.read().decode("utf-8", "replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.slurm import step_script
-from distconsole_agent.slurm_words import read_complaint, read_reason
+from distconsole_agent.slurm_words import (
+    has_srun,
+    read_complaint,
+    read_reason,
+    read_srun_death,
+)
 
 AT = "2026-11-21T19:31:02"
 
@@ -79,6 +85,34 @@ def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None
         "SLURM_CONF=/c",
         "PATH=/bin",
     }
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_code", "death"),
+    [
+        ("kill -KILL $$", 137, ("srun was killed by SIGKILL", 137)),
+        ("kill -SEGV $$", 139, ("srun was killed by SIGSEGV", 139)),
+        ("echo 'srun: error: node1: task 0: Killed' >&2; exit 137", 137, None),
+        ("exit 7", 7, None),
+    ],
+)
+def test_a_srun_that_a_signal_ended_is_told_from_one_that_says_so_of_a_task(
+    tmp_path: Path, how: str, exit_code: int, death: tuple[str, int] | None
+) -> None:
+    srun, script = tmp_path / "bin" / "srun", tmp_path / "step.sh"
+    srun.parent.mkdir()
+    srun.write_text(f"#!/bin/sh\n{how}\n")
+    srun.chmod(0o700)
+    words = ["srun", "--jobid", "3"], ["true"]
+    script.write_text(step_script(str(tmp_path), *words))
+    assert has_srun(str(tmp_path))
+    env = {"PATH": f"{srun.parent}:/bin:/usr/bin"}
+    subprocess.run(["/bin/bash", str(script)], env=env, check=True)
+    assert json.loads((tmp_path / "step.ended").read_text()) == {"exit_code": exit_code}
+    assert not has_srun(str(tmp_path))
+    assert read_srun_death(str(tmp_path)) == death
+    complaint = "node1: task 0: Killed" if "echo" in how else ""
+    assert read_complaint(str(tmp_path)) == complaint
 
 
 def test_the_end_of_srun_is_the_exit_code_of_the_job_unless_there_is_a_verdict(

@@ -457,6 +457,22 @@ def test_a_rank_that_failed_before_its_shim_died_keeps_the_blame(run: Run, crash
     assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("failed", 3)
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_shim_that_died_with_its_srun_leaves_the_blame_to_it(run: Run, noted: bool) -> None:
+    run.start(0)
+    (run.folder / "step.sh").write_text("")
+    bury_shim(run)
+    run.tick(2.0)
+    assert run.entries("verdict") == []
+    if noted:
+        (run.folder / "step.log").write_text("/r/step.sh: line 9: 77 Killed    srun --jobid 3\n")
+        (run.folder / "step.ended").write_text('{"exit_code": 137}')
+    run.tick(1.5 if noted else 5.0)
+    (verdict,) = run.entries("verdict")
+    told = (137, "srun was killed by SIGKILL") if noted else (1, "node a lost: its shim is gone")
+    assert (verdict["exit_code"], verdict["first_failure"]["error"]) == told
+
+
 def test_a_stop_asked_before_the_shim_died_stays_a_stop(run: Run) -> None:
     run.start(0)
     run.tick()
