@@ -14,6 +14,7 @@ from typing import Any
 
 from distconsole_agent.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes import budgets
 from distconsole_agent.probes.asking import home, session_environment
 from distconsole_agent.probes.programs import run_script
 from distconsole_agent.probes.sources import script_source
@@ -62,11 +63,13 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "uid": os.getuid(),
         "user": _user_name(),
         "home": home(),
+        "temporary": _temporary(),
         "cpus": len(os.sched_getaffinity(0)),
         "limits": {name: _limit(number) for name, number in _LIMITS.items()},
         "sysctl": {name: _first_line(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
-        "memory": _memory(),
-        "cgroup": _cgroup(),
+        "memory": budgets.memory(),
+        "cgroup": budgets.control_group(),
+        "cpu_clocks": budgets.cpu_clocks(),
         "infiniband": _names("/sys/class/infiniband"),
         "utc_offset_seconds": time.localtime().tm_gmtoff,
         "containerised": os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
@@ -74,8 +77,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _usual_folders() -> list[str]:
-    temporary = session_environment().get("TMPDIR") or TEMPORARY
-    return [SHARED_MEMORY, temporary, home()]
+    return [SHARED_MEMORY, _temporary(), home()]
+
+
+def _temporary() -> str:
+    return session_environment().get("TMPDIR") or TEMPORARY
 
 
 def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, Any]:
@@ -137,41 +143,8 @@ def _distribution() -> str:
     return fields.get("PRETTY_NAME", fields.get("ID", ""))[:128]
 
 
-def _memory() -> dict[str, int | None]:
-    """Return bytes of memory and swap from /proc/meminfo (proc(5))."""
-    wanted = {"MemTotal": "total", "MemAvailable": "available", "SwapTotal": "swap_total"}
-    found: dict[str, int | None] = dict.fromkeys(wanted.values())
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name in wanted:
-                    found[wanted[name]] = int(value.split()[0]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return found
-
-
-def _cgroup() -> dict[str, str | None]:
-    """Return what this process's own cgroup v2 allows; null where it says nothing."""
-    folder = "/sys/fs/cgroup"
-    for line in _lines("/proc/self/cgroup"):
-        if line.startswith("0::"):
-            folder += line[3:].rstrip("/")
-    names = {"memory_max": "memory.max", "cpu_max": "cpu.max", "pids_max": "pids.max"}
-    return {key: _first_line(f"{folder}/{name}") for key, name in names.items()}
-
-
 def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))[:64]
-    except OSError:
-        return []
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(65536).splitlines()
     except OSError:
         return []

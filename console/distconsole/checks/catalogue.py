@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules import (
+    budgets,
     collectives,
     engines,
     gpus,
@@ -15,12 +16,15 @@ from distconsole.checks.rules import (
     pace,
     python_env,
     ssh,
+    system,
 )
 
 CATALOGUE: tuple[Rule, ...] = (
     *ssh.RULES,
     *identity.RULES,
     *limits.RULES,
+    *budgets.RULES,
+    *system.RULES,
     *leftovers.RULES,
     *python_env.RULES,
     *engines.RULES,

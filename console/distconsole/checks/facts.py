@@ -77,6 +77,13 @@ class Filesystem(Facts, frozen=True, kw_only=True):
     error: str = ""
 
 
+class CpuClocks(Facts, frozen=True, kw_only=True):
+    """By governor the number of processors that it steers, and the driver below."""
+
+    governors: dict[str, int] = {}
+    driver: str = ""
+
+
 class OsFacts(Facts, frozen=True, kw_only=True):
     """Group ``os``. Limits are (soft, hard), None for unlimited."""
 
@@ -90,11 +97,13 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     uid: int = -1
     user: str = ""
     home: str = ""
+    temporary: str = ""
     cpus: int = 0
     limits: dict[str, tuple[int | None, int | None]] = {}
     sysctl: dict[str, str | None] = {}
     memory: dict[str, int | None] = {}
     cgroup: dict[str, str | None] = {}
+    cpu_clocks: CpuClocks = CpuClocks()
     infiniband: tuple[str, ...] = ()
     utc_offset_seconds: int = 0
     containerised: bool = False

@@ -8,9 +8,9 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import Filesystem, GpuFacts, OsFacts
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.wording import MIB, size
 from distconsole.model.requests import Level
 
-MIB = 1024 * 1024
 FILES_PER_RANK = 64
 """Descriptors that a rank needs for each other rank and its files, generously (nccl#550)."""
 FILES_BASE = 512
@@ -79,10 +79,10 @@ def _shm(view: View) -> Iterator[Said]:
             full = room.total >= needed
             yield warn(
                 "shm.size",
-                f"{SHM_PATH} on {name} has {_size(room.free)} free of {_size(room.total)}",
+                f"{SHM_PATH} on {name} has {size(room.free)} free of {size(room.total)}",
                 (name,),
                 seen=f"statvfs: {room.free} of {room.total} bytes",
-                expected=f"{_size(needed)}",
+                expected=f"{size(needed)}",
                 hint="look for leftovers: ls -la /dev/shm"
                 if full
                 else "in docker: --shm-size=8g or --ipc=host; else: sudo mount -o remount,size=8g /dev/shm",
@@ -113,7 +113,7 @@ def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
             hint=f"after an I/O error a disk becomes read-only; on {name}: findmnt -T {path}; dmesg",
         )
     elif room.free < FULL_BYTES or (room.files > 0 and room.files_free == 0):
-        what = _size(room.free) if room.free < FULL_BYTES else "no inode"
+        what = size(room.free) if room.free < FULL_BYTES else "no inode"
         yield fail(
             "disk.space",
             f"{path} on {name} is full: {what} left",
@@ -123,15 +123,10 @@ def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
     elif room.total and room.free / room.total < LOW_SHARE:
         yield warn(
             "disk.space",
-            f"{path} on {name} has {_size(room.free)} free of {_size(room.total)}",
+            f"{path} on {name} has {size(room.free)} free of {size(room.total)}",
             (name,),
             hint=f"on {name}: du -xh -d2 {path} | sort -h | tail",
         )
-
-
-def _size(count: int) -> str:
-    gib = count / 1024**3
-    return f"{gib:.1f} GiB" if gib >= 1 else f"{count / MIB:.0f} MiB"
 
 
 def _cpus(view: View) -> Iterator[Said]:

@@ -1,0 +1,305 @@
+"""Checks of group ``os`` on how the kernel is set: clocks, ports, queues, neighbours, TMPDIR."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import GpuFacts, NetFacts, OsFacts, SshFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.model.addresses import is_virtual
+from distconsole.model.requests import Level
+
+SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "pit")
+"""Clock sources that cost a microsecond or more to read, and a system call each time."""
+AUTONOMOUS_DRIVERS = ("intel_pstate", "amd-pstate-epp")
+"""Where ``powersave`` is the name of what raises the clock under load as needed."""
+RENDEZVOUS_PORTS = (29400, 29500)
+PORTS_NEEDED = 8192
+RANKS_PER_HOST = 8
+SOCKET_PATH_BYTES = 108
+"""Of sun_path, with its end (unix(7))."""
+SOCKET_NAME_BYTES = 33
+"""What Python's multiprocessing puts below TMPDIR: /pymp-xxxxxxxx/listener-xxxxxxxx, and the end."""
+
+
+def _clocksource(view: View) -> Iterator[Said]:
+    sources = {
+        name: facts.sysctl.get("clocksource") or "" for name, facts in view.of(OsFacts).items()
+    }
+    silent = tuple(name for name, source in sources.items() if not source)
+    if silent:
+        yield Unjudged(silent, "the kernel does not say what it takes the time from")
+    slow = {name: source for name, source in sources.items() if source in SLOW_CLOCKS}
+    for source in dict.fromkeys(slow.values()):
+        names = [name for name in slow if slow[name] == source]
+        yield warn(
+            "sys.clocksource",
+            f"{named(names)} {_take(names)} the time from {source}, which is slow",
+            names,
+            seen=f"current_clocksource: {source}",
+            expected="tsc, or what the hypervisor offers",
+            hint="sudo dmesg | grep -i clocksource says why tsc was dropped; "
+            "clocksource=tsc tsc=reliable on the kernel's command line where it is sound",
+        )
+    split = dissent({name: source for name, source in sources.items() if source})
+    if split is not None and not slow:
+        yield info("sys.clocksource", split.told("clock source"), split.minority)
+
+
+def _take(names: list[str]) -> str:
+    return "takes" if len(names) == 1 else "take"
+
+
+def _governor(view: View) -> Iterator[Said]:
+    clocks = {name: facts.cpu_clocks for name, facts in view.of(OsFacts).items()}
+    silent = tuple(name for name, found in clocks.items() if not found.governors)
+    if silent:
+        yield Unjudged(silent, "no governor of CPU clocks, as in most virtual machines")
+    told = {
+        name: ", ".join(sorted(found.governors))
+        for name, found in clocks.items()
+        if found.governors
+    }
+    slow = [
+        name
+        for name, found in clocks.items()
+        if "powersave" in found.governors and found.driver not in AUTONOMOUS_DRIVERS
+    ]
+    split = dissent(told)
+    named_hosts = slow or (split.minority if split is not None else ())
+    if named_hosts:
+        yield warn(
+            "sys.governor",
+            f"the CPU clocks of {named(named_hosts)} are kept low"
+            if slow
+            else split.told("CPU governor")
+            if split is not None
+            else "",
+            named_hosts,
+            seen=", ".join(
+                f"{name}: {told[name]} ({clocks[name].driver})" for name in named_hosts[:8]
+            ),
+            expected="performance, or the same on every host",
+            hint="sudo cpupower frequency-set -g performance",
+        )
+
+
+def _ports(view: View) -> Iterator[Said]:
+    for name, facts in view.of(OsFacts).items():
+        bounds = _numbers(facts.sysctl.get("port_range"))
+        if len(bounds) != 2:
+            yield Unjudged((name,), "the kernel does not say which ports it gives out")
+            continue
+        low, high = bounds
+        reserved = _reserved(facts.sysctl.get("reserved_ports") or "")
+        seen = f"net.ipv4.ip_local_port_range = {low} {high}"
+        if high - low + 1 < PORTS_NEEDED:
+            yield warn(
+                "sys.ports",
+                f"{name} has {high - low + 1} ports for all its connections",
+                (name,),
+                seen=seen,
+                expected=f"{PORTS_NEEDED} or more",
+                hint="sudo sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
+            )
+        inside = [port for port in RENDEZVOUS_PORTS if low <= port <= high]
+        exposed = [port for port in inside if not any(a <= port <= b for a, b in reserved)]
+        if exposed:
+            ports = ",".join(map(str, exposed))
+            yield info(
+                "sys.ports",
+                f"any connection of {name} may take the rendezvous port {exposed[-1]}",
+                (name,),
+                seen=f"{seen}, of which {ports} are not reserved",
+                expected="a rendezvous port outside of that range, or reserved",
+                hint=f"sudo sysctl -w net.ipv4.ip_local_reserved_ports={ports}; "
+                "`distconsole run` takes a port that is free",
+            )
+
+
+def _numbers(text: str | None) -> list[int]:
+    return [int(word) for word in (text or "").split() if word.isdigit()]
+
+
+def _reserved(text: str) -> list[tuple[int, int]]:
+    found = []
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        if low.isdigit() and (high or low).isdigit():
+            found.append((int(low), int(high or low)))
+    return found
+
+
+def _backlog(view: View) -> Iterator[Said]:
+    """All ranks connect to the store of the first host at once; the kernel cuts its queue."""
+    gpus = view.of(GpuFacts)
+    ranks = sum(
+        view.ranks_per_host or (gpus[name].count if name in gpus else 0) or RANKS_PER_HOST
+        for name in view.everyone
+    )
+    low: dict[str, int] = {}
+    for name, facts in view.of(OsFacts).items():
+        queue = _numbers(facts.sysctl.get("somaxconn"))
+        if not queue:
+            yield Unjudged((name,), "the kernel does not say how many connections may wait")
+        elif queue[0] < ranks:
+            low[name] = queue[0]
+    if low:
+        yield warn(
+            "sys.backlog",
+            f"fewer connections may wait on {named(list(low))} than {ranks} ranks make at once",
+            low,
+            seen=", ".join(f"{name}: somaxconn {queue}" for name, queue in list(low.items())[:8]),
+            expected=f"{ranks} or more on the host of the rendezvous",
+            hint="sudo sysctl -w net.core.somaxconn=4096",
+        )
+
+
+def _neighbours(view: View) -> Iterator[Said]:
+    """Each peer is an entry for each network; hosts of one kernel share its table."""
+    ssh, nets = view.of(SshFacts), view.of(NetFacts)
+    sharing = Counter(facts.boot_id or name for name, facts in ssh.items())
+    peers = len(view.everyone) - 1
+    if peers < 1:
+        yield Unjudged(tuple(host.name for host in view.hosts), "one host")
+        return
+    for name, facts in view.of(OsFacts).items():
+        room = _numbers(facts.sysctl.get("neighbours_max"))
+        networks = {
+            address.iface
+            for address in nets[name].addresses
+            if address.up and not address.loopback and not is_virtual(address.iface)
+        }
+        kernel = ssh[name].boot_id or name
+        needed = 2 * peers * max(1, len(networks)) * sharing[kernel]
+        if not room:
+            yield Unjudged((name,), "the neighbour table's size is not to be seen in a container")
+        elif room[0] < needed:
+            yield warn(
+                "sys.neighbours",
+                f"the neighbour table of {name} has room for {room[0]} and {needed} are needed",
+                (name,),
+                seen=f"net.ipv4.neigh.default.gc_thresh3 = {room[0]}; {peers} peers on "
+                f"{max(1, len(networks))} networks"
+                + (f", {sharing[kernel]} hosts on this kernel" if sharing[kernel] > 1 else ""),
+                expected=f"{needed}; else connections time out at random (`neighbor table overflow`)",
+                hint=f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={max(16384, needed)} "
+                f"net.ipv4.neigh.default.gc_thresh2={max(8192, needed // 2)}",
+            )
+
+
+def _temporary(view: View) -> Iterator[Said]:
+    for name, facts in view.of(OsFacts).items():
+        path = facts.temporary
+        if not path:
+            yield Unjudged((name,), "the node does not say where its temporary files go")
+            continue
+        room = facts.filesystems.get(path)
+        if room is not None and room.noexec:
+            yield warn(
+                "tmp.dir",
+                f"nothing can be executed in {path} on {name}",
+                (name,),
+                seen="mounted noexec",
+                expected="a folder from which compiled kernels (torch.compile, Triton) can be loaded",
+                hint=f"export TMPDIR=/var/tmp; or on {name}: sudo mount -o remount,exec {path}",
+            )
+        if len(path.encode()) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
+            yield warn(
+                "tmp.dir",
+                f"TMPDIR of {name} is too long a path for sockets: {len(path.encode())} bytes",
+                (name,),
+                seen=f"TMPDIR={path}",
+                expected=f"at most {SOCKET_PATH_BYTES - SOCKET_NAME_BYTES} bytes; "
+                "else DataLoader workers and mpirun fail with `AF_UNIX path too long`",
+                hint="export TMPDIR=/tmp, in --setup",
+            )
+
+
+def _probing(view: View) -> Iterator[Said]:
+    """Worth knowing where a path loses large packets: then only probing gets TCP through."""
+    values = {
+        name: facts.sysctl.get("mtu_probing") or "" for name, facts in view.of(OsFacts).items()
+    }
+    silent = tuple(name for name, value in values.items() if not value)
+    if silent:
+        yield Unjudged(silent, "the kernel does not say whether TCP probes for the MTU")
+    split = dissent({name: value for name, value in values.items() if value})
+    if split is not None:
+        yield info(
+            "sys.mtu_probing",
+            split.told("net.ipv4.tcp_mtu_probing"),
+            split.minority,
+            expected="the same on every host",
+            hint="sudo sysctl -w net.ipv4.tcp_mtu_probing=1",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "sys.clocksource",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "A kernel that gave up tsc for hpet: every reading of the clock costs a microsecond.",
+        "dmesg says why; a firmware update, or clocksource=tsc.",
+        _clocksource,
+    ),
+    Rule(
+        "sys.governor",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "CPU clocks that are kept low on some hosts, which all others then wait for.",
+        "cpupower frequency-set -g performance",
+        _governor,
+    ),
+    Rule(
+        "sys.ports",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "Too few ports for connections, or a range in which the rendezvous port lies.",
+        "sysctl net.ipv4.ip_local_port_range and ip_local_reserved_ports.",
+        _ports,
+    ),
+    Rule(
+        "sys.backlog",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "Connections reset at the start of large jobs: more ranks than may wait in the queue.",
+        "sysctl net.core.somaxconn",
+        _backlog,
+    ),
+    Rule(
+        "sys.neighbours",
+        "os",
+        Level.QUICK,
+        (OsFacts, NetFacts, SshFacts),
+        "`neighbor table overflow`: connections between many hosts that time out at random.",
+        "sysctl net.ipv4.neigh.default.gc_thresh3",
+        _neighbours,
+    ),
+    Rule(
+        "sys.mtu_probing",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "Hosts of which some mend a broken path MTU by themselves and some hang.",
+        "sysctl net.ipv4.tcp_mtu_probing",
+        _probing,
+    ),
+    Rule(
+        "tmp.dir",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "A TMPDIR that is mounted noexec, or too long a path for Unix sockets (108 bytes).",
+        "export TMPDIR=/tmp",
+        _temporary,
+    ),
+)
