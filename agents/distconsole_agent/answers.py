@@ -24,8 +24,6 @@ from distconsole_agent.runs import Runs
 from distconsole_agent.shim_calls import inherited
 from distconsole_agent.watch import Telemetry, boot_id, memory_total, watch
 
-MAX_PATH_BYTES = 4096
-
 Request = dict[str, Any]
 Result = dict[str, Any]
 
@@ -77,7 +75,6 @@ class Answers:
             "read_log": self._read_log,
             "forget": self._forget,
             "slurm": self._slurm,
-            "checkpoint": self._checkpoint,
             "sync": self._sync,
             "sync_take": self._sync_take,
         }
@@ -225,10 +222,6 @@ class Answers:
     def _forget(self, request: Request, _asker: Asker) -> Result:
         return {"forgotten": self._runs.forget(request.get("run"))}
 
-    def _checkpoint(self, request: Request, _asker: Asker) -> Result:
-        folder = self._runs.folder(request.get("run"))
-        return {"path": last_checkpoint(folder)}
-
     def _sync(self, request: Request, _asker: Asker) -> Result:
         return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))
 
@@ -245,16 +238,6 @@ class Answers:
         """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""
         active = self._runs.active
         return active[0].rank_processes() if len(active) == 1 else []
-
-
-def last_checkpoint(folder: str) -> str | None:
-    """Return the path that a job left in its run's ``folder`` for whoever starts it again."""
-    try:
-        with open(os.path.join(folder, "checkpoint"), "rb") as file:
-            path = os.fsdecode(file.read(MAX_PATH_BYTES).split(b"\n")[0])
-    except OSError:
-        return None
-    return path if os.path.isabs(path) and path.isprintable() and os.path.exists(path) else None
 
 
 def read_log(path: str | None, offset: int, limit: int) -> Result:

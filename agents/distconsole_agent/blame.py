@@ -52,7 +52,10 @@ _CONSEQUENCE = re.compile(
 
 
 class Failure(NamedTuple):
-    """A rank that ended badly by itself; ``t_ns`` in UNIX nanoseconds of its node's clock."""
+    """A rank that ended badly by itself; ``t_ns`` in UNIX nanoseconds of its node's clock.
+
+    ``final`` says why to start the ranks anew cannot help, where that is so.
+    """
 
     node: int
     rank: int
@@ -62,6 +65,7 @@ class Failure(NamedTuple):
     signal: int | None
     error: str
     traceback: str
+    final: str = ""
 
 
 class Stop(NamedTuple):

@@ -28,6 +28,11 @@ from distconsole_agent.rings import (
 _PER_RECORD = 8
 
 
+def checked_path(ring_path: str) -> str:
+    """Return where the details of the checks lie that a ring at ``ring_path`` tells of."""
+    return ring_path[: -len(RING_SUFFIX)] + CHECKED_SUFFIX
+
+
 class Checks:
     """What one ring says of its process's checks, record by record.
 
@@ -36,7 +41,7 @@ class Checks:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path[: -len(RING_SUFFIX)] + CHECKED_SUFFIX
+        self._path = checked_path(path)
         self._details: list[int] = []
         self._step = -1
         self._named = -1

@@ -8,9 +8,10 @@ import os
 import socket
 from typing import Any, Callable, Union
 
-from distconsole_agent import unix
+from distconsole_agent import blame, unix
 from distconsole_agent.loop import READ, Loop
 from distconsole_agent.refusal import Refusal, bad_request
+from distconsole_agent.runspec import bounded_grace
 
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CLIENTS = 16
@@ -23,10 +24,12 @@ class Later:
     def __init__(self) -> None:
         self._send: Callable[[dict[str, Any]], None] | None = None
         self._answer: dict[str, Any] | None = None
+        self.refused = False
 
     def give(self, answer: dict[str, Any] | Refusal) -> None:
         """Answer; an answer after the first is dropped."""
         if self._answer is None:
+            self.refused = isinstance(answer, Refusal)
             self._answer = _as_message(answer)
             if self._send is not None:
                 self._send(self._answer)
@@ -162,6 +165,22 @@ def read_master_port(request: dict[str, Any]) -> int | None:
     """
     value = request.get("master_port")
     return None if value is None else _port(value, "master_port")
+
+
+def read_stop(request: dict[str, Any], grace_seconds: float) -> tuple[str, float]:
+    """Return the reason and the grace in seconds of a ``stop`` request; without one the run's own.
+
+    Raises:
+        Refusal: ``bad_request``, when one of them is wrong.
+    """
+    reason = request.get("reason", blame.USER)
+    if reason not in blame.STOP_EXIT_CODES:
+        raise bad_request(f"a run is not stopped for {reason!r}", "user, sigint or sigterm")
+    given = request.get("grace")
+    try:
+        return reason, grace_seconds if given is None else bounded_grace(given)
+    except ValueError as error:
+        raise bad_request(f"the grace is wrong: {error}") from None
 
 
 def _port(value: object, name: str) -> int:

@@ -10,23 +10,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent import blame, tcp
-from distconsole_agent.channel import (
-    LinkError,
-    LinkTimes,
-    Proof,
-    Session,
-    Wire,
-    admit,
-    check_introduction,
-    fresh_nonce,
-    greet,
-)
+from distconsole_agent import blame, notes
+from distconsole_agent.admission import Admission
+from distconsole_agent.channel import LinkError, LinkTimes, Session
 from distconsole_agent.conversation import Conversation
 from distconsole_agent.link import (
     FAILURE_GRACE_SECONDS,
     MAX_WHY_CHARS,
-    NODE_LOST,
     SHIM_GONE,
     Link,
     LinkEvents,
@@ -35,16 +25,17 @@ from distconsole_agent.link import (
     read_seconds,
     read_stop_message,
 )
-from distconsole_agent.loop import READ, Loop
+from distconsole_agent.restarts import Restart, Restarts, again_message
 
 if TYPE_CHECKING:
     from distconsole_agent.blame import Failure, Stop, Verdict
-    from distconsole_agent.loop import Timer
+    from distconsole_agent.channel import Proof, Wire
+    from distconsole_agent.loop import Loop, Timer
     from distconsole_agent.runspec import NodeSpec, RunSpec
 
-BACKLOG = 128
-MAX_STRANGERS = 64
-"""Connections that have not proved themselves yet; a further one replaces the oldest."""
+OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
+"""Messages that mean the attempt in which they were said, and nothing after it; what is ``final``
+means the run."""
 
 
 class _Node:
@@ -59,10 +50,7 @@ class _Node:
 
 
 class Coordinator(Link):
-    """Serves the run's other nodes on ``address``, a free port.
-
-    Attributes:
-        met: The addresses from which nodes that know the secret have connected.
+    """Serves the run's other nodes on a free port of its own node's address.
 
     Raises:
         OSError: when the address is not this host's.
@@ -86,49 +74,56 @@ class Coordinator(Link):
         self._lost: list[blame.NodeLost] = []
         self._outlived: list[blame.NodeLost] = []
         self._offsets_ns: dict[int, int] = {}
-        self._strangers: dict[Wire, Timer] = {}
         self._verdict: Verdict | None = None
         self._farewell_at: float | None = None
         self._stop_grace: float | None = None
         self._begun = False
-        self.met: set[str] = set()
+        self._restarts = Restarts(spec.max_restarts, loop.clock)
+        self._restart = 0
+        self._pause: Timer | None = None
         self._nodes = [
             _Node(node, self._conversation(index) if index else None)
             for index, node in enumerate(spec.nodes)
         ]
-        self._listener = (
-            tcp.listen(spec.nodes[0].address, BACKLOG) if len(spec.nodes) > 1 else None
-        )
         self._timers: list[Timer] = []
-        if self._listener is not None:
-            self._loop.watch(self._listener.fileno(), READ, self._accept)
+        self._door: Admission | None = None
+        if len(spec.nodes) > 1:
+            self._door = Admission(loop, spec, times, self._expects, self._admit)
             self._tick_timer = loop.call_later(times.heartbeat, self._tick)
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
         """Address and port that the other nodes connect to; None in a run of one node."""
-        if self._listener is None:
-            return None
-        address, port = self._listener.getsockname()[:2]
-        return str(address), int(port)
+        return self._door.endpoint if self._door is not None else None
+
+    @property
+    def met(self) -> set[str]:
+        """The addresses from which nodes that know the secret have connected."""
+        return self._door.met if self._door is not None else set()
 
     def begin(self) -> None:
         """See ``Link``; a node has the time of a silent link more to connect for the first time."""
         self._begun = True
+        self._restarts.begin()
         for node in self._nodes:
             if node.conversation is not None and not node.conversation.linked:
                 node.conversation.unlinked_since = self._loop.clock() + self._times.silent
 
     def failed(self, failure: Failure) -> None:
         """See ``Link``."""
+        self._restarts.failed()
         self._failures.append(failure)
         grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
         self._stop_all(blame.FAILURE, grace, but=failure.node)
+        if self._pause is not None:
+            self._conclude()
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
         """See ``Link``."""
         self._stops.append(stop)
         self._stop_all(stop.reason, grace_seconds, but=stop.node)
+        if self._pause is not None:
+            self._conclude()
 
     def ended(self) -> None:
         """See ``Link``."""
@@ -148,60 +143,25 @@ class Coordinator(Link):
 
     def close(self) -> None:
         """See ``Link``."""
-        if self._listener is not None:
-            self._loop.unwatch(self._listener.fileno())
-            self._listener.close()
+        if self._door is not None:
+            self._door.close()
             self._tick_timer.cancel()
-        for timer in self._timers:
-            timer.cancel()
-        for wire in list(self._strangers):
-            self._dismiss(wire)
+        self._cancel_timers()
         for node in self._nodes:
             if node.conversation is not None:
                 node.conversation.close()
 
     # Connections
 
-    def _accept(self, _events: int) -> None:
-        assert self._listener is not None
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
-        if len(self._strangers) >= MAX_STRANGERS:
-            self._dismiss(next(iter(self._strangers)))
-        nonce = fresh_nonce()
-        wire = Wire(self._loop, sock, lambda: self._meet(wire, nonce))
-        self._strangers[wire] = self._loop.call_later(
-            self._times.handshake, partial(self._dismiss, wire)
-        )
-        try:
-            wire.write(greet(nonce))
-        except LinkError:
-            self._dismiss(wire)
+    def _expects(self, index: int) -> bool:
+        return 0 < index < len(self._nodes) and not self._nodes[index].lost
 
-    def _dismiss(self, wire: Wire) -> None:
-        timer = self._strangers.pop(wire, None)
-        if timer is not None:
-            timer.cancel()
-        wire.close()
-
-    def _meet(self, wire: Wire, nonce: str) -> None:
-        try:
-            lines = wire.lines()
-            if not lines:
-                return
-            proof = check_introduction(lines[0], self._spec.secret, self._spec.run, nonce)
-            conversation = self._expected(proof)
-            wire.write(admit(proof))
-        except LinkError:
-            self._dismiss(wire)
-            return
-        self._strangers.pop(wire).cancel()
-        self.met.add(wire.peer_address)
+    def _admit(self, wire: Wire, proof: Proof, lines: list[bytes]) -> None:
+        conversation = self._nodes[proof.node].conversation
+        assert conversation is not None
         wire.hand_to(lambda: self._read(wire, conversation))
         conversation.attach(Session(wire, proof.key("server"), proof.key("client")))
-        conversation.receive(lines[1:])
+        conversation.receive(lines)
 
     def _read(self, wire: Wire, conversation: Conversation) -> None:
         try:
@@ -212,13 +172,6 @@ class Coordinator(Link):
             conversation.receive(lines)
         self._part()
 
-    def _expected(self, proof: Proof) -> Conversation:
-        known = 0 < proof.node < len(self._nodes)
-        node = self._nodes[proof.node] if known else None
-        if node is None or node.conversation is None or node.lost:
-            raise LinkError("not a node that is waited for")
-        return node.conversation
-
     def _conversation(self, node: int) -> Conversation:
         return Conversation(
             self._loop, self._times, partial(self._heard, node), lambda _reason: None
@@ -228,6 +181,8 @@ class Coordinator(Link):
 
     def _heard(self, node: int, message: dict[str, Any]) -> None:
         op = message.get("op")
+        if self._is_late(message):
+            return
         if op == "ping":
             self._answer_ping(node, read_integer(message, "t0"))
         elif op == "clock":
@@ -246,6 +201,12 @@ class Coordinator(Link):
             self._bereaved(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
         else:
             raise LinkError(f"an unknown message: {op!r}")
+
+    def _is_late(self, message: dict[str, Any]) -> bool:
+        """Whether a message means an attempt that another one has followed."""
+        if message.get("op") not in OF_ATTEMPT or message.get("final"):
+            return False
+        return read_integer(message, "restart") != self._restart
 
     def _answer_ping(self, node: int, sent_ns: int) -> None:
         conversation = self._nodes[node].conversation
@@ -290,7 +251,7 @@ class Coordinator(Link):
             node.conversation.beat()
             since = node.conversation.unlinked_since
             missed = since is not None and self._loop.clock() - since > self._times.give_up
-            if self._begun and missed and not node.ended:
+            if self._begun and missed and self._is_needed(node):
                 self._lose(index)
         self._part()
 
@@ -299,8 +260,12 @@ class Coordinator(Link):
         node = self._nodes[index]
         if node.conversation is not None:
             node.conversation.cut(why)
-        if not node.ended and not node.lost:
+        if self._is_needed(node) and not node.lost:
             self._lose(index, why)
+
+    def _is_needed(self, node: _Node) -> bool:
+        """Whether a node has something to end, or is about to start again."""
+        return not node.ended or self._pause is not None
 
     def _lose(self, index: int, why: str = "") -> None:
         self._nodes[index].lost = True
@@ -327,11 +292,10 @@ class Coordinator(Link):
 
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
         host = self._nodes[lost.node].spec.host
-        note = (
-            shim_gone_note(host, then, lost.why)
-            if lost.why
-            else node_lost_note(host, then, self._times)
-        )
+        if lost.why:
+            note = notes.shim_gone(host, then, lost.why)
+        else:
+            note = notes.node_lost(host, then, self._times.give_up)
         self._events.note({**note, "severity": severity})
 
     def _conclude(self, complete: bool = True) -> None:
@@ -340,10 +304,72 @@ class Coordinator(Link):
             return
         if complete and not all(node.ended or node.lost for node in self._nodes):
             return
+        if self._pause is not None and not self._why_not_again(complete=True):
+            return
         evidence = blame.Evidence(
             self._failures, self._stops, self._lost, self._offsets_ns, self._outlived
         )
-        self._verdict = blame.judge(evidence, self._spec.nodes)
+        verdict = blame.judge(evidence, self._spec.nodes)
+        if not self._restarts_after(verdict, complete=complete):
+            self._give(verdict)
+
+    # Another attempt
+
+    def _restarts_after(self, failed: Verdict, *, complete: bool) -> bool:
+        """Begin the pause before the next attempt, or say why there is none."""
+        if failed.state != "failed" or not self._spec.max_restarts:
+            return False
+        if why_not := self._why_not_again(complete):
+            return self._tell_why_not(why_not)
+        try:
+            restart = self._restarts.next(*self._events.renew())
+        except OSError as error:
+            why_not = f"its ranks have no port to meet at: {error.strerror or error}"
+            return self._tell_why_not(why_not)
+        self._cancel_timers()
+        seconds = self._restarts.pause_seconds()
+        self._pause = self._loop.call_later(seconds, partial(self._again, restart))
+        self._events.restart(restart, failed, seconds)
+        return True
+
+    def _tell_why_not(self, why_not: str) -> bool:
+        self._events.note(notes.not_restarted(why_not))
+        return False
+
+    def _why_not_again(self, complete: bool) -> str:
+        """Return why the ranks cannot be started anew; empty where they can."""
+        gone = [node.spec.host for node in self._nodes if node.lost]
+        if self._stops:
+            return "the run was asked to stop"
+        if gone:
+            return f"{', '.join(gone)} cannot be reached"
+        if not complete:
+            busy = [node.spec.host for node in self._nodes if not node.ended]
+            return f"what runs on {', '.join(busy)} does not end"
+        final = next((failure.final for failure in self._failures if failure.final), "")
+        if final or self._pause is not None or self._restarts.left:
+            return final
+        return f"all {self._spec.max_restarts} restarts are used up"
+
+    def _again(self, restart: Restart) -> None:
+        """Have every node start its ranks anew; none of them has anything left."""
+        self._pause = None
+        self._stop_grace = None
+        self._failures = []
+        for node in self._nodes:
+            node.ended = node.idle = False
+        self._restart = restart.number
+        self._restarts.begin()
+        for node in self._nodes:
+            if node.conversation is not None:
+                node.conversation.post(again_message(restart))
+        self._events.again(restart)
+
+    # The verdict
+
+    def _give(self, verdict: Verdict) -> None:
+        self._cancel_timers()
+        self._verdict = verdict
         self._farewell_at = self._loop.clock() + self._times.farewell
         for node in self._nodes:
             if node.conversation is not None and not node.lost:
@@ -351,6 +377,12 @@ class Coordinator(Link):
         self._events.verdict(self._verdict)
         self._timers.append(self._loop.call_later(self._times.farewell, self._part))
         self._part()
+
+    def _cancel_timers(self) -> None:
+        """Let nothing of the attempt that is over happen later."""
+        for timer in (*self._timers, *([self._pause] if self._pause is not None else [])):
+            timer.cancel()
+        self._timers, self._pause = [], None
 
     def _part(self) -> None:
         """Finish once every node has the verdict, or has had its time to take it."""
@@ -360,28 +392,6 @@ class Coordinator(Link):
         if waited or all(_has_everything(node) for node in self._nodes):
             self._farewell_at = None
             self._events.finished()
-
-
-def node_lost_note(host: str, then: str, times: LinkTimes) -> dict[str, Any]:
-    """Return the note that says that ``host`` is lost, and what becomes of the run."""
-    return {
-        "check": NODE_LOST,
-        "severity": "fail",
-        "summary": f"node {host} has not answered for {times.give_up:g} s; {then}",
-        "hint": f"see whether {host} is up and reaches the other nodes over the training network",
-        "host": host,
-    }
-
-
-def shim_gone_note(host: str, then: str, why: str = blame.SHIM_GONE) -> dict[str, Any]:
-    """Return the note that says that the shim on ``host`` is gone, though the host answers."""
-    return {
-        "check": NODE_LOST,
-        "severity": "fail",
-        "summary": f"node {host} lost: {why}; {then}",
-        "hint": f"something killed it: look for the OOM killer in dmesg on {host}",
-        "host": host,
-    }
 
 
 def _has_everything(node: _Node) -> bool:

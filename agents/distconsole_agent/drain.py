@@ -22,8 +22,9 @@ from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WIND
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
-from distconsole_agent.runspec import MAX_NODES, MPI, NodeSpec
+from distconsole_agent.runspec import MPI
 from distconsole_agent.slurm_words import has_srun, read_reason, read_srun_death
+from distconsole_agent.story import Story
 from distconsole_agent.tail import LogTail, ShimLines
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
@@ -33,9 +34,6 @@ UNBORN_SECONDS = 60.0
 
 SRUN_SECONDS = 3.0
 """How long, once its shim has died, the end of the srun that started it may take to be noted here."""
-
-NOTE_FIELDS = ("check", "severity", "summary", "hint")
-FAILURE_FIELDS = ("rank", "t_ns", "exit_code", "signal", "error", "traceback")
 
 
 class Drain:
@@ -74,9 +72,7 @@ class Drain:
         self._recorders = Recorders(rings, self.ranks, wall_ns)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs: dict[str, tuple[int | None, str, LogTail]] = {}
-        self._verdict: Entry | None = None
-        self._failures: list[blame.Failure] = []
-        self._stops: list[blame.Stop] = []
+        self._story = Story(spec, self.ranks)
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._next_window = self._next_check = self._next_scan = 0.0
@@ -177,9 +173,12 @@ class Drain:
             self._next_scan = 0.0
             told = True
             kind = event["event"]
-            if kind in ("exited", "failed", "ended"):
+            if kind in ("exited", "failed", "ended", "attempt"):
                 # What a process printed and recorded comes before its end.
-                self._take_everything(now, event.get("rank") if kind != "ended" else None)
+                one = event.get("rank") if kind in ("exited", "failed") else None
+                self._take_everything(now, one, event["t_ns"])
+            if kind == "attempt":
+                self._commit()  # the rings go now
             self._apply(event)
             self._shim_offset = offset
             if len(self._entries) >= MAX_BATCH_ENTRIES or kind == "ended":
@@ -190,55 +189,15 @@ class Drain:
 
     def _apply(self, event: Entry) -> None:
         """Fold one event of the shim into entries."""
-        kind, t = event["event"], round(event["t_ns"] / 1e9, 6)
-        if kind == "started":
-            self._entries += self.ranks.started(event)
-        elif kind == "exited":
-            self._entries += self.ranks.exited(event)
-        elif kind == "failed":
-            body = {name: event.get(name) for name in FAILURE_FIELDS}
-            self._entries.append({"t": t, "kind": "failure", **body})
-            self._failures.append(self._failure(event))
-        elif kind == "stopping":
-            self.ranks.stopping = True
-            if event.get("reason") in blame.STOP_EXIT_CODES:
-                stop = blame.Stop(self._spec["node_index"], event["t_ns"], event["reason"])
-                self._stops.append(stop)
-        elif kind == "note":
-            self._entries.append({"t": t, "kind": "note", **_note_body(event)})
-        elif kind == "verdict":
-            self._verdict = {
-                "state": event.get("state"),
-                "exit_code": event.get("exit_code"),
-                "first_failure": event.get("first_failure"),
-            }
-            self._entries.append({"t": t, "kind": "verdict", **self._verdict})
-        elif kind == "ended":
-            self._entries.append(self._end(t))
+        if event["event"] == "attempt":
+            self._recorders.begin_again(event["t_ns"])
+        self._entries += self._story.tell(event)
 
-    def _end(self, t: float) -> Entry:
-        """Return the last entry; a run without a verdict is judged by what this node saw."""
-        if self._verdict is not None:
-            state, exit_code = self._verdict["state"], self._verdict["exit_code"]
-        elif self.ranks.last_exit is None:
-            state, exit_code = "stopped", 143
-        elif self.ranks.stopping:
-            state, exit_code = "stopped", self.ranks.last_exit[1] or 143
-        else:
-            exit_code = self.ranks.last_exit[1]
-            state = "failed" if exit_code else "succeeded"
-        return self._end_entry(t, state, exit_code)
-
-    def _end_entry(self, t: float, state: str, exit_code: int) -> Entry:
-        begun = self.ranks.first_started_ns / 1e9
-        seconds = round(max(0.0, t - begun), 6) if begun else 0.0
-        return {"t": t, "kind": "end", "state": state, "exit_code": exit_code, "seconds": seconds}
-
-    def _take_everything(self, now: float, rank: int | None) -> None:
-        """Take all that a rank (or all ranks) left, in batches of bounded size."""
+    def _take_everything(self, now: float, rank: int | None, ended_ns: int) -> None:
+        """Take all that a rank (or all ranks) left until it ended, in batches of bounded size."""
         self._open_sources()
         only = rank if self.ranks.engine_ranks else None
-        self._entries += self._recorders.drain(only, final=True)
+        self._entries += self._recorders.drain(only, ended_ns=ended_ns)
         if not self.ranks.engine_ranks:
             self._take_vanished(self._wall_ns() / 1e9)
         while self._take_logs(now, final=True, only=only):
@@ -320,14 +279,14 @@ class Drain:
         """End a run whose shim has died: nothing of it may stay on this node."""
         left = kill_run(self._folder)
         t = round(self._wall_ns() / 1e9, 6)
-        self._take_everything(now, None)
+        self._take_everything(now, None, self._wall_ns())
         summary = "the run's supervisor on this node is gone; its processes have been killed"
         hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
         death = read_srun_death(self._folder)
         if death is not None:
             rank = self._spec["nodes"][0]["ranks"][0]
             told = (0, rank, 0, self._wall_ns(), death.exit_code, None, death.error, "")
-            self._failures.append(blame.Failure(*told))
+            self._story.add(blame.Failure(*told))
         reason = death.error if death is not None else read_reason(self._folder)
         if reason:
             summary = f"{reason}; its processes have been killed"
@@ -339,41 +298,18 @@ class Drain:
                 "t": t,
                 "kind": "note",
                 "check": "run.supervisor_lost",
-                "severity": "warn" if self._may_be_outlived() else "fail",
+                "severity": "warn" if self._story.may_be_outlived else "fail",
                 "summary": summary,
                 "hint": hint,
             }
         )
         self._entries += self.ranks.lose(t)
-        if self._verdict is None and self._spec["node_index"] == 0:
+        if not self._story.judged and self._spec["node_index"] == 0:
             # The coordinator died with the shim: nobody else will judge.
-            self._verdict = self._judge_lost().as_json()
-            self._entries.append({"t": t, "kind": "verdict", **self._verdict})
-        elif self._verdict is None:
+            self._entries += self._story.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
+        elif not self._story.judged:
             tell_in_background(self._folder, reason or "")
-        known = self._verdict or {"state": "lost", "exit_code": 1}
-        self._entries.append(self._end_entry(t, known["state"], known["exit_code"]))
-
-    def _may_be_outlived(self) -> bool:
-        """Return whether the run may go on without this node: whether it does is not known here."""
-        few = self._spec.get("min_nodes") or MAX_NODES
-        return bool(self._spec["node_index"] != 0 and few < len(self._spec["nodes"]))
-
-    def _judge_lost(self) -> blame.Verdict:
-        """Return the verdict of a run whose coordinator is gone, as its other nodes come to it."""
-        why = read_reason(self._folder) or blame.SHIM_GONE
-        lost = blame.NodeLost(0, self._wall_ns(), why)
-        evidence = blame.Evidence(self._failures, self._stops, [lost], {})
-        nodes = [
-            NodeSpec(node["host"], node["address"], tuple(node["ranks"]))
-            for node in self._spec["nodes"]
-        ]
-        return blame.judge(evidence, nodes)
-
-    def _failure(self, event: Entry) -> blame.Failure:
-        fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
-        fields["node"] = self._spec["node_index"]
-        return blame.Failure(**fields)
+        self._entries.append(self._story.end_lost(t))
 
     def _cuda_visible_devices(self, rank: int) -> str | None:
         name = "CUDA_VISIBLE_DEVICES"
@@ -413,12 +349,3 @@ class Drain:
                 }
             )
         }
-
-
-def _note_body(event: Entry) -> Entry:
-    body = {name: event.get(name) or "" for name in NOTE_FIELDS}
-    if isinstance(event.get("rank"), int):
-        body["rank"] = event["rank"]
-    if isinstance(event.get("host"), str):
-        body["host"] = event["host"]
-    return body

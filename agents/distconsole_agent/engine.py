@@ -19,6 +19,7 @@ from typing import Callable, NamedTuple
 
 from distconsole_agent.blame import MAX_ERROR_CHARS, Failure
 from distconsole_agent.failures import describe_exit, read_tail
+from distconsole_agent.folders import remove_tree
 from distconsole_agent.loop import READ, Loop
 from distconsole_agent.processes import Exit, Places, RankProcess
 from distconsole_agent.runspec import RankSpec, RunSpec
@@ -169,7 +170,7 @@ class Engine:
             return None
         rank = missing[0] if missing else process.spec.rank
         exit_code, number = ended.exit_code or 1, ended.signal
-        told = read_tail(process.command.stderr_path)
+        told = read_tail(process.command.stderr_path, process.stderr_from)
         found = _ABORTED.search(told.traceback)
         if found is not None:
             rank, exit_code, number = int(found[1]), int(found[2]) & 0xFF or 1, None
@@ -196,7 +197,7 @@ class Engine:
         """Return the failure of a rank here that called MPI_Abort and could not report its end."""
         assert process.ended is not None
         for rank in self.alive:
-            told = read_tail(rank.command.stderr_path)
+            told = read_tail(rank.command.stderr_path, rank.stderr_from)
             found = _ABORTS.search(told.traceback)
             if found is not None and int(found[2]) == rank.spec.rank:
                 code = int(found[1])
@@ -220,7 +221,8 @@ class Engine:
             return
         stem = os.path.join(self._places.logs, f"rank-{number}")
         command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err", "0")
-        rank = RankProcess(RankSpec(number, local_rank, (), {}), command)
+        logged = self._places.logged.get(f"rank-{number}.err", 0)
+        rank = RankProcess(RankSpec(number, local_rank, (), {}), command, logged)
         rank.pid, rank.started_ns = pid, t_ns
         self._ranks[number] = rank
         self._events.started(rank)
@@ -246,6 +248,14 @@ class Engine:
             os.unlink(path)
             if len(command) <= MAX_COMMAND_BYTES:
                 self._events.remote(host, command, name)
+
+
+def discard(run_dir: str) -> None:
+    """Remove what an engine that has ended left in the run's folder, so that another can be made."""
+    remove_tree(os.path.join(run_dir, SCRATCH))
+    for name in (REPORTS, REMOTE):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(run_dir, name))
 
 
 def node_at(spec: RunSpec, address: str) -> int | None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distconsole_agent import blame
-from distconsole_agent.engine import Engine, EngineEvents, node_at
+from distconsole_agent.engine import Engine, EngineEvents, discard, node_at
 from distconsole_agent.failures import read_raised
 from distconsole_agent.peer import Peer
 from distconsole_agent.postmortem import RAISED_EXIT_CODE
@@ -23,6 +23,7 @@ from distconsole_agent.shim import Shim
 
 if TYPE_CHECKING:
     from distconsole_agent.loop import Loop, Timer
+    from distconsole_agent.restarts import Restart
     from distconsole_agent.runspec import RunSpec
 
 SUSPECT_SECONDS = 0.3
@@ -42,9 +43,7 @@ class EngineShim(Shim):
     """One node of a run by mpirun."""
 
     def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
-        self._engine = Engine(
-            loop, spec, EngineEvents(self._rank_started, self._rank_exited, self._remote)
-        )
+        self._engine = self._make_engine(loop, spec)
         self._places: Places | None = None
         self._commands = 0
         self._names: dict[RankProcess, str] = {}
@@ -58,6 +57,24 @@ class EngineShim(Shim):
         """See ``Shim``."""
         self._engine.close()
         super().close()
+
+    def _make_engine(self, loop: Loop, spec: RunSpec) -> Engine:
+        events = EngineEvents(self._rank_started, self._rank_exited, self._remote)
+        return Engine(loop, spec, events)
+
+    def _forget_attempt(self, restart: Restart) -> None:
+        super()._forget_attempt(restart)
+        self._engine.close()
+        if self._places is not None:
+            discard(self._places.run_dir)
+        self._engine = self._make_engine(self._loop, self._spec)
+        self._rank_spec = self._engine.spec
+        self._teardown.spared = self._engine_processes
+        self._places, self._commands, self._idle = None, 0, False
+        self._names.clear()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     def _make_places(self) -> Places:
         if self._places is None:
@@ -99,7 +116,7 @@ class EngineShim(Shim):
     # Ranks, as they report themselves
 
     def _rank_started(self, rank: RankProcess) -> None:
-        self._log_started(rank)
+        self._log.started(rank)
         if self._looking is None:
             self._looking = self._loop.call_later(LOOK_SECONDS, self._look_for_raised)
         if self._teardown.begun:
@@ -164,12 +181,13 @@ class EngineShim(Shim):
         """Wait with a rank that died of SIGTERM: where one calls MPI_Abort, mpirun ends the others."""
         assert rank.ended is not None
         if stopped_ns is None and rank.ended.signal == signal.SIGTERM:
-            self._loop.call_later(SUSPECT_SECONDS, partial(self._judge_late, rank))
+            late = partial(self._judge_late, rank, self._restart)
+            self._loop.call_later(SUSPECT_SECONDS, late)
         else:
             super()._judge(rank, stopped_ns)
 
-    def _judge_late(self, rank: RankProcess) -> None:
-        if not self._is_gone:
+    def _judge_late(self, rank: RankProcess, restart: int) -> None:
+        if not self._is_gone and restart == self._restart:
             super()._judge(rank, None)
 
     def _fail(self, failure: blame.Failure) -> None:

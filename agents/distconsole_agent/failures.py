@@ -69,9 +69,12 @@ def read_raised(folder: str) -> list[Raised]:
     return sorted(found, key=lambda raised: raised.t_ns)
 
 
-def read_tail(path: str) -> Told:
-    """Return the last traceback in the log at ``path``, or its last lines; empty when it has none."""
-    text = _tail_of(path)
+def read_tail(path: str, since: int = 0) -> Told:
+    """Return the last traceback in the log at ``path``, or its last lines; empty when it has none.
+
+    What stands before byte ``since`` is of an earlier process.
+    """
+    text = _tail_of(path, since)
     lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
     if heads:
@@ -81,13 +84,13 @@ def read_tail(path: str) -> Told:
     return Told(told[-1].strip()[:MAX_ERROR_CHARS] if told else "", tail)
 
 
-def read_engine_summary(path: str) -> list[EngineSaid]:
+def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:
     """Return the failed ranks of torchrun's last words in the log at ``path``, the first one first.
 
     torchrun itself exits with 1 whatever its ranks exit with. The format is ChildFailedError's in
     torch/distributed/elastic/multiprocessing/errors, the same since torch 1.9.
     """
-    text = _tail_of(path)
+    text = _tail_of(path, since)
     begin = text.rfind(SUMMARY_HEAD)
     if begin < 0:
         return []
@@ -130,11 +133,11 @@ def count_oom_kills() -> int:
     return 0
 
 
-def _tail_of(path: str) -> str:
+def _tail_of(path: str, since: int) -> str:
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
+            file.seek(max(min(since, size), size - TAIL_BYTES))
             return file.read(TAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from distconsole_agent.blame import (
     MAX_ERROR_CHARS,
@@ -13,6 +13,9 @@ from distconsole_agent.blame import (
     Verdict,
 )
 from distconsole_agent.channel import LinkError
+
+if TYPE_CHECKING:
+    from distconsole_agent.restarts import Restart
 
 FAILURE_GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
@@ -27,6 +30,10 @@ NODE_LOST = "run.node_lost"
 """The ``check`` of the note on a node that is lost."""
 
 
+def _renew_nothing() -> tuple[int, str | None]:
+    raise OSError("nothing here gives out ports")
+
+
 class LinkEvents(NamedTuple):
     """Who is told what comes from the rest of the run.
 
@@ -38,6 +45,10 @@ class LinkEvents(NamedTuple):
         command: Node 0 has something to run here, by this name; only in runs by mpirun.
         command_ended: What node 0 had run under this name has ended with this exit code.
         node_lost: The node with this index is lost, and the run goes on without it.
+        renew: Only on node 0: gives the port at which ranks that are started anew find each other,
+            and the checkpoint that they are to go on from. May raise OSError.
+        restart: Only on node 0: an attempt has failed, and another will follow after so many seconds.
+        again: Start the ranks anew; nothing of them was left, which ``Link.ended`` has said.
     """
 
     stop: Callable[[str, float], None]
@@ -47,6 +58,9 @@ class LinkEvents(NamedTuple):
     command: Callable[[str, str], None] = lambda _name, _command: None
     command_ended: Callable[[str, int], None] = lambda _name, _exit_code: None
     node_lost: Callable[[int], None] = lambda _node: None
+    renew: Callable[[], tuple[int, str | None]] = _renew_nothing
+    restart: Callable[[Restart, Verdict, float], None] = lambda _restart, _failed, _seconds: None
+    again: Callable[[Restart], None] = lambda _restart: None
 
 
 class Link:
@@ -57,7 +71,7 @@ class Link:
         raise NotImplementedError
 
     def failed(self, failure: Failure) -> None:
-        """A rank of this node failed by itself."""
+        """A rank of this node failed by itself, in the attempt that goes on."""
         raise NotImplementedError
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
@@ -65,7 +79,7 @@ class Link:
         raise NotImplementedError
 
     def ended(self) -> None:
-        """Nothing of the run is left on this node."""
+        """Nothing of the attempt is left on this node; another one may follow."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -84,6 +98,7 @@ def failure_message(failure: Failure) -> dict[str, Any]:
         "signal": failure.signal,
         "error": failure.error[:MAX_ERROR_CHARS],
         "traceback": failure.traceback[-MAX_TRACEBACK_CHARS:],
+        "final": failure.final,
     }
 
 
@@ -103,6 +118,7 @@ def read_failure_message(message: dict[str, Any], node: int) -> Failure:
         None if signal is None else read_integer(message, "signal"),
         _text(message, "error")[:MAX_ERROR_CHARS],
         _text(message, "traceback")[-MAX_TRACEBACK_CHARS:],
+        str(message.get("final") or "")[:MAX_WHY_CHARS],
     )
 
 

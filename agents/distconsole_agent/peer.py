@@ -10,7 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent import blame
+from distconsole_agent import blame, notes
 from distconsole_agent.channel import (
     LinkError,
     LinkTimes,
@@ -23,7 +23,6 @@ from distconsole_agent.channel import (
     read_greeting,
 )
 from distconsole_agent.conversation import Conversation
-from distconsole_agent.coordinator import node_lost_note, shim_gone_note
 from distconsole_agent.link import (
     FAILURE_GRACE_SECONDS,
     Link,
@@ -34,6 +33,7 @@ from distconsole_agent.link import (
     read_verdict_message,
 )
 from distconsole_agent.loop import WRITE, Loop
+from distconsole_agent.restarts import Restart, read_again_message
 
 if TYPE_CHECKING:
     from distconsole_agent.blame import Failure, Stop, Verdict
@@ -73,6 +73,7 @@ class Peer(Link):
         # No verdict is fair before this clock is known, so "ended" waits for the first measurement.
         self._measured = False
         self._best: tuple[int, int] | None = None
+        self._restart = 0
         self._failures: list[Failure] = []
         self._stops: list[Stop] = []
         self._verdict: Verdict | None = None
@@ -93,30 +94,34 @@ class Peer(Link):
     def failed(self, failure: Failure) -> None:
         """See ``Link``."""
         self._failures.append(failure)
-        self._conversation.post(failure_message(failure))
+        self._post(failure_message(failure))
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
         """See ``Link``."""
         self._look_before(stop.t_ns)
         self._stops.append(stop)
         message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
-        self._conversation.post({**message, "grace": grace_seconds})
+        self._post({**message, "grace": grace_seconds})
 
     def idle(self) -> None:
         """Say that no rank is left here, though what started them may be."""
-        self._conversation.post({"op": "idle"})
+        self._post({"op": "idle"})
 
     def command_ended(self, name: str, exit_code: int) -> None:
         """Say how what node 0 had run here under this name has ended."""
-        self._conversation.post({"op": "command_ended", "name": name, "exit_code": exit_code})
+        self._post({"op": "command_ended", "name": name, "exit_code": exit_code})
 
     def ended(self) -> None:
         """See ``Link``."""
         self._has_ended = True
         if self._measured:
-            self._conversation.post({"op": "ended"})
+            self._post({"op": "ended"})
         self._conclude_alone()
         self._part()
+
+    def _post(self, message: dict[str, Any]) -> None:
+        """Say something, and in which attempt it is said."""
+        self._conversation.post({**message, "restart": self._restart})
 
     def close(self) -> None:
         """See ``Link``."""
@@ -268,6 +273,8 @@ class Peer(Link):
             self._events.command(str(message.get("name")), str(message.get("command")))
         elif op == "node_lost":
             self._events.node_lost(read_integer(message, "node"))
+        elif op == "again":
+            self._take_again(read_again_message(message))
         elif op == "verdict":
             self._take_verdict(read_verdict_message(message))
         else:
@@ -278,6 +285,13 @@ class Peer(Link):
             self._verdict = verdict
             self._events.verdict(verdict)
             self._part()
+
+    def _take_again(self, restart: Restart) -> None:
+        if not self._has_ended or self._verdict is not None:
+            raise LinkError("another attempt, while this node is not done with its own")
+        self._restart = restart.number
+        self._failures, self._has_ended = [], False
+        self._events.again(restart)
 
     def _part(self) -> None:
         """Finish once there is a verdict and nothing is left here to end."""
@@ -300,7 +314,10 @@ class Peer(Link):
         then = "the run was stopped"
         if self._spec.may_lose_nodes:
             then = f"the run was stopped on {self._spec.host}"
-        note = shim_gone_note(host, then) if why else node_lost_note(host, then, self._times)
+        if why:
+            note = notes.shim_gone(host, then, why)
+        else:
+            note = notes.node_lost(host, then, self._times.give_up)
         self._events.note(note)
         self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
         self._conclude_alone()
@@ -342,4 +359,4 @@ class Peer(Link):
         elif not self._measured:
             self._measured = True
             if self._has_ended:
-                self._conversation.post({"op": "ended"})
+                self._post({"op": "ended"})

@@ -51,7 +51,7 @@ def find_failure(
     exit_code, number = (said or ended).exit_code, (said or ended).signal
     if said is not None and raised is not None and raised.pid == rank.pid:
         # The engine's own exception only repeats what it says; the rank's words are in its log.
-        died = _Death(exit_code, number, _stderr_of(rank, said), out_of_memory)
+        died = _Death(exit_code, number, *_stderr_of(rank, said), out_of_memory)
         error, traceback, t_ns = *_explain(rank, None, died)[:2], raised.t_ns
     elif stopped_ns is not None:
         # What it died of now was our doing.
@@ -59,7 +59,7 @@ def find_failure(
         exit_code, number = RAISED_EXIT_CODE, None
         error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
     else:
-        died = _Death(exit_code, number, _stderr_of(rank, said), out_of_memory)
+        died = _Death(exit_code, number, *_stderr_of(rank, said), out_of_memory)
         error, traceback, t_ns = _explain(rank, raised, died)
     return Failure(
         spec.node_index,
@@ -93,23 +93,26 @@ class _Death(NamedTuple):
     exit_code: int
     signal: int | None
     stderr_path: str
+    stderr_from: int
     out_of_memory: bool
 
 
 def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
     """Return what the engine says of the rank that raised, else of the one that failed first."""
-    said = read_engine_summary(rank.command.stderr_path)
+    said = read_engine_summary(rank.command.stderr_path, rank.stderr_from)
     if raised is not None and raised.pid != rank.pid and raised.rank >= 0:
         return next((each for each in said if each.rank == raised.rank), None)
     return said[0] if said else None
 
 
-def _stderr_of(rank: RankProcess, said: EngineSaid | None) -> str:
+def _stderr_of(rank: RankProcess, said: EngineSaid | None) -> tuple[str, int]:
+    """Return the path of the log that explains the end, and where in it to begin."""
     path = rank.command.stderr_path
-    if said is None:
-        return path
-    own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
-    return own if os.path.exists(own) else path
+    if said is not None:
+        own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
+        if os.path.exists(own):
+            return own, 0
+    return path, rank.stderr_from
 
 
 def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[str, str, int]:
@@ -120,7 +123,7 @@ def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[st
     words = describe_exit(died.exit_code, number, died.out_of_memory and number == signal.SIGKILL)
     if raised is not None:
         return _and_then(raised.error, words, number), raised.traceback, raised.t_ns
-    told = read_tail(died.stderr_path)
+    told = read_tail(died.stderr_path, died.stderr_from)
     if number is None:
         return told.error or words, told.traceback, rank.ended.t_ns
     # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.

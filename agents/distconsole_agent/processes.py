@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from distconsole_agent.loop import READ, Loop
@@ -51,11 +52,15 @@ class Exit(NamedTuple):
 
 
 class RankProcess:
-    """One process of the run; its end is ``ended`` once it is known."""
+    """One process of the run; its end is ``ended`` once it is known.
 
-    def __init__(self, spec: RankSpec, command: Command) -> None:
+    ``stderr_from`` is where its words begin in its standard error's file, which attempts share.
+    """
+
+    def __init__(self, spec: RankSpec, command: Command, stderr_from: int = 0) -> None:
         self.spec = spec
         self.command = command
+        self.stderr_from = stderr_from
         self.pid = 0
         self.started_ns = 0
         self.report_fd = -1
@@ -109,6 +114,10 @@ class Processes:
             self.childless = False
             self._loop.watch(rank.report_fd, READ, partial(self._readable, rank))
 
+    def forget(self) -> None:
+        """Forget ranks that have all ended: others will be started."""
+        self.all = []
+
     def reap(self) -> None:
         """Take every end that is there; call it after each SIGCHLD."""
         others = []
@@ -160,13 +169,38 @@ class Processes:
 
 
 class Places(NamedTuple):
-    """The folders that a rank needs to know; ``hook`` is None when it is not watched."""
+    """The folders that a rank needs to know; ``hook`` is None when it is not watched.
+
+    ``logged`` is the size of each log at the beginning of the attempt, by name.
+    """
 
     run_dir: str
     logs: str
     errors: str
     rings: str
     hook: str | None
+    logged: Mapping[str, int] = MappingProxyType({})
+
+
+def make_places(spec: RunSpec, run_dir: str) -> Places:
+    """Return the places of a run's ranks, made where they were not there.
+
+    Raises:
+        OSError: when they cannot be made.
+    """
+    node_dir = os.path.dirname(os.path.dirname(run_dir))
+    places = Places(
+        run_dir=run_dir,
+        logs=os.path.join(run_dir, "logs"),
+        errors=os.path.join(run_dir, "errors"),
+        rings=spec.rings or os.path.join(run_dir, "rings"),
+        hook=(spec.hook or find_hook(node_dir)) if spec.watch else None,
+    )
+    for folder in (places.logs, places.errors, places.rings):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    with os.scandir(places.logs) as entries:
+        logged = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+    return places._replace(logged=logged)
 
 
 def make_rank(
@@ -185,7 +219,7 @@ def make_rank(
         oom_score_adj=oom_score_adj,
         blocked=SLURMS_SIGNALS if spec.below_slurm and spec.launcher == MPI else (),
     )
-    return RankProcess(rank, command)
+    return RankProcess(rank, command, places.logged.get(os.path.basename(command.stderr_path), 0))
 
 
 def environment(

@@ -35,8 +35,6 @@ kill       run                                          result ``killing: true``
 runs                                                    result ``runs: [...]`` (``RUN_FIELDS``)
 read_log   run, rank, stream, offset, limit             result ``text, next, size``
 forget     run                                          result ``forgotten: bool``
-checkpoint run                                          result ``path: str | null``: what the job
-                                                        wrote into ``checkpoint`` in the run's folder
 slurm      do: submit (options, name) | show (job) |    result ``job`` | ``text`` | ``cancelled`` |
            cancel (job) | step (run, job, argv, held)   ``started`` | as ``prepare``, which in a run
            | shim (run)                                 below Slurm answers ``shim_argv`` instead
@@ -72,6 +70,10 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``verdict``  ``state, exit_code, first_failure: {rank, host, exit_code, signal?, error, traceback}
              | null``: the coordinator's, the same on every node. State ``lost``: a node that has
              lost the others cannot know how a run ends that may go on without it.
+``restart``  ``restart, of, checkpoint, pause, first_failure``: on the first node: an attempt failed,
+             and after so many seconds the ranks will be started anew, for the ``restart``-th time.
+``attempt``  ``restart, of, checkpoint``: on every node: all that follows is of this attempt. The
+             ranks count their steps from 0 again.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
@@ -157,6 +159,7 @@ SPEC_FIELDS = (
     "needs",
     "min_nodes",
     "below_slurm",
+    "max_restarts",
 )
 """``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
@@ -164,8 +167,8 @@ argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env 
 rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
 ``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
 ``needs`` are paths of which each must be a script on the node. With ``min_nodes`` (null: all) the run
-outlives nodes while so many are left. ``below_slurm``: srun starts the shims. ``secret`` is 32 random
-bytes in hexadecimal."""
+outlives nodes while so many are left. ``below_slurm``: srun starts the shims. ``max_restarts`` says
+how often ranks that failed are started anew. ``secret`` is 32 random bytes in hexadecimal."""
 
 RUN_FIELDS = (
     "run",

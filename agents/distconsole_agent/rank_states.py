@@ -114,6 +114,11 @@ class RankStates:
             rank.state = "starting"
         return [self._entry(rank, t_ns / 1e9) for rank in begun]
 
+    def begin_again(self) -> None:
+        """Take that every process of these ranks has ended and that they will be started anew."""
+        self.stopping = False
+        self.last_exit = None
+
     def exited(self, event: Entry) -> list[Entry]:
         """Take an ``exited`` event of the shim."""
         number, t_ns = _int(event, "rank"), _int(event, "t_ns")

@@ -5,11 +5,12 @@ It decides nothing about a rank's life; it reports what it saw to ``RankStates``
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
 
-from distconsole_agent.checked import Checks, is_check
+from distconsole_agent.checked import Checks, checked_path, is_check
 from distconsole_agent.limits import MAX_RINGS
 from distconsole_agent.proctree import read_stat
 from distconsole_agent.rank_states import Entry, RankStates
@@ -29,6 +30,7 @@ class Recorder:
     def __init__(self, path: str) -> None:
         """Raises: OSError, ValueError: as ``Ring``."""
         self.ring = Ring(path)
+        self._path = path
         self.rank = -1
         self.active = False
         self.offset = Offset(0)
@@ -44,6 +46,13 @@ class Recorder:
     def started_ns(self) -> int:
         """When its process started, in UNIX nanoseconds of the process."""
         return self.ring.header.started_time_ns
+
+    def discard(self) -> None:
+        """Remove what its process wrote: the memory that it lies in is of the node's."""
+        self.ring.close()
+        for path in (self._path, checked_path(self._path)):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def mark(self) -> list[Any]:
         """Return what a mark keeps of it."""
@@ -103,6 +112,7 @@ class Recorders:
         self._ranks = ranks
         self._wall_ns = wall_ns
         self._found: dict[str, Recorder] = {}
+        self._since_ns = 0
         self._refused: set[str] = set()
         self._active: dict[int, Recorder] = {}
         self._memory: dict[int, StepMemory] = {}
@@ -126,8 +136,9 @@ class Recorders:
         for name in names:
             if name in self._found or name in self._refused or len(self._found) >= MAX_RINGS:
                 continue
+            path = os.path.join(self._folder, name)
             try:
-                recorder = Recorder(os.path.join(self._folder, name))
+                recorder = Recorder(path)
             except FileNotFoundError:
                 continue
             except ValueError:
@@ -136,16 +147,35 @@ class Recorders:
             except OSError:
                 self._refused.add(name)
                 continue
+            if recorder.started_ns < self._since_ns:
+                recorder.discard()
+                continue
             self._found[name] = recorder
             if name in marks:
                 self._restore(recorder, marks[name])
 
-    def drain(self, rank: int | None = None, *, final: bool = False) -> list[Entry]:
+    def begin_again(self, t_ns: int) -> None:
+        """Forget every process that started before ``t_ns``, UNIX: the ranks are started anew then.
+
+        All that they recorded must have been read. A rank's new process counts its steps from 0.
+        """
+        self._since_ns = t_ns
+        for name, recorder in list(self._found.items()):
+            if recorder.started_ns < t_ns:
+                del self._found[name]
+                recorder.discard()
+        self._active.clear()
+        self._memory.clear()
+        for recorder in self._found.values():
+            recorder.active = False
+
+    def drain(self, rank: int | None = None, *, ended_ns: int | None = None) -> list[Entry]:
         """Return the entries for what was recorded since last time, of one rank or of all.
 
         Args:
             rank: Only this rank's.
-            final: Its processes have ended: also what is still hidden behind another ring is read.
+            ended_ns: Its processes that started before this UNIX time have ended: also what is
+                still hidden behind another ring is read.
         """
         self.busy = False
         heard = []
@@ -153,6 +183,7 @@ class Recorders:
             if recorder.ended and not recorder.active and not recorder.ring.backlog:
                 continue
             recorder.ring.refresh()
+            final = ended_ns is not None and recorder.started_ns <= ended_ns
             if recorder.rank < 0:
                 recorder.rank = self._rank_of(recorder, final=final)
             if recorder.rank >= 0 and rank in (None, recorder.rank):

@@ -9,12 +9,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from distconsole_agent.blame import Verdict
 from distconsole_agent.folders import write_private
 from distconsole_agent.proctree import read_stat
 
 if TYPE_CHECKING:
+    from distconsole_agent.blame import Failure, Verdict
     from distconsole_agent.loop import Loop
+    from distconsole_agent.processes import RankProcess
 
 RETRY_SECONDS = 1.0
 MAX_WAITING_LINES = 10_000
@@ -69,6 +70,23 @@ class RunLog:
             self._drain()
         del self._waiting[MAX_WAITING_LINES:]
 
+    def started(self, rank: RankProcess) -> None:
+        """Append that a rank began."""
+        self.write("started", t_ns=rank.started_ns, **_named(rank))
+
+    def exited(self, rank: RankProcess) -> None:
+        """Append how a rank ended."""
+        ended = rank.ended
+        assert ended is not None
+        how = {"exit_code": ended.exit_code, "signal": ended.signal}
+        self.write("exited", t_ns=ended.t_ns, **_named(rank), **how)
+
+    def failed(self, failure: Failure) -> None:
+        """Append that a rank of this node failed by itself."""
+        fields = failure._asdict()
+        del fields["node"]
+        self.write("failed", **fields)
+
     def write_verdict(self, verdict: Verdict) -> None:
         """Write ``verdict.json`` aside and rename it; then append the event."""
         with contextlib.suppress(OSError):
@@ -92,3 +110,7 @@ class RunLog:
             self._waiting[0] = self._waiting[0][taken:]
             self._loop.call_later(RETRY_SECONDS, self._drain)
             return
+
+
+def _named(rank: RankProcess) -> dict[str, int]:
+    return {"rank": rank.spec.rank, "local_rank": rank.spec.local_rank, "pid": rank.pid}

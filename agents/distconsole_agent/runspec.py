@@ -11,6 +11,7 @@ HOROVOD, MPI = "horovod", "mpi"
 
 DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
+MAX_RESTARTS = 1000
 
 MAX_NODES = 1 << 31
 """Stands for all nodes of a run."""
@@ -52,6 +53,7 @@ class RunSpec(NamedTuple):
         launcher: As in ``LauncherName`` of the console.
         min_nodes: The run goes on while so many nodes are left; all of them unless it says less.
         below_slurm: Whether the shims are tasks of srun.
+        max_restarts: How often ranks that failed are started anew.
     """
 
     run: str
@@ -73,6 +75,7 @@ class RunSpec(NamedTuple):
     launcher: str = ""
     min_nodes: int = MAX_NODES
     below_slurm: bool = False
+    max_restarts: int = 0
 
     @property
     def host(self) -> str:
@@ -144,6 +147,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         launcher=_text(raw.get("launcher") or ""),
         min_nodes=read_min_nodes(raw),
         below_slurm=raw.get("below_slurm") is True,
+        max_restarts=min(max(int(raw.get("max_restarts") or 0), 0), MAX_RESTARTS),
     )
 
 

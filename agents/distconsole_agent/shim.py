@@ -1,5 +1,7 @@
 """The parent of a run's ranks on one node: starts them, notes their ends, takes them down.
 
+What is started together and ends together is an attempt; with ``--max-restarts`` another may follow.
+
 One per run and node, one thread (PR_SET_PDEATHSIG belongs to the thread that forked). It reads no
 output of the ranks and knows nothing of steps or metrics.
 """
@@ -11,7 +13,7 @@ import signal
 import time
 from typing import Any
 
-from distconsole_agent import blame
+from distconsole_agent import blame, notes
 from distconsole_agent.agentwatch import AgentWatch
 from distconsole_agent.control import (
     Answer,
@@ -19,10 +21,12 @@ from distconsole_agent.control import (
     Later,
     read_endpoint,
     read_master_port,
+    read_stop,
 )
 from distconsole_agent.coordinator import Coordinator
 from distconsole_agent.failures import count_oom_kills
 from distconsole_agent.folders import NodeFolders, this_program
+from distconsole_agent.lingering import Lingering
 from distconsole_agent.link import FAILURE_GRACE_SECONDS, Link, LinkEvents
 from distconsole_agent.loop import Loop
 from distconsole_agent.peer import Peer
@@ -32,19 +36,17 @@ from distconsole_agent.processes import (
     Processes,
     ProcessEvents,
     RankProcess,
-    find_hook,
+    make_places,
     make_rank,
 )
 from distconsole_agent.proctree import descendants, send
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.rendezvous import Rendezvous, open_rendezvous
+from distconsole_agent.restarts import ENV_CHECKPOINT, Restart, last_checkpoint, restart_event
 from distconsole_agent.runlog import RunLog, keep_endpoint
-from distconsole_agent.runspec import RunSpec, bounded_grace
+from distconsole_agent.runspec import RunSpec
 from distconsole_agent.teardown import Teardown
-
-LINGER_SECONDS = 1.0
-"""How long children of ranks that all ended well may take to end by themselves."""
 
 PREPARED_SECONDS = 900.0
 """A run that nobody starts is given up after so long."""
@@ -56,18 +58,17 @@ class Shim:
     def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
         self._loop = loop
         self._run_dir = run_dir
-        self._spec = spec
+        self._first_spec = self._spec = spec
         self._oom_score_adj = oom_score_adj
         self._rank_spec = spec
         self._master_port: int | None = None
         self._state = "prepared"
         self._log = RunLog(loop, run_dir)
         self._ranks = Processes(loop, ProcessEvents(self._settled, self._exited, self._reaped))
-        self._teardown = Teardown(loop, self._ranks, run_dir)
-        self._teardown.on_gone = self._gone
-        self._teardown.on_unkillable = self._unkillable
+        self._teardown = self._make_teardown()
+        self._lingering = Lingering(loop, self._ranks, self._end_linger)
+        self._restart = 0
         self._oom_kills = 0
-        self._linger_over = False
         self._stop: blame.Stop | None = None
         self._verdict: blame.Verdict | None = None
         self._is_gone = self._finished = self._over = False
@@ -80,6 +81,9 @@ class Shim:
             self._finish,
             self._command,
             self._command_ended,
+            renew=self._renew,
+            restart=self._tell_restart,
+            again=self._again,
         )
         self._coordinator, self._held = self._prepare()
         self._link: Link | None = self._coordinator
@@ -108,9 +112,7 @@ class Shim:
         """End the run at once, because the shim itself is broken: no process may outlive it."""
         for pid in descendants(os.getpid()):
             send(pid, signal.SIGKILL)
-        summary = "the run's supervisor on this node broke; its processes have been killed"
-        note = {"check": "run.supervisor_broke", "severity": "fail", "summary": summary}
-        self._log.write("note", **note, hint=f"please report this: {told[-2000:]}")
+        self._note(notes.broken(told))
         if self._verdict is None:
             self._log.write_verdict(blame.Verdict("failed", 1, None))
         self._log.write("ended")
@@ -138,19 +140,13 @@ class Shim:
             "ok": True,
             "pid": os.getpid(),
             "state": self._state,
+            "restart": self._restart,
             "coordinator": endpoint and {"address": endpoint[0], "port": endpoint[1]},
             "master_port": self._held and self._held.port,
         }
 
     def _asked_to_stop(self, request: dict[str, Any]) -> Answer:
-        reason = request.get("reason", blame.USER)
-        if reason not in blame.STOP_EXIT_CODES:
-            raise bad_request(f"a run is not stopped for {reason!r}", "user, sigint or sigterm")
-        grace = request.get("grace")
-        try:
-            seconds = self._spec.grace if grace is None else bounded_grace(grace)
-        except ValueError as error:
-            raise bad_request(f"the grace is wrong: {error}") from None
+        reason, seconds = read_stop(request, self._spec.grace)
         self._request_stop(reason, seconds)
         return {"ok": True, "stopping": True}
 
@@ -184,15 +180,15 @@ class Shim:
             endpoint = read_endpoint(request)
             keep_endpoint(self._run_dir, endpoint)
             self._link = Peer(self._loop, self._spec, endpoint, self._events)
-        self._state = "starting"
-        self._oom_kills = count_oom_kills()
         self._link.begin()
         self._start_answer = Later()
-        self._master_port = port
         self._start_ranks(port)
         return self._start_answer
 
     def _start_ranks(self, port: int | None) -> None:
+        self._state = "starting"
+        self._oom_kills = count_oom_kills()
+        self._master_port = port
         try:
             places = self._make_places()
             self._ranks.start(
@@ -209,49 +205,28 @@ class Shim:
                 self._end_leftovers()
 
     def _make_places(self) -> Places:
-        node_dir = os.path.dirname(os.path.dirname(self._run_dir))
-        hook = (self._spec.hook or find_hook(node_dir)) if self._spec.watch else None
-        places = Places(
-            run_dir=self._run_dir,
-            logs=os.path.join(self._run_dir, "logs"),
-            errors=os.path.join(self._run_dir, "errors"),
-            rings=self._spec.rings or os.path.join(self._run_dir, "rings"),
-            hook=hook,
-        )
-        for folder in (places.logs, places.errors, places.rings):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        return places
+        return make_places(self._spec, self._run_dir)
 
     def _cannot_start(self, why: str, hint: str) -> None:
-        self._note({"check": "run.start", "severity": "fail", "summary": why, "hint": hint})
+        self._note(notes.cannot_start(why, hint))
+        assert self._start_answer is not None
+        self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
         rank = self._spec.ranks[0].rank
         self._fail(
             blame.Failure(self._spec.node_index, rank, 0, time.time_ns(), 126, None, why, "")
         )
-        assert self._start_answer is not None
-        self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
 
     def _settled(self, rank: RankProcess) -> None:
         """A rank was executed, or could not be."""
         failure = rank.spawn_failure
         if failure is None:
-            self._log_started(rank)
+            self._log.started(rank)
         elif self._start_answer is not None:
             where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
-            note = {"check": "run.start", "severity": "fail", "summary": where}
-            self._note({**note, "hint": failure.hint, "rank": rank.spec.rank})
+            self._note(notes.cannot_start(where, failure.hint, rank.spec.rank))
             self._start_answer.give(Refusal(ErrorCode.START_FAILED, where, failure.hint))
         if not self._ranks.starting:
             self._settle_start()
-
-    def _log_started(self, rank: RankProcess) -> None:
-        self._log.write(
-            "started",
-            t_ns=rank.started_ns,
-            rank=rank.spec.rank,
-            local_rank=rank.spec.local_rank,
-            pid=rank.pid,
-        )
 
     def _settle_start(self) -> None:
         if self._state == "starting":
@@ -262,17 +237,7 @@ class Shim:
     # Ends
 
     def _exited(self, rank: RankProcess) -> None:
-        ended = rank.ended
-        assert ended is not None
-        self._log.write(
-            "exited",
-            t_ns=ended.t_ns,
-            rank=rank.spec.rank,
-            local_rank=rank.spec.local_rank,
-            pid=rank.pid,
-            exit_code=ended.exit_code,
-            signal=ended.signal,
-        )
+        self._log.exited(rank)
         self._judge(rank, self._teardown.begun_ns)
 
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
@@ -288,12 +253,13 @@ class Shim:
             self._fail(failure)
 
     def _fail(self, failure: blame.Failure) -> None:
-        fields = failure._asdict()
-        del fields["node"]
-        self._log.write("failed", **fields)
-        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        if self._start_answer is not None and self._start_answer.refused:
+            failure = failure._replace(final="it could not be started")
+        self._log.failed(failure)
         assert self._link is not None
+        # First, for where nothing is left to end this node is at its end in the next line.
         self._link.failed(failure)
+        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
 
     def _reaped(self, pids: list[int]) -> None:
         self._agent.reaped(pids)
@@ -304,28 +270,18 @@ class Shim:
         """Once every rank has ended, nothing that they started may stay."""
         if self._teardown.begun or self._state == "prepared" or self._ranks.alive:
             return
-        if self._ranks.childless or self._linger_over:
-            self._teardown.begin(self._spec.grace)
-        elif self._state != "lingering":
+        if self._lingering.wait():
             self._state = "lingering"
-            self._loop.call_later(LINGER_SECONDS, self._end_linger)
+        else:
+            self._teardown.begin(self._spec.grace)
 
-    def _end_linger(self) -> None:
-        self._linger_over = True
-        left = descendants(os.getpid())
+    def _end_linger(self, left: list[int]) -> None:
         if left and not self._teardown.begun:
-            listed = ", ".join(map(str, sorted(left)[:8]))
-            summary = f"{len(left)} processes outlived their rank and are being ended: {listed}"
-            note = {"check": "run.leftover", "severity": "info", "summary": summary}
-            self._note({**note, "hint": "a script should end what it starts"})
+            self._note(notes.leftover(left))
         self._end_leftovers()
 
     def _unkillable(self, pids: list[int]) -> None:
-        listed = ", ".join(map(str, pids[:8]))
-        summary = f"processes on {self._spec.host} do not end on SIGKILL: {listed}"
-        hint = "they wait in the kernel, for a disk, a mount or a driver: see dmesg"
-        note = {"check": "run.unkillable", "severity": "fail", "summary": summary, "hint": hint}
-        self._note(note)
+        self._note(notes.unkillable(self._spec.host, pids))
 
     # Stopping
 
@@ -368,11 +324,52 @@ class Shim:
 
     def _give_up_waiting(self) -> None:
         if self._state == "prepared":
-            minutes = PREPARED_SECONDS / 60
-            summary = f"the run was prepared and not started for {minutes:g} minutes"
-            note = {"check": "run.never_started", "severity": "warn", "summary": summary}
-            self._note({**note, "hint": "start it again"})
+            self._note(notes.never_started(PREPARED_SECONDS / 60))
             self._request_stop(blame.USER, 0.0)
+
+    # Another attempt
+
+    def _make_teardown(self) -> Teardown:
+        teardown = Teardown(self._loop, self._ranks, self._run_dir)
+        teardown.on_gone = self._gone
+        teardown.on_unkillable = self._unkillable
+        return teardown
+
+    def _renew(self) -> tuple[int, str | None]:
+        """Give a rendezvous that no rank of an earlier attempt knows, and the checkpoint."""
+        assert self._coordinator is not None
+        fresh = open_rendezvous(self._loop, self._spec, self._coordinator, self._note)
+        if self._held is not None:
+            self._held.close()
+        self._held = fresh
+        checkpoint = last_checkpoint(self._run_dir)
+        return fresh.port, checkpoint or self._first_spec.env.get(ENV_CHECKPOINT)
+
+    def _tell_restart(self, restart: Restart, failed: blame.Verdict, pause_seconds: float) -> None:
+        self._log.write("restart", **restart_event(restart, failed, pause_seconds))
+
+    def _again(self, restart: Restart) -> None:
+        """Start the ranks anew, unless this node was asked to stop while nobody else knew."""
+        self._log.write("attempt", **restart.as_json())
+        self._forget_attempt(restart)
+        if self._has_to_end():
+            self._state = "stopping"
+            self._gone()
+        else:
+            self._start_ranks(restart.port)
+
+    def _forget_attempt(self, restart: Restart) -> None:
+        """Let nothing of the attempt that is over be taken for the next one's."""
+        self._restart = restart.number
+        self._rank_spec = self._spec = restart.applied(self._first_spec)
+        self._ranks.forget()
+        self._lingering.close()
+        self._lingering = Lingering(self._loop, self._ranks, self._end_linger)
+        self._teardown = self._make_teardown()
+        self._is_gone = False
+
+    def _has_to_end(self) -> bool:
+        return self._stop is not None
 
     # The run's end
 

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from distconsole_agent import blame
 from distconsole_agent.link import FAILURE_GRACE_SECONDS, NODE_LOST
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distconsole_agent.control import Answer
     from distconsole_agent.loop import Loop
     from distconsole_agent.processes import RankProcess
+    from distconsole_agent.restarts import Restart
     from distconsole_agent.runspec import RunSpec
 
 SUSPECT_SECONDS = 0.2
@@ -81,7 +82,9 @@ class SlurmShim(Shim):
         """The run has lost its srun."""
         if self._state == "prepared":
             self._request_stop(blame.USER, 0.0)
-        elif self._verdict is None and (self._asks_srun or not self._teardown.begun):
+        elif self._verdict is None and (
+            self._asks_srun or not self._teardown.begun or self._between_attempts
+        ):
             code = request.get("exit_code")
             error = str(request.get("error"))[:MAX_ERROR_CHARS]
             self._fail_by_srun(error, code if isinstance(code, int) else 1)
@@ -109,6 +112,11 @@ class SlurmShim(Shim):
         self._asks_srun = False
         self._release()
 
+    @property
+    def _between_attempts(self) -> bool:
+        """Whether nothing is left here and more may follow."""
+        return self._is_gone and self._verdict is None and self._spec.max_restarts > 0
+
     # Signals
 
     def _terminated(self) -> None:
@@ -116,7 +124,8 @@ class SlurmShim(Shim):
         if self._state == "prepared":
             super()._terminated()
             return
-        if self._ended_ns is not None or (self._teardown.begun and not self._suspects):
+        ending = self._teardown.begun and not self._suspects and not self._between_attempts
+        if self._ended_ns is not None or ending:
             return
         self._ended_ns = time.time_ns()
         self._suspects.clear()
@@ -154,16 +163,34 @@ class SlurmShim(Shim):
     def _fail_as(self, error: str, exit_code: int, number: int | None, t_ns: int) -> None:
         index = self._spec.node_index
         rank = self._spec.nodes[index].ranks[0]
-        self._fail(blame.Failure(index, rank, os.getpid(), t_ns, exit_code, number, error, ""))
+        told = (exit_code, number, error, "", "Slurm has ended the step")
+        self._fail(blame.Failure(index, rank, os.getpid(), t_ns, *told))
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
         self._told_to_stop = True
         stop = partial(super()._stop_from_link, reason, grace_seconds)
         if reason == blame.FAILURE and grace_seconds > 0 and self._ended_ns is None:
             # Slurm signals node after node: the ranks here may be about to hear of it from Slurm.
-            self._loop.call_later(SUSPECT_SECONDS, stop)
+            self._loop.call_later(SUSPECT_SECONDS, partial(self._stop_late, stop, self._restart))
         else:
             stop()
+
+    def _stop_late(self, stop: Callable[[], None], restart: int) -> None:
+        if restart == self._restart:
+            stop()
+
+    # Another attempt
+
+    def _forget_attempt(self, restart: Restart) -> None:
+        super()._forget_attempt(restart)
+        self._suspects.clear()
+        self._told_to_stop = self._gone_waits = False
+
+    def _has_to_end(self) -> bool:
+        """Whether Slurm has ended the step here, and the first node did not know it yet."""
+        if self._ended_ns is not None:
+            self._explain(f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+        return self._ended_ns is not None or super()._has_to_end()
 
     # Ends
 

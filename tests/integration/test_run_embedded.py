@@ -15,9 +15,9 @@ from distconsole.model.events import (
     PlanMade,
     RankChanged,
     RankState,
-    RunEnded,
     RunFinding,
     RunListed,
+    RunRestarted,
     RunShown,
     TextMade,
 )
@@ -287,14 +287,15 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "    sys.exit(0 if before and 'step-2' in before else 5)"
     )
     with Operator(Run(script(tmp_path, text), max_restarts=4), sessions) as run:
-        run.finish()
-        ends = run.of(RunEnded)
-    assert [(end.state, end.exit_code) for end in ends] == [
-        (EndState.FAILED, 5),
-        (EndState.FAILED, 5),
-        (EndState.SUCCEEDED, 0),
+        end = run.end()
+    assert (end.state, end.exit_code, end.restarts) == (EndState.SUCCEEDED, 0, 2)
+    told = [each.summary for each in run.of(RunFinding) if each.check == "run.restart"]
+    assert [summary.partition("; ")[2] for summary in told] == [
+        f"restart 1 of 4 in 0.5 s, with the checkpoint {tmp_path}/step-1.pt",
+        f"restart 2 of 4 in 1 s, with the checkpoint {tmp_path}/step-2.pt",
     ]
-    assert len({end.run for end in ends}) == 3
+    assert [(each.restart, each.of) for each in run.of(RunRestarted)] == [(1, 4), (2, 4)]
+    assert len({event.run for event in run.of(RunRestarted)} | {end.run}) == 1
     # A rank that is stopped early may have said nothing.
     assert list(dict.fromkeys(line for line in run.lines() if line.startswith("from"))) == [
         "from None",

@@ -76,6 +76,7 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "code": plan.code,
         "needs": list(plan.needs),
         "min_nodes": plan.min_nodes,
+        "max_restarts": plan.max_restarts,
         "below_slurm": plan.slurm_job is not None,
     }
 

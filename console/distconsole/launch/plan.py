@@ -215,6 +215,8 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         engine_ranks=engine_ranks,
         grace_seconds=request.grace_seconds,
         watch=request.watch,
+        # torchrun restarts its ranks itself.
+        max_restarts=0 if choice.launcher is LauncherName.TORCHRUN else request.max_restarts,
         notes=(*notes, *(mpi.notes(job) if choice.launcher is LauncherName.MPI else ())),
     )
 

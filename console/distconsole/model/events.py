@@ -191,6 +191,15 @@ class LinkChanged(RunEvent, frozen=True, kw_only=True, tag="link"):
     reason: str = ""
 
 
+class RunRestarted(RunEvent, frozen=True, kw_only=True, tag="restart"):
+    """The ranks start anew, for the ``restart``-th time of at most ``of``, from 1."""
+
+    restart: int
+    of: int
+    checkpoint: str | None = None
+    """The path that they find in ``DISTCONSOLE_CHECKPOINT``, where one is known."""
+
+
 class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The rank that failed first, by nanosecond times corrected for clock offsets."""
 
@@ -209,6 +218,8 @@ class RunEnded(RunEvent, frozen=True, kw_only=True, tag="end"):
     exit_code: int
     seconds: float
     first_failure: FirstFailure | UnsetType = UNSET
+    restarts: int | UnsetType = UNSET
+    """How often the ranks were started anew; left out where they were not."""
 
 
 # Events below are not lines of ``run --json``: they answer other requests.
@@ -330,6 +341,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Slowest rank's mean step time over the fastest's."""
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     first_failure: FirstFailure | None = None
+    restarts: int = 0
+    """How often its ranks were started anew."""
     last_seen: float | None = None
     """When a run whose end is not known was last known to run, UNIX seconds."""
 
@@ -448,6 +461,7 @@ RunEvents: TypeAlias = (
     | LogLine
     | RunFinding
     | LinkChanged
+    | RunRestarted
     | RunEnded
 )
 

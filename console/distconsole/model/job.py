@@ -63,6 +63,7 @@ class LaunchPlan:
         slurm_held: Whether that job was submitted for this run and ends with it.
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
+        max_restarts: How often the shims start ranks that failed anew.
         min_nodes: The run goes on while so many nodes are left; None ends it with the first lost.
     """
 
@@ -82,3 +83,4 @@ class LaunchPlan:
     code: str | None = None
     needs: tuple[str, ...] = field(default=())
     min_nodes: int | None = None
+    max_restarts: int = 0

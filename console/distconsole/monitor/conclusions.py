@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
 from msgspec import UNSET
 
 from distconsole.model.events import FirstFailure, RunFinding
@@ -13,7 +14,7 @@ from distconsole.monitor.remedies import remedy
 from distconsole.monitor.splits import Split
 from distconsole.monitor.stragglers import REST, Straggler
 from distconsole.monitor.verify import Disagreement, Kind
-from distconsole.remote.frames import NoteEntry
+from distconsole.remote.frames import NoteEntry, RestartEntry
 
 MAX_RANKS_NAMED = 8
 MAX_SUMMARY_CHARS = 240
@@ -51,6 +52,19 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
                 ),
             )
         ),
+    )
+
+
+def restart_finding(run: str, first: FirstFailure, entry: RestartEntry, t: float) -> RunFinding:
+    """Return who failed first in an attempt that another follows, and what that one goes on from."""
+    soon = f" in {entry.pause:.3g} s" if entry.pause else ""
+    since = f"with the checkpoint {entry.checkpoint}" if entry.checkpoint else "with no checkpoint"
+    told = first_failure_finding(run, first, t)
+    return msgspec.structs.replace(
+        told,
+        check="run.restart",
+        severity=Severity.WARN,
+        summary=f"{told.summary}; restart {entry.restart} of {entry.of}{soon}, {since}",
     )
 
 

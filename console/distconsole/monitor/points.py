@@ -107,6 +107,18 @@ class PointReducer:
         self._done: dict[str, int] = {}
         self._silent: dict[str, set[int]] = {}
         """Metric -> ranks that were awaited in vain and never gave it."""
+        self._bases: dict[str, int] = {}
+        """Metric -> what is added to all ranks' steps, because they were started anew and began at 0."""
+        self._unplaced: dict[str, int] = {}
+        """Metric -> its last step before that, until the first one after it tells where it goes on."""
+
+    def begin_again(self) -> Iterator[Reduced]:
+        """Yield what is left, for every rank starts anew: from step 0, or from that of a checkpoint."""
+        yield from self.flush()
+        self._unplaced.update(self._done)
+        self._ranks.clear()
+        for kept in (self._most, self._complete_at, self._done):
+            kept.clear()
 
     def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Reduced]:
         """Note that a rank lives or ended, and yield what nobody else is awaited for now.
@@ -140,12 +152,23 @@ class PointReducer:
                 continue
             steps = self._pending.setdefault(name, {})
             for point in given:
-                step = progress.place(name, point.step)
+                step = progress.place(name, point.step) + self._base(name, point.step)
                 done = self._done.get(name, -1)
                 if step >= done:
                     steps.setdefault(step, _Pending(t, again=step == done)).points[rank] = point
         for name in list(self._pending):
             yield from self._ready(name, t)
+
+    def _base(self, name: str, step: int) -> int:
+        """Return what is added to a step; the first of an attempt decides, for all ranks alike.
+
+        As for one rank's steps in ``place``: far behind means from the beginning, and the line goes
+        on; else it is a step that was done before, and the line goes back to it.
+        """
+        last = self._unplaced.pop(name, None)
+        if last is not None and step <= (last - self._bases.get(name, 0)) // 2:
+            self._bases[name] = last + 1
+        return self._bases.get(name, 0)
 
     def flush(self) -> Iterator[Reduced]:
         """Yield what is left, as far as it is known."""

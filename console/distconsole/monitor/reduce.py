@@ -9,8 +9,6 @@ from typing import assert_never
 from msgspec import UNSET
 
 from distconsole.model.events import (
-    EndState,
-    FirstFailure,
     LogLine,
     Metric,
     PhaseReached,
@@ -19,6 +17,7 @@ from distconsole.model.events import (
     RunEnded,
     RunEvents,
     RunFinding,
+    RunRestarted,
     Window,
 )
 from distconsole.model.findings import Severity
@@ -27,12 +26,15 @@ from distconsole.monitor.conclusions import (
     first_failure_finding,
     not_finite_finding,
     note_finding,
+    restart_finding,
     split_finding,
     stall_finding,
     straggler_finding,
 )
 from distconsole.monitor.lines import LineAssembler
+from distconsole.monitor.outcome import Outcome, blamed
 from distconsole.monitor.points import Point, PointReducer, Reduced
+from distconsole.monitor.rank_view import LIVING
 from distconsole.monitor.samples import load_events
 from distconsole.monitor.splits import SplitWatch
 from distconsole.monitor.stragglers import Parts, StragglerWatch
@@ -40,10 +42,6 @@ from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
 
 NODE_LOST = "run.node_lost"
-LOST = "lost"
-"""State of the verdict of a node that has lost the others: it counts only where they say nothing."""
-
-LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
 
 
 class RunReducer:
@@ -68,10 +66,10 @@ class RunReducer:
         self._living: dict[int, frames.StateEntry] = {}
         self._lost: set[str] = set()
         self._nan_told: set[str] = set()
-        self._failures: list[tuple[int, str, frames.FailureEntry]] = []
-        self._verdict: frames.VerdictEntry | None = None
-        self._lone_verdict: frames.VerdictEntry | None = None
-        self._ends: dict[str, frames.EndEntry] = {}
+        self._outcome = Outcome()
+        self._restart = 0
+        self._restarts: dict[str, int] = {}
+        """Host -> the attempt that its journal has come to."""
         self._started: float | None = None
 
     @property
@@ -82,7 +80,7 @@ class RunReducer:
     @property
     def judged(self) -> bool:
         """Whether a node has said how the run ended."""
-        return self._verdict is not None or bool(self._ends)
+        return self._outcome.judged
 
     def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:  # noqa: C901
         """Yield what ``entry`` of ``host`` means.
@@ -110,18 +108,27 @@ class RunReducer:
             case frames.WindowEntry():
                 yield from self._window(host, entry, t)
             case frames.CheckEntry():
-                yield from self._disagreements(self._sync.add(entry, t), t)
+                if self._is_current(host):
+                    yield from self._disagreements(self._sync.add(entry, t), t)
             case frames.SampleEntry():
                 yield from load_events(self.run, host, entry.node, entry.gpus, t)
             case frames.LogEntry():
                 yield from self._log(host, entry, t)
             case frames.FailureEntry():
-                yield from self._failure(host, entry, t)
+                self._outcome.failed(host, entry, t)
             case frames.NoteEntry():
                 yield note_finding(self.run, host, entry, t)
                 yield from self._lose(entry, t)
             case frames.VerdictEntry():
-                yield from self._take_verdict(entry, t)
+                first = self._outcome.take(entry)
+                if first is not None:
+                    yield first_failure_finding(self.run, first, t)
+            case frames.RestartEntry():
+                first = blamed(entry.first_failure)
+                if first is not None:
+                    yield restart_finding(self.run, first, entry, t)
+            case frames.AttemptEntry():
+                yield from self._begin_attempt(host, entry, t)
             case frames.EndEntry():
                 yield from self._node_ended(host, entry, t)
             case _:
@@ -223,6 +230,8 @@ class RunReducer:
             for name, given in entry.points.items()
         }
         yield from self._not_finite(host, entry.rank, points, t)
+        if not self._is_current(host):
+            return  # of an attempt that another has followed
         yield from self._metrics(
             self._points.add(entry.rank, points, t, trained=entry.steps > 0), t
         )
@@ -290,52 +299,32 @@ class RunReducer:
             transient=transient,
         )
 
-    def _failure(self, host: str, entry: frames.FailureEntry, t: float) -> Iterator[RunEvents]:
-        """Keep a failure: which one came first is the coordinator's to say."""
-        corrected_ns = entry.t_ns + int((t - entry.t) * 1e9)
-        self._failures.append((corrected_ns, host, entry))
-        yield from ()
-
-    def _take_verdict(self, entry: frames.VerdictEntry, t: float) -> Iterator[RunEvents]:
-        if entry.state == LOST:
-            self._lone_verdict = self._lone_verdict or entry
+    def _begin_attempt(
+        self, host: str, entry: frames.AttemptEntry, t: float
+    ) -> Iterator[RunEvents]:
+        """Take that a host's journal has come to an attempt; the first one to do so begins it for all."""
+        yield from self._flush_lines(host, t)
+        self._restarts[host] = entry.restart
+        if entry.restart <= self._restart:
             return
-        if self._verdict is not None:
-            return
-        self._verdict = entry
-        first = self._first_failure()
-        if first is not None:
-            yield first_failure_finding(self.run, first, t)
-
-    def _first_failure(self) -> FirstFailure | None:
-        """Return whom the coordinator blames; without one, the earliest failure that we know."""
-        verdict = self._verdict or self._lone_verdict
-        if verdict is not None:
-            said = verdict.first_failure
-            if said is None:
-                return None
-            return FirstFailure(
-                rank=said.rank,
-                host=said.host,
-                exit_code=said.exit_code,
-                error=said.error or "",
-                signal=UNSET if said.signal is None else said.signal,
-                traceback=said.traceback or "",
-            )
-        if not self._failures:
-            return None
-        _, host, entry = min(self._failures, key=lambda failure: failure[0])
-        return FirstFailure(
-            rank=entry.rank,
-            host=host,
-            exit_code=1 if entry.exit_code is None else entry.exit_code,
-            error=entry.error or "",
-            signal=UNSET if entry.signal is None else entry.signal,
-            traceback=entry.traceback or "",
+        self._restart = entry.restart
+        yield from self._metrics(self._points.begin_again(), t)
+        yield from self._disagreements(self._sync.begin_again(), t)
+        self._outcome.begin_again()
+        yield RunRestarted(
+            t=t,
+            run=self.run,
+            restart=entry.restart,
+            of=entry.of,
+            checkpoint=entry.checkpoint,
         )
 
+    def _is_current(self, host: str) -> bool:
+        """Whether what a host's journal says now is of the attempt that goes on."""
+        return self._restarts.get(host, 0) == self._restart
+
     def _node_ended(self, host: str, entry: frames.EndEntry, t: float) -> Iterator[RunEvents]:
-        self._ends[host] = entry
+        self._outcome.ended(host, entry)
         self._waiting.discard(host)
         self._sync.heard_of(host)
         yield from self._flush_lines(host, t)
@@ -352,33 +341,23 @@ class RunReducer:
             yield from self._flush_lines(host, t)
         yield from self._metrics(self._points.flush(), t)
         yield from self._disagreements(self._sync.flush(), t)
-        first = self._first_failure()
-        if first is not None and self._verdict is None:
+        first = self._outcome.first_failure()
+        if first is not None and not self._outcome.has_verdict:
             yield first_failure_finding(self.run, first, t)
-        state, exit_code = self._outcome(first)
+        state, exit_code = self._outcome.state(first)
+        seconds = self._outcome.seconds
+        if seconds is None:
+            seconds = t - self._started if self._started is not None else 0.0
         self.ended = RunEnded(
             t=t,
             run=self.run,
             state=state,
             exit_code=exit_code,
-            seconds=max(
-                [entry.seconds for entry in self._ends.values()]
-                or [t - self._started if self._started is not None else 0.0]
-            ),
+            seconds=seconds,
             first_failure=UNSET if first is None else first,
+            restarts=self._restart or UNSET,
         )
         yield self.ended
-
-    def _outcome(self, first: FirstFailure | None) -> tuple[EndState, int]:
-        """Return state and exit code; a run without a verdict did not succeed."""
-        judged = [self._verdict] if self._verdict is not None else list(self._ends.values())
-        for said in judged:
-            if said.state in (EndState.STOPPED, EndState.FAILED, "lost"):
-                state = EndState.STOPPED if said.state == EndState.STOPPED else EndState.FAILED
-                return state, said.exit_code or 1
-        if judged and all(said.state == EndState.SUCCEEDED for said in judged):
-            return EndState.SUCCEEDED, 0
-        return EndState.FAILED, first.exit_code if first is not None else 1
 
 
 def _finite(value: float | None) -> float | None:

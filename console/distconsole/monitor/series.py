@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 MAX_POINTS = 2048
 """Points a series keeps; beyond that neighbours are merged in pairs."""
@@ -58,6 +59,14 @@ class Series:
             self._merge_into_last(x, value, low, high)
         else:
             self._append(x, value, low, high)
+
+    def cut(self, x: float) -> None:
+        """Forget the points from ``x`` on: what comes next begins there again."""
+        keep = bisect_left(self.xs, x)
+        for column in (self.xs, self.values, self.lows, self.highs):
+            del column[keep:]
+        self.last = self.values[-1] if self.values else None
+        self._pending = 0
 
     def points(self) -> list[tuple[float, float, float, float]]:
         """Return all points, oldest first."""

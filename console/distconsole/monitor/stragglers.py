@@ -67,6 +67,7 @@ class StragglerWatch:
         """Forget a rank."""
         self._latest.pop(rank, None)
         self._streak.pop(rank, None)
+        self._windows.pop(rank, None)
 
     def add(self, rank: int, parts: Parts) -> list[Straggler]:
         """Take one rank's window; return who is newly known to be slow."""

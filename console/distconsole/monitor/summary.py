@@ -32,6 +32,7 @@ def listed(record: RunRecord) -> RunSummary:
         world_size=plan.world_size if plan else 0,
         hosts=record.hosts,
         exit_code=end.exit_code if end else None,
+        restarts=(end.restarts or 0) if end else 0,
         first_failure=None if not end or end.first_failure is UNSET else end.first_failure,
     )
 
@@ -51,8 +52,11 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
             state=end.state.value,
             seconds=end.seconds,
             exit_code=end.exit_code,
+            restarts=end.restarts or 0,
             first_failure=None if end.first_failure is UNSET else end.first_failure,
         )
+    if timeline.restart is not None:
+        summary = msgspec.structs.replace(summary, restarts=timeline.restart.restart)
     return msgspec.structs.replace(
         summary,
         steps=None if steps is None else steps + 1,

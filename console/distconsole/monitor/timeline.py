@@ -20,8 +20,10 @@ from distconsole.model.events import (
     RunEnded,
     RunEvents,
     RunFinding,
+    RunRestarted,
     Window,
 )
+from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 
 MAX_LOG_LINES = 5000
@@ -30,83 +32,6 @@ MAX_METRIC_NAMES = 256
 FRESH_SECONDS = 5.0
 """A rank's throughput counts as present this long after its window."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
-LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
-
-
-class RankView:
-    """One rank as last seen; None where unknown. Times in UNIX seconds, rates a second."""
-
-    __slots__ = (
-        "backward_ms",
-        "data_ms",
-        "dropped",
-        "exit_code",
-        "forward_ms",
-        "gpu",
-        "gpu_mem_total",
-        "gpu_mem_used",
-        "gpu_util",
-        "host",
-        "last_seen",
-        "local_rank",
-        "metrics",
-        "optimizer_ms",
-        "phase",
-        "phases",
-        "pid",
-        "power_w",
-        "rank",
-        "samples_s",
-        "signal",
-        "skipped",
-        "state",
-        "step",
-        "step_ms_mean",
-        "step_ms_p95",
-        "step_ms_run",
-        "steps",
-        "temp_c",
-    )
-
-    def __init__(self, rank: int, host: str) -> None:
-        self.rank = rank
-        self.host = host
-        self.local_rank: int | None = None
-        self.pid: int | None = None
-        self.state = RankState.STARTING
-        self.exit_code: int | None = None
-        self.signal: int | None = None
-        self.gpu: int | None = None
-        self.gpu_util: float | None = None
-        self.gpu_mem_used: int | None = None
-        self.gpu_mem_total: int | None = None
-        self.temp_c: float | None = None
-        self.power_w: float | None = None
-        self.step: int | None = None
-        self.steps = 0
-        """Steps in all windows so far."""
-        self.skipped = 0
-        self.dropped = 0
-        self.step_ms_mean: float | None = None
-        self.step_ms_p95: float | None = None
-        self.step_ms_run: float | None = None
-        """Mean over the whole run, weighted by steps."""
-        self.data_ms: float | None = None
-        self.forward_ms: float | None = None
-        self.backward_ms: float | None = None
-        self.optimizer_ms: float | None = None
-        self.samples_s: float | None = None
-        self.metrics: dict[str, float] = {}
-        self.phase: str | None = None
-        self.phases: dict[str, float] = {}
-        """Phase -> seconds since the rank was started."""
-        self.last_seen: float | None = None
-        """When its last window came."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether its process is there."""
-        return self.state in LIVING
 
 
 class RunTimeline:
@@ -134,10 +59,14 @@ class RunTimeline:
         self.progress: dict[tuple[str, int | None, str], LogLine] = {}
         """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
+        self.restart: RunRestarted | None = None
+        """The newest restart of the ranks."""
         self.end: RunEnded | None = None
         self.started: float | None = None
         self.last_t: float | None = None
         self._rate_sum = 0.0
+        self._resuming: set[str] = set()
+        """Metrics that have had no point since the ranks were started anew."""
 
     def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
         """Fold one event in."""
@@ -168,6 +97,8 @@ class RunTimeline:
             case RunFinding():
                 if len(self.findings) < MAX_FINDINGS:
                     self.findings.append(event)
+            case RunRestarted():
+                self._begin_again(event)
             case RunEnded():
                 self.end = event
             case _:
@@ -236,6 +167,8 @@ class RunTimeline:
         loss = self.metrics.get("loss")
         if loss is not None and loss.last is not None:
             parts.append(f"loss {loss.last:.3g} {_trend(loss)}".rstrip())
+        if self.restart is not None:
+            parts.append(f"restart {self.restart.restart} of {self.restart.of}")
         return f"{self._condition(now)}: {', '.join(parts)}"
 
     def _condition(self, now: float) -> str:
@@ -270,6 +203,8 @@ class RunTimeline:
 
     def _ended_line(self, end: RunEnded) -> str:
         line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"
+        if end.restarts:
+            line += f", {restarts_text(end.restarts)}"
         first = end.first_failure
         if first is not UNSET and first:
             line += f"; rank {first.rank} on {first.host} failed first: {first.error}"
@@ -303,6 +238,13 @@ class RunTimeline:
         if not view.alive:
             self._rate_sum -= view.samples_s or 0.0
             view.samples_s = None
+
+    def _begin_again(self, event: RunRestarted) -> None:
+        """Forget of each rank what its process that has ended had come to."""
+        self.restart = event
+        self._resuming = set(self.metrics)
+        for view in self.ranks.values():
+            view.begin_again()
 
     def _phase(self, event: PhaseReached) -> None:
         view = self._view(event.rank, event.host)
@@ -354,6 +296,9 @@ class RunTimeline:
             if len(self.metrics) >= MAX_METRIC_NAMES:
                 return
             series = self.metrics[event.name] = Series()
+        if event.name in self._resuming:
+            self._resuming.discard(event.name)
+            series.cut(event.step)
         series.put(event.step, event.value, event.min, event.max)
         self.metric_last[event.name] = event
 
@@ -374,6 +319,11 @@ class RunTimeline:
         self.progress.pop(source, None)
         self.logs.append(event)
         self.log_count += 1
+
+
+def restarts_text(count: int) -> str:
+    """Return ``1 restart`` or ``3 restarts``."""
+    return "1 restart" if count == 1 else f"{count} restarts"
 
 
 def _trend(series: Series) -> str:

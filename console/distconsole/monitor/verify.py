@@ -105,6 +105,13 @@ class SyncWatch:
             self._since.setdefault(check.step, t)
         yield from self._ready(t)
 
+    def begin_again(self) -> Iterator[Disagreement]:
+        """Yield what is left, for every rank starts anew and counts its steps from 0."""
+        yield from self.flush()
+        self._judged = -1
+        self._last.clear()
+        self._same.clear()
+
     def flush(self) -> Iterator[Disagreement]:
         """Yield what is left, as far as it is known."""
         for step in sorted(self._pending):

@@ -52,7 +52,6 @@ from distconsole.operations.refusing import (
     refuse_one_machine,
     refuse_our_flags,
 )
-from distconsole.operations.restarting import restarts_of, with_restarts
 from distconsole.operations.sessions import SessionSource, connect_all, lasting, narrate
 from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
 from distconsole.operations.watching import watch_run
@@ -75,13 +74,8 @@ def run(
     Raises:
         ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
     """
-    restarts_of(request)  # refuse at once
     if request.slurm is None:
-
-        def attempt(once: Run, code_of: RunId | None) -> Iterator[Event]:
-            return _run_on(once, sessions, control, store, exclude, code_of or again)
-
-        yield from with_restarts(request, attempt, sessions, control)
+        yield from _run_on(request, sessions, control, store, exclude, again)
     elif request.emit is not None:
         yield from _emitted(request, None)
     else:

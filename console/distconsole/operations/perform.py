@@ -33,7 +33,7 @@ def perform(
 
     Args:
         request: What to do.
-        sessions: Called only by verbs that need hosts; again for each restart of a job.
+        sessions: Called only by verbs that need hosts.
         control: Stops a run from another thread or a signal handler; None for nobody will.
 
     Yields:

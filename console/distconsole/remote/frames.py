@@ -120,12 +120,6 @@ class LogSlice(Frame, frozen=True, kw_only=True):
     size: Count
 
 
-class LastCheckpoint(Frame, frozen=True, kw_only=True):
-    """Answer of ``checkpoint``: the absolute path of a file on the node."""
-
-    path: Annotated[str, Meta(max_length=4096)] | None
-
-
 class Synced(Frame, frozen=True, kw_only=True):
     """Answer of ``sync``: the SHA-256 of the contents that the node lacks."""
 
@@ -322,6 +316,24 @@ class VerdictEntry(Entry, frozen=True, kw_only=True, tag="verdict"):
     first_failure: FailedFirst | None = None
 
 
+class RestartEntry(Entry, frozen=True, kw_only=True, tag="restart"):
+    """An attempt failed, and after ``pause`` seconds another follows: the first node's."""
+
+    restart: Small
+    of: Small
+    checkpoint: Annotated[str, Meta(max_length=4096)] | None = None
+    pause: Seconds = 0.0
+    first_failure: FailedFirst | None = None
+
+
+class AttemptEntry(Entry, frozen=True, kw_only=True, tag="attempt"):
+    """What follows is of this attempt: on every node."""
+
+    restart: Small
+    of: Small
+    checkpoint: Annotated[str, Meta(max_length=4096)] | None = None
+
+
 class EndEntry(Entry, frozen=True, kw_only=True, tag="end"):
     """The last entry; nothing of the run is left on this node."""
 
@@ -340,6 +352,8 @@ JournalEntry: TypeAlias = (
     | FailureEntry
     | NoteEntry
     | VerdictEntry
+    | RestartEntry
+    | AttemptEntry
     | EndEntry
 )
 

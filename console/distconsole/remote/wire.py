@@ -18,7 +18,6 @@ from distconsole.remote.frames import (
     Anything,
     Entries,
     Hello,
-    LastCheckpoint,
     LogSlice,
     Pong,
     Prepared,
@@ -44,7 +43,6 @@ RESULTS: dict[str, Any] = {
     "runs": Runs,
     "read_log": LogSlice,
     "sync": Synced,
-    "checkpoint": LastCheckpoint,
 }
 """What the result of an op must be; any object where nothing is named."""
 

@@ -51,6 +51,7 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         ("ranks", f"{summary.world_size} on {', '.join(summary.hosts)}"),
         ("started", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(summary.started))),
         ("time", duration_text(summary.seconds)),
+        ("restarts", str(summary.restarts or "")),
         ("steps", "" if summary.steps is None else str(summary.steps)),
         ("samples/s", number_text(summary.samples_s)),
         (

@@ -22,9 +22,10 @@ from distconsole.model.events import (
     RunEnded,
     RunEvents,
     RunFinding,
+    RunRestarted,
     Window,
 )
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.monitor.timeline import RunTimeline, restarts_text
 from distconsole.text.output import Output
 from distconsole.text.tables import duration_text, ranks_text
 
@@ -55,8 +56,6 @@ class RunText:
             # By far the most frequent, and nothing that is told here depends on past lines.
             self.log(event)
             return
-        if isinstance(event, PlanMade) and self._timeline.run not in ("", event.run):
-            self._timeline, self._all_running = RunTimeline(), False  # a restart
         self._timeline.apply(event)
         match event:
             case PlanMade():
@@ -67,6 +66,8 @@ class RunText:
                 self._finding(event)
             case LinkChanged():
                 self._link(event)
+            case RunRestarted():
+                self._restart(event)
             case RunEnded():
                 self._end(event)
             case PhaseReached() | Window() | Metric() | GpuSample() | NodeSample():
@@ -133,6 +134,11 @@ class RunText:
                 f"{event.host}: connection lost ({event.reason}); the run goes on, trying again"
             )
 
+    def _restart(self, event: RunRestarted) -> None:
+        self._all_running = False
+        word = self._output.paint_err("restart", "yellow", "bold")
+        self._output.say(f"{word} {event.restart} of {event.of}")
+
     def _progress(self) -> None:
         now = self._clock()
         if self._output.live:
@@ -155,6 +161,8 @@ class RunText:
         steps = max((view.steps for view in self._timeline.ranks.values()), default=0)
         if steps:
             parts.append(f"{steps} steps")
+        if end.restarts:
+            parts.append(restarts_text(end.restarts))
         if end.state is not EndState.SUCCEEDED:
             parts.append(f"exit code {end.exit_code}")
         self._output.say(f"{paint(end.state.value, colour, 'bold')} {', '.join(parts)}")

@@ -16,7 +16,6 @@ from distconsole.model import requests as ask
 from distconsole.model.events import (
     CheckEnded,
     Event,
-    PlanMade,
     RunEnded,
     RunEvent,
     RunListed,
@@ -168,8 +167,6 @@ class Feed:
         """Take one event into the pictures."""
         with self.lock:
             self.version += 1
-            if isinstance(event, PlanMade) and self.run.run not in ("", event.run):
-                self.run = RunTimeline()  # a restart is a run of its own
             if isinstance(event, RunEvent) and self.is_run:
                 self.run.apply(event)
             if isinstance(event, RunEnded):

@@ -11,132 +11,15 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.blame import Failure, Stop, Verdict
+from distconsole_agent.admission import MAX_STRANGERS
+from distconsole_agent.blame import Stop, Verdict
 from distconsole_agent.channel import MAX_HELLO_BYTES, LinkTimes
-from distconsole_agent.coordinator import MAX_STRANGERS, Coordinator
+from distconsole_agent.coordinator import Coordinator
 from distconsole_agent.last_word import tell, tell_in_background
-from distconsole_agent.link import FAILURE_GRACE_SECONDS, SHIM_GONE, LinkEvents
-from distconsole_agent.loop import Loop
+from distconsole_agent.link import FAILURE_GRACE_SECONDS, SHIM_GONE
 from distconsole_agent.peer import Peer
 from distconsole_agent.runlog import keep_endpoint
-from distconsole_agent.runspec import RunSpec, parse_spec
-from fakes.relay import Relay
-
-SECOND = 10**9
-TIMES = LinkTimes()
-
-
-class World:
-    """Nodes of one run, a network between them, and time that moves when told to."""
-
-    def __init__(
-        self, nodes: int = 2, skews_ns: tuple[int, ...] = (), min_nodes: int | None = None
-    ) -> None:
-        self.now = 1000.0
-        self.loop = Loop(clock=lambda: self.now)
-        self.told: list[list[tuple[str, Any]]] = [[] for _ in range(nodes)]
-        self.skews_ns = (*skews_ns, *([0] * nodes))[:nodes]
-        self.coordinator = Coordinator(
-            self.loop,
-            spec(nodes, 0, min_nodes=min_nodes),
-            self._events(0),
-            TIMES,
-            self._wall(0),
-        )
-        assert self.coordinator.endpoint is not None
-        self.relay = Relay(self.loop, self.coordinator.endpoint)
-        self.peers = [
-            Peer(
-                self.loop,
-                spec(nodes, i, min_nodes=min_nodes),
-                self.relay.endpoint,
-                self._events(i),
-                TIMES,
-                self._wall(i),
-            )
-            for i in range(1, nodes)
-        ]
-        self.links = [self.coordinator, *self.peers]
-
-    def begin(self) -> None:
-        for link in self.links:
-            link.begin()
-
-    def turn(self, seconds: float) -> None:
-        """Let so much time go by, in steps that let every message arrive."""
-        end = self.now + seconds
-        while self.now < end:
-            self.now += 0.05
-            self.settle()
-
-    def settle(self) -> None:
-        for wait_seconds in (0.0, 0.001, 0.0):
-            for _ in range(10 if not wait_seconds else 1):
-                self.loop.run_once(wait_seconds)
-
-    def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> float:
-        """Let time go by until something is true; return how much went by."""
-        began = self.now
-        while not condition():
-            assert self.now - began < seconds, "it never became true"
-            self.turn(0.05)
-        return self.now - began
-
-    def heard(self, node: int, kind: str) -> list[Any]:
-        return [what for name, what in self.told[node] if name == kind]
-
-    def close(self) -> None:
-        for link in self.links:
-            link.close()
-        self.relay.close()
-        self.settle()
-        self.loop.close()
-
-    def _events(self, node: int) -> LinkEvents:
-        told = self.told[node]
-        return LinkEvents(
-            stop=lambda reason, grace: told.append(("stop", (reason, grace))),
-            verdict=lambda verdict: told.append(("verdict", verdict)),
-            note=lambda note: told.append(("note", note)),
-            finished=lambda: told.append(("finished", None)),
-            command=lambda name, command: told.append(("command", (name, command))),
-            command_ended=lambda name, code: told.append(("command_ended", (name, code))),
-            node_lost=lambda node: told.append(("node_lost", node)),
-        )
-
-    def _wall(self, node: int) -> Callable[[], int]:
-        return lambda: int(self.now * SECOND) + self.skews_ns[node]
-
-
-def spec(
-    nodes: int,
-    index: int,
-    secret: str = "ab" * 32,
-    run: str = "r1",
-    min_nodes: int | None = None,
-) -> RunSpec:
-    return parse_spec({**raw_spec(nodes, index, secret, run), "min_nodes": min_nodes})
-
-
-def raw_spec(
-    nodes: int, index: int, secret: str = "ab" * 32, run: str = "r1"
-) -> dict[str, object]:
-    return {
-        "run": run,
-        "secret": secret,
-        "node_index": index,
-        "nodes": [
-            {"host": f"host{i}", "address": "127.0.0.1", "ranks": [2 * i, 2 * i + 1]}
-            for i in range(nodes)
-        ],
-        "ranks": [],
-        "grace": 10.0,
-    }
-
-
-def failure(node: int, t_ns: int, error: str = "ValueError: boom") -> Failure:
-    return Failure(node, 2 * node, 77, t_ns, 1, None, error, "")
-
+from fakes.links import SECOND, TIMES, World, failure, raw_spec, spec
 
 MakeWorld = Callable[..., World]
 

@@ -10,7 +10,8 @@ from typing import assert_never
 from rich.text import Text
 
 from distconsole.model.events import RankState
-from distconsole.monitor.timeline import RankView, RunTimeline
+from distconsole.monitor.rank_view import RankView
+from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.widgets.bars import level_bar, parts_bar
 from distconsole.tui.widgets.line_table import Column

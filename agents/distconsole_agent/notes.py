@@ -1,0 +1,97 @@
+"""What a shim has to tell the operator, in words: the ``note`` lines of ``shim.jsonl``. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distconsole_agent.link import NODE_LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_PIDS_NAMED = 8
+
+Note = dict[str, Any]
+
+
+def broken(told: str) -> Note:
+    """Return the note of a shim that is itself broken; ``told`` is its traceback."""
+    return {
+        "check": "run.supervisor_broke",
+        "severity": "fail",
+        "summary": "the run's supervisor on this node broke; its processes have been killed",
+        "hint": f"please report this: {told[-2000:]}",
+    }
+
+
+def cannot_start(why: str, hint: str, rank: int | None = None) -> Note:
+    """Return the note that says why a rank was not started."""
+    note = {"check": "run.start", "severity": "fail", "summary": why, "hint": hint}
+    return note if rank is None else {**note, "rank": rank}
+
+
+def leftover(pids: Iterable[int]) -> Note:
+    """Return the note that says what ranks that ended well have left running."""
+    left = list(pids)
+    return {
+        "check": "run.leftover",
+        "severity": "info",
+        "summary": f"{len(left)} processes outlived their rank and are being ended: {_listed(left)}",
+        "hint": "a script should end what it starts",
+    }
+
+
+def unkillable(host: str, pids: Iterable[int]) -> Note:
+    """Return the note that says what the kernel does not end."""
+    return {
+        "check": "run.unkillable",
+        "severity": "fail",
+        "summary": f"processes on {host} do not end on SIGKILL: {_listed(pids)}",
+        "hint": "they wait in the kernel, for a disk, a mount or a driver: see dmesg",
+    }
+
+
+def never_started(minutes: float) -> Note:
+    """Return the note of a run that nobody has started."""
+    return {
+        "check": "run.never_started",
+        "severity": "warn",
+        "summary": f"the run was prepared and not started for {minutes:g} minutes",
+        "hint": "start it again",
+    }
+
+
+def node_lost(host: str, then: str, seconds: float) -> Note:
+    """Return the note that says that ``host`` is lost, and what becomes of the run."""
+    return {
+        "check": NODE_LOST,
+        "severity": "fail",
+        "summary": f"node {host} has not answered for {seconds:g} s; {then}",
+        "hint": f"see whether {host} is up and reaches the other nodes over the training network",
+        "host": host,
+    }
+
+
+def shim_gone(host: str, then: str, why: str) -> Note:
+    """Return the note that says that the shim on ``host`` is gone, though the host answers."""
+    return {
+        "check": NODE_LOST,
+        "severity": "fail",
+        "summary": f"node {host} lost: {why}; {then}",
+        "hint": f"something killed it: look for the OOM killer in dmesg on {host}",
+        "host": host,
+    }
+
+
+def not_restarted(why: str) -> Note:
+    """Return the note that says why a run that failed is not started anew, though it might be."""
+    return {
+        "check": "run.not_restarted",
+        "severity": "warn",
+        "summary": f"not restarted: {why}",
+        "hint": "distconsole rerun starts the run again, with another id",
+    }
+
+
+def _listed(pids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(pids)[:MAX_PIDS_NAMED]))
