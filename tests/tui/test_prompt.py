@@ -37,7 +37,8 @@ async def test_what_a_line_leaves_open_the_configuration_says(
         await typed(app, stage, pilot, "check")
         stage.ended.set()
         run, check = stage.asked[-2:]
-        assert run == ask.Run("train.py", nproc="2", sync=True)
+        where = ask.Where(hosts="node1,node2")  # the console's own
+        assert run == ask.Run("train.py", where=where, nproc="2", sync=True)
         assert check == ask.Check(skip=("gpu",))
         config.write_text("[run\n")
         await typed(app, stage, pilot, "check")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from distconsole.checks import collective, matrix, tournament
 from distconsole.checks.catalogue import CATALOGUE
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
@@ -23,6 +25,7 @@ from distconsole.checks.facts import (
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.gather import Gathering, connect, local_facts
 from distconsole.checks.judge import Verdicts, judge
+from distconsole.checks.passport import Passports, marks_of
 from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
 from distconsole.checks.select import at_level, selected
@@ -41,9 +44,12 @@ LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
 
 
 def run_check(
-    request: Check, session: Session, clock: Callable[[], float] = time.monotonic
+    request: Check,
+    session: Session,
+    clock: Callable[[], float] = time.monotonic,
+    passports: Passports | None = None,
 ) -> Iterator[Event]:
-    """Judge the hosts of ``session``.
+    """Judge the hosts of ``session``, and compare them with their ``passports``.
 
     Yields:
         ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found, and
@@ -65,6 +71,8 @@ def run_check(
     for finding in report.findings[len(checking.verdicts.findings) :]:
         yield FindingMade(finding=finding)
     _write_files(request, report, session)
+    if passports is not None:
+        report = _compared(report, passports)
     yield CheckEnded(report=report)
 
 
@@ -136,6 +144,18 @@ class _Checking:
                 yield CheckProgress(
                     check=rule.id, host=name, outcome=cell.outcome.value, why=cell.why
                 )
+
+
+def _compared(report: CheckReport, passports: Passports) -> CheckReport:
+    """Return ``report`` with what has changed since the last one that was green."""
+    facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
+    if report.ok:
+        for name in facts:
+            passports.keep(name, marks_of(facts[name]), time.time())
+        return report
+    failed = [host for finding in report.findings for host in finding.hosts]
+    since = passports.since(facts, failed)
+    return msgspec.structs.replace(report, changes=since.changes, last_passed=since.t)
 
 
 def _write_files(request: Check, report: CheckReport, session: Session) -> None:

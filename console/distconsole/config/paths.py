@@ -35,6 +35,11 @@ def state_dir() -> Path:
     return Path(platformdirs.user_state_dir(APP))
 
 
+def passports_dir() -> Path:
+    """Return the folder of what hosts looked like when they last passed a check."""
+    return state_dir() / "passports"
+
+
 def user_config_file() -> Path:
     """Return where the user's configuration would be."""
     return config_dir() / PROJECT_FILE

@@ -293,6 +293,15 @@ class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
 
 
+class ChangeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not as it was when the host last passed; empty text where it was not, or is no more."""
+
+    host: str
+    what: str
+    was: str
+    now: str
+
+
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The object that ``check --json`` prints."""
 
@@ -308,6 +317,10 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """host -> check -> why it was skipped, could not run, timed out, or failed."""
     uncovered: tuple[str, ...] = ()
     """What a green result does not say."""
+    changes: tuple[ChangeReport, ...] = ()
+    """Of a check that failed: what has changed since the hosts last passed."""
+    last_passed: float | None = None
+    """When that was, in UNIX seconds; the earliest of the hosts. None where it is not known."""
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):

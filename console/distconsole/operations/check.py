@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distconsole.config.paths import passports_dir
 from distconsole.model.events import Event
 from distconsole.model.requests import Check, Explain
 from distconsole.operations.sessions import SessionSource
@@ -11,10 +12,10 @@ from distconsole.operations.sessions import SessionSource
 
 def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
     """Judge the hosts."""
-    from distconsole.checks import run_check  # noqa: PLC0415  (other verbs need no judges)
+    from distconsole.checks import Passports, run_check  # noqa: PLC0415  (for this verb alone)
 
     with sessions(request.where) as session:
-        yield from run_check(request, session)
+        yield from run_check(request, session, passports=Passports(passports_dir()))
 
 
 def explain(request: Explain) -> Iterator[Event]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Iterable
 
 from distconsole.model.events import CheckProgress, CheckReport
 from distconsole.model.findings import Finding, Severity
 from distconsole.text.output import Output
 from distconsole.text.tables import table
+
+MAX_HOSTS_TOLD = 4
+MAX_CHANGES_TOLD = 4
 
 
 def show_progress(output: Output, progress: CheckProgress) -> None:
@@ -19,6 +24,8 @@ def show_progress(output: Output, progress: CheckProgress) -> None:
 def show_report(output: Output, report: CheckReport) -> None:
     """Print the report to stdout; nothing is being looked at any more."""
     output.status("")
+    for line in changes_text(report):
+        output.data(line)
     worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
     told = [finding for finding in worst_first if finding.severity is not Severity.OK]
     for finding in told:
@@ -26,6 +33,32 @@ def show_report(output: Output, report: CheckReport) -> None:
     if report.collectives:
         _show_collectives(output, report)
     _show_summary(output, report)
+
+
+def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> list[str]:
+    """Return what has changed since the hosts last passed: one line, and one a host; none if healthy.
+
+    Args:
+        hosts: Of these alone; None means of all.
+    """
+    if report.ok or report.last_passed is None:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(report.last_passed))
+    wanted = None if hosts is None else set(hosts)
+    of_host: dict[str, list[str]] = {}
+    for change in report.changes:
+        if wanted is None or change.host in wanted:
+            told = f"{change.what} {change.was or 'nothing'} -> {change.now or 'nothing'}"
+            of_host.setdefault(change.host, []).append(told)
+    if not of_host:
+        return [f"nothing that was looked at has changed since the last green check, {when}"]
+    lines = [f"changed since the last green check, {when}:"]
+    for host, marks in list(of_host.items())[:MAX_HOSTS_TOLD]:
+        more = f", and {len(marks) - MAX_CHANGES_TOLD} more" if marks[MAX_CHANGES_TOLD:] else ""
+        lines.append(f"  {host}: {', '.join(marks[:MAX_CHANGES_TOLD])}{more}")
+    if len(of_host) > MAX_HOSTS_TOLD:
+        lines.append(f"  and {len(of_host) - MAX_HOSTS_TOLD} more hosts: --json has them all")
+    return lines
 
 
 def _show_finding(output: Output, finding: Finding) -> None:

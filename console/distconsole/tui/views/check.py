@@ -10,7 +10,9 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
+from distconsole.model.events import CheckReport
 from distconsole.model.findings import Finding, Severity
+from distconsole.text.check import changes_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pictures import OUTCOME_MARKS, OUTCOME_ORDER, SEVERITY_MARKS, CheckPicture
 from distconsole.tui.widgets.line_table import Column, LineTable
@@ -84,6 +86,8 @@ class CheckView(Vertical):
     CheckView > #grid { height: 1fr; border-top: solid $panel; }
     """
 
+    _report: CheckReport | None = None
+
     def compose(self) -> ComposeResult:
         """The three parts."""
         yield Words("no check yet: type 'check', or press F7", id="check-line")
@@ -106,28 +110,30 @@ class CheckView(Vertical):
             findings = [f for f in picture.worst_first() if f.severity is not Severity.OK]
             grid = _grid(picture)
             line = _line(picture, len(grid), done=feed.done)
-            uncovered = picture.report.uncovered if picture.report is not None else ()
+            self._report = picture.report
         table: LineTable[Finding] = self.query_one("#findings", LineTable)
         table.show(findings)
         self.query_one("#grid", LineTable).show(grid)
         self.query_one("#check-line", Words).show(line)
-        self._explain(table.row_under_cursor(), uncovered)
+        self._explain(table.row_under_cursor())
 
     @on(LineTable.Moved, "#findings")
     def show_evidence(self, event: LineTable.Moved) -> None:
         """Show the evidence of the finding under the cursor."""
-        self._explain(event.table.row_under_cursor(), ())
+        self._explain(event.table.row_under_cursor())
 
-    def _explain(self, finding: Finding | None, uncovered: tuple[str, ...]) -> None:
-        text = Text()
+    def _explain(self, finding: Finding | None) -> None:
+        text, report = Text(), self._report
         if finding is not None:
             if len(finding.hosts) > 1:
                 _labelled(text, "hosts", ", ".join(finding.hosts))
             _labelled(text, "seen", finding.seen)
             _labelled(text, "expected", finding.expected)
             _labelled(text, "hint", finding.hint)
-        else:
-            _labelled(text, "not covered", "; ".join(uncovered))
+            if report is not None and finding.severity is Severity.FAIL:
+                text.append("\n".join(changes_text(report, finding.hosts or None)))
+        elif report is not None:
+            _labelled(text, "not covered", "; ".join(report.uncovered))
         text.rstrip()
         self.query_one("#evidence-text", Words).show(text)
         self.query_one("#evidence").display = bool(text)

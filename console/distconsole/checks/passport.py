@@ -1,0 +1,167 @@
+"""What hosts looked like when they last passed, so that a failure can say what has changed since.
+
+One small JSON file a host, with what changes only when somebody changes it: versions, drivers,
+limits, interfaces, variables; no loads, no free space, no times. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from distconsole.model.events import ChangeReport
+
+MAX_BYTES = 1024 * 1024
+MAX_CHANGES = 64
+"""Of one host; one that was set up anew differs in everything."""
+
+MAX_VALUE_CHARS = 200
+
+LASTING: Mapping[str, tuple[str, ...]] = {
+    "ssh": ("user", "agent_python"),
+    "os": (
+        *("hostname", "resolution.addresses", "machine_id", "kernel", "architecture"),
+        *("distribution", "libc", "uid", "home", "cpus", "limits", "memory.total"),
+        *("memory.swap_total", "cgroup", "infiniband", "containerised", "sysctl"),
+    ),
+    "python": ("version", "executable", "prefix", "packages"),
+    "torch": ("present", "version", "cuda", "hip", "git", "nccl", "plugins"),
+    "horovod": ("present", "version", "against", "built"),
+    "mpi": ("present", "mpirun", "family", "version"),
+    "env": ("variables", "files"),
+    "gpu": ("present", "driver", "kernel_module", "cuda_driver", "count", "gpus"),
+    "net": ("addresses", "interfaces"),
+}
+"""By group of facts the fields that are kept."""
+
+PASSING = {
+    ("os", "sysctl", "boot_id"),
+    ("gpu", "gpus", "mem_used"),
+    ("gpu", "gpus", "processes"),
+    ("net", "interfaces", "state"),
+    ("os", "resolution.addresses", "bindable"),
+    *(("net", "addresses", name) for name in ("address", "family", "loopback")),
+}
+"""Group, field and innermost name of what changes by itself, or says twice what the others say."""
+
+NAMED_BY = ("uuid", "address", "iface")
+"""What tells the items of a list apart, where they are objects."""
+
+Marks = dict[str, str]
+"""``torch.version`` -> ``2.13.0``: one line for each fact."""
+
+
+class Passport(msgspec.Struct, frozen=True, kw_only=True):
+    """One host at its last green check, at ``t`` in UNIX seconds."""
+
+    t: float
+    marks: dict[str, str]
+
+
+class Since(NamedTuple):
+    """When the hosts last passed, None where they never did, and what has changed."""
+
+    t: float | None
+    changes: tuple[ChangeReport, ...]
+
+
+def marks_of(facts: Mapping[str, Mapping[str, object]]) -> Marks:
+    """Return what lasts of a host's ``facts``, group by group as in ``check --json``."""
+    found: Marks = {}
+    for group, paths in LASTING.items():
+        for path in paths:
+            value: object = facts.get(group)
+            for name in path.split("."):
+                value = value.get(name) if isinstance(value, Mapping) else None
+            _flatten((group, path), (), value, found)
+    return found
+
+
+def _flatten(at: tuple[str, str], inside: tuple[str, ...], value: object, found: Marks) -> None:
+    if (*at, inside[-1] if inside else "") in PASSING:
+        return
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            _flatten(at, (*inside, str(name)), each, found)
+    elif isinstance(value, (list, tuple)) and any(isinstance(each, Mapping) for each in value):
+        for index, each in enumerate(value):
+            _flatten(at, (*inside, _name(each, index)), each, found)
+    elif value not in (None, "", [], ()):
+        found[".".join((*at, *inside))] = str(value)[:MAX_VALUE_CHARS]
+
+
+def _name(item: object, index: int) -> str:
+    named = item if isinstance(item, Mapping) else {}
+    return next((str(named[key]) for key in NAMED_BY if named.get(key)), str(index))
+
+
+def differences(host: str, was: Marks, now: Marks) -> tuple[ChangeReport, ...]:
+    """Return what differs, in groups that both know; ``was`` or ``now`` is empty where it is new or gone."""
+    groups = {mark.partition(".")[0] for mark in now} & {mark.partition(".")[0] for mark in was}
+    return tuple(
+        ChangeReport(host=host, what=mark, was=was.get(mark, ""), now=now.get(mark, ""))
+        for mark in sorted(was.keys() | now.keys())
+        if mark.partition(".")[0] in groups and was.get(mark) != now.get(mark)
+    )[:MAX_CHANGES]
+
+
+class Passports:
+    """The passports in ``folder``, which need not exist."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, host: str) -> Passport | None:
+        """Return a host's passport; None where there is none that can be read."""
+        try:
+            with self._path(host).open("rb") as file:
+                return msgspec.json.decode(file.read(MAX_BYTES), type=Passport)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def keep(self, host: str, marks: Marks, t: float) -> None:
+        """Keep that ``host`` passed at ``t``; what was not looked at this time is kept as it was.
+
+        A disk that is full costs the next comparison and nothing else.
+        """
+        known = self.read(host)
+        groups = {mark.partition(".")[0] for mark in marks}
+        rest = {} if known is None else known.marks
+        kept = {mark: told for mark, told in rest.items() if mark.partition(".")[0] not in groups}
+        text = msgspec.json.encode(Passport(t=t, marks={**kept, **marks}))
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, aside = tempfile.mkstemp(dir=self._folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
+            Path(aside).replace(self._path(host))
+        except OSError:
+            return
+
+    def since(
+        self, facts: Mapping[str, Mapping[str, Mapping[str, object]]], first: Iterable[str] = ()
+    ) -> Since:
+        """Return what has changed on the hosts of ``facts`` since each last passed.
+
+        Args:
+            facts: By host its groups of facts.
+            first: The hosts whose changes come first: those that failed.
+        """
+        known = {host: found for host in facts if (found := self.read(host)) is not None}
+        ahead = set(first)
+        order = sorted(known, key=lambda host: host not in ahead)
+        changes = [
+            change
+            for host in order
+            for change in differences(host, known[host].marks, marks_of(facts[host]))
+        ]
+        return Since(min((found.t for found in known.values()), default=None), tuple(changes))
+
+    def _path(self, host: str) -> Path:
+        return self._folder / f"{quote(host, safe='')[:200]}.json"
