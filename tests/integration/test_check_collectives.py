@@ -50,6 +50,22 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed) -> None
     assert (largest["size"], largest["ranks"], largest["bytes"]) == (4, [0, 1, 2, 3], 4 << 20)
     assert largest["correct"] is True
     assert largest["busbw_gbs"] == pytest.approx(1.5 * largest["algbw_gbs"])
+    engines = {(entry["launcher"], entry["backend"]) for entry in report["collectives"]}
+    assert engines == {("torch", "gloo"), ("horovod", "gloo"), ("mpi", "mpi")}
+    assert all(entry["correct"] for entry in report["collectives"])
+    for host in bed.hosts:
+        runs = host.exec(["sh", "-c", "ls /tmp/distconsole-*/runs /dev/shm/distconsole-*"])
+        assert [line for line in runs.stdout.split() if not line.endswith(":")] == []
+        assert not [each for each in host.processes() if "distconsole-rank" in " ".join(each.argv)]
+
+
+def test_a_rank_that_horovod_waits_for_in_vain_is_named(bed: Testbed) -> None:
+    setup = '[ "${HOROVOD_RANK-}" != 1 ] || exit 7'
+    code, report, stderr = distconsole(bed, "--only", "horovod.init", "--setup", setup)
+    (found,) = report["findings"]
+    assert (code, found["check"], found["hosts"]) == (1, "horovod.init", ["node2"]), stderr
+    assert "rank 1 (node2) did not join the group of 2" in found["summary"]
+    assert "rank 1 (node2): not started, exit code 7" in found["seen"]
 
 
 def test_a_rank_whose_torch_does_not_import_is_named(bed: Testbed, tmp_path: Path) -> None:

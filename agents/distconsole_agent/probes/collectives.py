@@ -16,7 +16,7 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
 from distconsole_agent.probes.programs import Ended, run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.sources import worker_script
 
 MARK = "distconsole-rank "
 MAX_LOCAL_RANKS = 64
@@ -138,7 +138,7 @@ def _run_rank(
 ) -> None:
     try:
         ended = run_script(
-            script_source("collective_worker"),
+            worker_script().encode(),
             [repr(seconds), read.text(args, "backend", "gloo"), job],
             seconds,
             python=read.optional_text(args, "python") or sys.executable,

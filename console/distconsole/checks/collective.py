@@ -1,19 +1,20 @@
-"""One short torch job over all hosts that can reach each other, started by the agents.
+"""Short collective jobs over all hosts that can reach each other: who takes part, and torch's own.
 
-It decides who takes part, over which backend and interface; the ranks verify, the rules judge.
+It decides the backend and the interface; the ranks verify, the rules judge.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.addresses import Endpoint, endpoints
 from distconsole.checks.attribution import blame
 from distconsole.checks.edges import matrix_of
-from distconsole.checks.evidence import BROKEN, Outcome
+from distconsole.checks.evidence import BROKEN, HostEvidence, Outcome
 from distconsole.checks.facts import (
     CollFacts,
     GpuFacts,
@@ -59,18 +60,69 @@ class Job:
         return sum(map(len, self.ranks.values()))
 
 
-def cases(level: Level) -> list[dict[str, Any]]:
-    """Return what the ranks do: every type once, then sizes of the operation that training uses."""
+OPS = (
+    *("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all"),
+    *("send_recv", "barrier"),
+)
+SIZES = tuple(4 << power for power in range(0, 25, 2))
+"""Of a sweep, in bytes: 4 B to 64 MiB, each four times the one before."""
+
+SWEEP_SHARE = 0.6
+"""Of a job's time; the rest is for starting and for what each rank computes to verify."""
+
+CASE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Operations by sizes to verify and to time, biggest buffers counted as nccl-tests does.
+
+    Attributes:
+        sizes: In bytes.
+        dtypes: The first one is timed at every size; of the others one odd size is verified.
+    """
+
+    ops: tuple[str, ...] = OPS
+    sizes: tuple[int, ...] = SIZES
+    dtypes: tuple[str, ...] = ("float32", "float64", "int64", "bfloat16")
+
+
+def work_for(
+    level: Level, sweep: Sweep | None, seconds: float, timeout_seconds: float, world: int
+) -> dict[str, Any]:
+    """Return what the ranks do (``collective_worker``): a few cases, or at level full a sweep."""
+    if sweep is None and level is Level.FULL:
+        sweep = Sweep()
+    return {
+        "seed": secrets.randbelow(1 << 30),
+        "timeout_seconds": timeout_seconds,
+        "world_size": world,
+        "cases": _few() if sweep is None else _each_type(sweep),
+        "sweep": sweep
+        and {
+            "ops": sweep.ops,
+            "bytes": sweep.sizes,
+            "dtype": sweep.dtypes[0],
+            "case_seconds": CASE_SECONDS,
+            "seconds": seconds * SWEEP_SHARE,
+        },
+    }
+
+
+def _few() -> list[dict[str, Any]]:
+    """Return every type once, then sizes of the operation that training uses."""
     types = ("float32", "float64", "int64", "float16", "bfloat16")
     found = [_case("all_reduce", dtype, ODD_ELEMENTS, 0) for dtype in types]
-    operations = ["all_reduce_max", "broadcast", "all_gather"]
-    sizes = [1, 1024, 1 << 20]
-    if level is Level.FULL:
-        operations += ["reduce_scatter", "all_to_all"]
-        sizes = [4**power for power in range(13)]
+    operations = ("all_reduce_max", "broadcast", "all_gather")
     found += [_case(operation, "float32", ODD_ELEMENTS, 0) for operation in operations]
+    sizes = (1, 1024, 1 << 20)
     found += [_case("all_reduce", "float32", size, _iterations(size)) for size in sizes]
     return found
+
+
+def _each_type(sweep: Sweep) -> list[dict[str, Any]]:
+    ops = [op for op in sweep.ops if op != "barrier"]
+    return [_case(op, dtype, ODD_ELEMENTS, 0) for dtype in sweep.dtypes[1:] for op in ops]
 
 
 def _case(op: str, dtype: str, elements: int, iterations: int) -> dict[str, Any]:
@@ -83,10 +135,10 @@ def _iterations(elements: int) -> int:
     return 5 if elements <= 1 << 20 else 3
 
 
-def run_job(gathering: Gathering) -> Iterator[str]:
-    """Run the job; yields the name of each host once its ranks have ended."""
+def run_job(gathering: Gathering, sweep: Sweep | None = None) -> Iterator[str]:
+    """Run torch's job; yields the name of each host once its ranks have ended."""
     seconds = gathering.left(JOB_SECONDS[gathering.request.level])
-    hosts = _able(gathering)
+    hosts = able(gathering, CollFacts, _without_torch)
     if not hosts:
         gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, "no host can take part")
         return
@@ -99,27 +151,39 @@ def run_job(gathering: Gathering) -> Iterator[str]:
         why = f"no port for the rendezvous: {error.message}"
         gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, why)
         return
-    yield from _run(gathering, job, seconds)
+    yield from _run(gathering, job, seconds, sweep)
 
 
-def _able(gathering: Gathering) -> list[Host]:
-    """Return the hosts that can take part, and note of each other one why it cannot."""
+def _without_torch(evidence: HostEvidence) -> str:
+    torch = evidence.known.get(TorchFacts)
+    there = isinstance(torch, TorchFacts) and torch.present and not torch.error
+    return "" if there else "no torch there"
+
+
+def able(
+    gathering: Gathering, kind: type[CollFacts], lacking: Callable[[HostEvidence], str]
+) -> list[Host]:
+    """Return the hosts that can take part, and note of each other one why it has no ``kind``.
+
+    Args:
+        lacking: Why a host cannot for what it has not; empty if it can.
+    """
     chosen = endpoints(gathering.view((NetFacts, SshFacts)))
     hosts = []
     for host in gathering.reached():
         evidence = gathering.hosts[host.name]
-        torch = evidence.known.get(TorchFacts)
-        if not isinstance(torch, TorchFacts) or not torch.present or torch.error:
-            evidence.lack(CollFacts, Outcome.SKIPPED, "no torch there")
+        why = lacking(evidence)
+        if why:
+            evidence.lack(kind, Outcome.SKIPPED, why)
         elif host.name not in chosen:
             why = "it has no address that others could reach"
-            evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, why)
+            evidence.lack(kind, Outcome.COULD_NOT_RUN, why)
         else:
             hosts.append(host)
-    return _connected(gathering, hosts) if len(gathering.hosts) > 1 else hosts
+    return _connected(gathering, hosts, kind) if len(gathering.hosts) > 1 else hosts
 
 
-def _connected(gathering: Gathering, hosts: list[Host]) -> list[Host]:
+def _connected(gathering: Gathering, hosts: list[Host], kind: type[CollFacts]) -> list[Host]:
     """Leave out hosts whose connections are broken: a job with them would only hang."""
     facts = gathering.view((ReachFacts,)).of(ReachFacts)
     matrix = matrix_of(facts)
@@ -135,7 +199,7 @@ def _connected(gathering: Gathering, hosts: list[Host]) -> list[Host]:
         staying, why = [], f"fewer than two hosts reach each other {BROKEN}"
     for host in hosts:
         if host not in staying:
-            gathering.hosts[host.name].lack(CollFacts, Outcome.COULD_NOT_RUN, why)
+            gathering.hosts[host.name].lack(kind, Outcome.COULD_NOT_RUN, why)
     return staying
 
 
@@ -143,7 +207,7 @@ def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
     view = gathering.view((NetFacts, SshFacts))
     chosen = endpoints(view)
     gpus, torches = view.of(GpuFacts), view.of(TorchFacts)
-    per_host = {host.name: _slots(gathering, host, gpus.get(host.name)) for host in hosts}
+    per_host = {host.name: slots_of(gathering, host) for host in hosts}
     nccl = all(
         host.name in gpus
         and gpus[host.name].count >= per_host[host.name]
@@ -167,18 +231,21 @@ def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
     )
 
 
-def _slots(gathering: Gathering, host: Host, gpus: GpuFacts | None) -> int:
+def slots_of(gathering: Gathering, host: Host) -> int:
+    """Return how many ranks a host gets."""
+    gpus = gathering.view((GpuFacts,)).of(GpuFacts).get(host.name)
     asked = gathering.request.nproc or host.slots or (gpus.count if gpus else 0) or 1
     return min(asked, MAX_LOCAL_RANKS)
 
 
-def _run(gathering: Gathering, job: Job, seconds: float) -> Iterator[str]:
-    timeout = min(JOIN_SECONDS, max(2.0, seconds * 0.6))
-    work = {
-        "seed": secrets.randbelow(1 << 30),
-        "timeout_seconds": timeout,
-        "cases": cases(gathering.request.level),
-    }
+def join_seconds(seconds: float) -> float:
+    """Return how long the ranks of a job of so many seconds wait for each other."""
+    return min(JOIN_SECONDS, max(2.0, seconds * 0.6))
+
+
+def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) -> Iterator[str]:
+    timeout = join_seconds(seconds)
+    work = work_for(gathering.request.level, sweep, seconds, timeout, job.world_size)
 
     def start(host: Host) -> dict[str, Any]:
         return gathering.ask(
@@ -225,19 +292,21 @@ def _stop(gathering: Gathering, job: Job, hosts: list[Host]) -> None:
 
 
 def _facts(job: Job, host: str, answer: dict[str, Any], timeout: float) -> CollFacts:
-    """Return what the ranks said; a rank that the node says nothing of is there without a word."""
-    said: dict[int, RankReport] = {}
-    entries = answer.get("ranks")
-    for entry in entries if isinstance(entries, list) else []:
-        try:
-            report = convert(RankReport, entry)
-        except ValueError:
-            continue
-        said[report.rank] = report
+    """Return what the ranks of a host said."""
     return CollFacts(
         backend=job.backend,
         world_size=job.world_size,
         planned=job.ranks[host],
-        ranks=tuple(said.get(rank, RankReport(rank=rank)) for rank in job.ranks[host]),
+        ranks=reports(answer.get("ranks"), job.ranks[host]),
         timeout_seconds=timeout,
     )
+
+
+def reports(entries: object, planned: tuple[int, ...]) -> tuple[RankReport, ...]:
+    """Return what a node says of its ranks; one that it says nothing of is there without a word."""
+    said: dict[int, RankReport] = {}
+    for entry in entries if isinstance(entries, list | tuple) else ():
+        with suppress(ValueError):
+            report = convert(RankReport, entry)
+            said[report.rank] = report
+    return tuple(said.get(rank, RankReport(rank=rank)) for rank in planned)

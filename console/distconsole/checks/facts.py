@@ -322,13 +322,28 @@ class RankReport(Facts, frozen=True, kw_only=True):
 
 
 class CollFacts(Facts, frozen=True, kw_only=True):
-    """A host's ranks of the collective job, and the job."""
+    """A host's ranks of a collective job, and the job; this one is torch's own.
 
-    backend: str
-    world_size: int
-    planned: tuple[int, ...]
+    ``refused`` says why a run by this launcher would not even be started.
+    """
+
+    launcher: str = "torch"
+    backend: str = ""
+    world_size: int = 0
+    planned: tuple[int, ...] = ()
     ranks: tuple[RankReport, ...] = ()
     timeout_seconds: float = 0.0
+    engine_said: tuple[str, ...] = ()
+    refused: str = ""
+    refused_hint: str = ""
+
+
+class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
+    """The same by Horovod."""
+
+
+class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
+    """The same by mpirun; its ranks call MPI itself."""
 
 
 F = TypeVar("F", bound=Facts)

@@ -9,7 +9,9 @@ from distconsole.checks.facts import (
     EnvFacts,
     Facts,
     GpuFacts,
+    HorovodCollFacts,
     HorovodFacts,
+    MpiCollFacts,
     MpiFacts,
     NetFacts,
     OsFacts,
@@ -40,4 +42,6 @@ GROUP_NAMES: dict[type[Facts], str] = {
     ReachFacts: "reach",
     BandwidthFacts: "bandwidth",
     CollFacts: "coll",
+    HorovodCollFacts: "coll_horovod",
+    MpiCollFacts: "coll_mpi",
 }

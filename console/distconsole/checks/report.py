@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome
-from distconsole.checks.facts import BandwidthFacts, CollFacts, Edge, ReachFacts
+from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome, View
+from distconsole.checks.facts import (
+    BandwidthFacts,
+    CollFacts,
+    Edge,
+    HorovodCollFacts,
+    MpiCollFacts,
+    ReachFacts,
+)
 from distconsole.checks.gather import Gathering
 from distconsole.checks.judge import Verdicts
 from distconsole.checks.rule import Rule, warn
@@ -59,7 +66,7 @@ def make_report(
         },
         findings=findings,
         network=NetworkReport(pairs=_pairs(gathering)),
-        collectives=_collectives(gathering),
+        collectives=collectives_of(gathering.view()),
         seconds=round(seconds, 3),
         cells={
             host: {check: cell.outcome.value for check, cell in cells.items()}
@@ -96,9 +103,9 @@ def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:
 
 def _explained(why: str, findings: Sequence[Finding]) -> bool:
     """Whether another finding says already why a cell is empty."""
-    by = {UNREACHED: "ssh.", ALONE: "ssh."}.get(why, "net." if BROKEN in why else "coll.")
-    explains = why in (UNREACHED, ALONE, NO_GROUP) or BROKEN in why
-    return explains and any(finding.check.startswith(by) for finding in findings)
+    by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
+    telling = ("net.",) if BROKEN in why else by.get(why, ())
+    return any(finding.check.startswith(telling) for finding in findings)
 
 
 def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
@@ -129,8 +136,13 @@ def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
     return tuple(reports)
 
 
-def _collectives(gathering: Gathering) -> tuple[CollectiveReport, ...]:
-    facts = gathering.view().of(CollFacts)
+def collectives_of(view: View) -> tuple[CollectiveReport, ...]:
+    """Return what was timed, over the ranks of each job."""
+    kinds: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, MpiCollFacts)
+    return tuple(report for kind in kinds for report in _collectives(view.of(kind)))
+
+
+def _collectives(facts: Mapping[str, CollFacts]) -> Iterator[CollectiveReport]:
     cases: dict[tuple[str, str, int], list[tuple[int, dict[str, Any]]]] = {}
     for found in facts.values():
         for rank in found.ranks:
@@ -139,19 +151,16 @@ def _collectives(gathering: Gathering) -> tuple[CollectiveReport, ...]:
                     key = (str(said["case"]), str(said["dtype"]), int(said["elements"]))
                     cases.setdefault(key, []).append((rank.rank, said))
     some = next(iter(facts.values()), None)
-    if some is None:
-        return ()
-    return tuple(
-        report
-        for key, entries in cases.items()
-        if (report := _collective(key, entries, some)) is not None
-    )
+    for key, entries in cases.items() if some is not None else ():
+        report = _collective(key, entries, some) if some is not None else None
+        if report is not None:
+            yield report
 
 
 def _collective(
     key: tuple[str, str, int], entries: list[tuple[int, dict[str, Any]]], job: CollFacts
 ) -> CollectiveReport | None:
-    op, _, elements = key
+    op, dtype, elements = key
     times = [said["time_us"] for _, said in entries if isinstance(said.get("time_us"), float)]
     if not times or sum(times) <= 0:
         return None
@@ -159,9 +168,10 @@ def _collective(
     mean_us = sum(times) / len(times)
     algbw = size / mean_us / 1e3
     return CollectiveReport(
-        launcher="torch",
+        launcher=job.launcher,
         backend=job.backend,
         op=op,
+        dtype=dtype,
         bytes=size,
         time_us=round(mean_us, 1),
         algbw_gbs=algbw,

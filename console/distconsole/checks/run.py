@@ -9,14 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from distconsole.checks import collective, matrix, tournament
+from distconsole.checks import collective, engine_jobs, matrix, tournament
 from distconsole.checks.catalogue import CATALOGUE
+from distconsole.checks.engine_job import StartJob
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts import (
     BandwidthFacts,
     CollFacts,
     Facts,
     GpuFacts,
+    HorovodCollFacts,
+    HorovodFacts,
+    MpiCollFacts,
+    MpiFacts,
     NetFacts,
     ReachFacts,
     SshFacts,
@@ -34,8 +39,11 @@ from distconsole.model.events import CheckEnded, CheckProgress, CheckReport, Eve
 from distconsole.model.requests import Check
 from distconsole.session import Session
 
-NETWORK: frozenset[type[Facts]] = frozenset({ReachFacts, CollFacts, BandwidthFacts})
+JOBS: frozenset[type[Facts]] = frozenset({CollFacts, HorovodCollFacts, MpiCollFacts})
+NETWORK: frozenset[type[Facts]] = JOBS.union({ReachFacts, BandwidthFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
+    HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
+    MpiCollFacts: frozenset({ReachFacts, NetFacts, MpiFacts, GpuFacts}),
     CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),
     ReachFacts: frozenset({NetFacts}),
@@ -48,8 +56,16 @@ def run_check(
     session: Session,
     clock: Callable[[], float] = time.monotonic,
     passports: Passports | None = None,
+    start: StartJob | None = None,
 ) -> Iterator[Event]:
     """Judge the hosts of ``session``, and compare them with their ``passports``.
+
+    Args:
+        request: How, and what.
+        session: On the hosts.
+        clock: Monotonic seconds.
+        passports: What the hosts were when they last passed; None compares with nothing.
+        start: How a short job by an engine is started; without it there is none.
 
     Yields:
         ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found, and
@@ -62,7 +78,7 @@ def run_check(
     chosen = selected(CATALOGUE, request.only, request.skip)
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
-    checking = _Checking(gathering, rules)
+    checking = _Checking(gathering, rules, start)
     yield from checking.stages()
     for rule in chosen:
         if rule not in rules:
@@ -79,7 +95,7 @@ def run_check(
 def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
     """Return the groups of facts that ``rules`` need, with those that they lean on."""
     needed = {kind for rule in rules for kind in rule.needs}
-    for kind in (CollFacts, BandwidthFacts, ReachFacts):
+    for kind in LEANS_ON:
         if kind in needed:
             needed |= LEANS_ON[kind]
     return frozenset(needed | {SshFacts})
@@ -91,6 +107,7 @@ class _Checking:
 
     gathering: Gathering
     rules: Sequence[Rule]
+    start: StartJob | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
 
@@ -107,13 +124,28 @@ class _Checking:
         yield from self._judge(needed & NETWORK)
         if ReachFacts in needed:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
-            yield from self._judge(needed & {CollFacts, BandwidthFacts})
+            yield from self._judge(needed & ({BandwidthFacts} | JOBS))
         if CollFacts in needed:
             yield from self._stage("coll.init", collective.run_job(self.gathering))
-            yield from self._judge(needed & {BandwidthFacts})
+            yield from self._judge(needed & {BandwidthFacts, HorovodCollFacts, MpiCollFacts})
+        yield from self._engines(needed)
         if BandwidthFacts in needed:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
         yield from self._judge(frozenset())
+
+    def _engines(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
+        """Run the job by every engine that the rules need, one after the other."""
+        left = [engine for engine in engine_jobs.ENGINES if engine.kind in needed]
+        while left:
+            engine = left.pop(0)
+            if self.start is None:
+                why = "there is nobody here who starts jobs"
+                self.gathering.lack((engine.kind,), Outcome.SKIPPED, why)
+            else:
+                work = engine_jobs.run_engine(self.gathering, engine, self.start)
+                yield from self._stage(engine.stage, work)
+            waiting = {each.kind for each in left}
+            yield from self._judge(needed & ({BandwidthFacts} | waiting))
 
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
         """Account for a check that does not run."""

@@ -291,6 +291,7 @@ class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):
     correct: bool
     size: int
     ranks: tuple[int, ...]
+    dtype: str = "float32"
 
 
 class ChangeReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,9 +13,11 @@ from distconsole.operations.sessions import SessionSource
 def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
     """Judge the hosts."""
     from distconsole.checks import Passports, run_check  # noqa: PLC0415  (for this verb alone)
+    from distconsole.operations.short_run import short_run  # noqa: PLC0415
 
     with sessions(request.where) as session:
-        yield from run_check(request, session, passports=Passports(passports_dir()))
+        passports = Passports(passports_dir())
+        yield from run_check(request, session, passports=passports, start=short_run)
 
 
 def explain(request: Explain) -> Iterator[Event]:

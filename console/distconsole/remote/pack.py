@@ -15,6 +15,7 @@ from pathlib import Path
 
 import distconsole_agent
 import distconsole_training
+from distconsole_agent.probes.sources import worker_script
 
 MAIN = b'''\
 """Runs the agent; refuses in words an interpreter that is too old, so it must parse under Python 2."""
@@ -97,6 +98,12 @@ def agent_pack() -> Pack:
         members.update(_sources(resources.files(package), package.__name__))
     members["pynvml.py"] = _module_source("pynvml")
     return pack(members)
+
+
+@lru_cache(maxsize=1)
+def rank_script() -> str:
+    """Return the Python text that is a rank of a check's collective job (``collective_worker``)."""
+    return worker_script()
 
 
 def pack(members: dict[str, bytes]) -> Pack:

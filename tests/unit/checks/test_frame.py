@@ -9,9 +9,18 @@ from xml.etree import ElementTree
 import pytest
 
 from distconsole.checks.catalogue import CATALOGUE
-from distconsole.checks.collective import cases
+from distconsole.checks.collective import Sweep, work_for
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome, View
-from distconsole.checks.facts import CollFacts, Facts, NetFacts, OsFacts, ReachFacts, SshFacts
+from distconsole.checks.facts import (
+    CollFacts,
+    Facts,
+    HorovodCollFacts,
+    MpiCollFacts,
+    NetFacts,
+    OsFacts,
+    ReachFacts,
+    SshFacts,
+)
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.reference import explain, reference_page
@@ -117,7 +126,7 @@ def test_a_word_that_means_no_check_is_a_usage_error(
 
 def test_quick_launches_nothing() -> None:
     quick = [rule for rule in CATALOGUE if at_level(rule, Level.QUICK)]
-    assert CollFacts not in needs_of(quick)
+    assert not {CollFacts, HorovodCollFacts, MpiCollFacts} & needs_of(quick)
     assert CollFacts in needs_of(CATALOGUE)
 
 
@@ -147,8 +156,19 @@ def test_bus_bandwidth_follows_nccl_tests() -> None:
     assert message_bytes("reduce_scatter", 1000, 4, 8) == 32000
 
 
-def test_the_job_fits_into_one_argument() -> None:
-    assert len(str(cases(Level.FULL))) < 4000
+@pytest.mark.parametrize("level", [Level.STANDARD, Level.FULL])
+def test_the_job_fits_into_one_argument(level: Level) -> None:
+    assert len(str(work_for(level, None, 300.0, 30.0, 2))) < 4000
+
+
+def test_a_sweep_times_one_type_and_verifies_the_others_at_an_odd_size() -> None:
+    sweep = Sweep(ops=("broadcast", "barrier"), sizes=(4, 64), dtypes=("float64", "int64"))
+    work = work_for(Level.STANDARD, sweep, 100.0, 30.0, 2)
+    assert work["cases"] == [
+        {"op": "broadcast", "dtype": "int64", "elements": 1003, "iterations": 0}
+    ]
+    assert (work["sweep"]["dtype"], work["sweep"]["bytes"]) == ("float64", (4, 64))
+    assert work["sweep"]["seconds"] < 100.0
 
 
 def report() -> CheckReport:

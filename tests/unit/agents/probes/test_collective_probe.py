@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import collective_worker as worker
+from distconsole_agent.probes import collective_values
 
 ALL = [
     *(("all_reduce", dtype) for dtype in ("float32", "float64", "float16", "bfloat16", "int64")),
     *((op, "float32") for op in ("all_reduce_max", "broadcast", "all_gather", "reduce_scatter")),
-    ("all_to_all", "float32"),
+    *((op, "int64") for op in ("all_to_all", "reduce", "send_recv", "reduce_scatter")),
 ]
 
 
@@ -88,14 +88,16 @@ def test_an_interpreter_that_is_missing_is_a_rank_that_failed() -> None:
 @pytest.mark.parametrize("world", [2, 3, 8, 64, 256, 1000])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_every_partial_sum_is_exact_in_its_type(dtype: str, world: int) -> None:
-    limit = max(2, (1 << worker.MANTISSA_BITS[dtype]) // (2 * world))
+    limit = collective_values.limit_of(dtype, world)
     counted = min(world, 256 // max(1, limit - 1)) if dtype == "bfloat16" else world
-    assert counted * (limit - 1) <= 1 << worker.MANTISSA_BITS[dtype]
+    assert counted * (limit - 1) <= 1 << collective_values.MANTISSA_BITS[dtype]
 
 
 def test_inputs_differ_between_ranks_indices_and_seeds() -> None:
     def values(rank: int, seed: int) -> list[int]:
-        return [int(worker.magnitudes(index, rank, seed, 1 << 20)) for index in range(200)]
+        return [
+            int(collective_values.magnitudes(index, rank, seed, 1 << 20)) for index in range(200)
+        ]
 
     assert values(0, 1) == values(0, 1)
     assert sum(a == b for a, b in zip(values(0, 1), values(1, 1), strict=True)) < 5

@@ -1,0 +1,148 @@
+"""The collective job once more by the engines that all hosts have: Horovod, and MPI by mpirun.
+
+It decides who takes part and notes what came of it; the job is started by what the check was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from distconsole.checks.addresses import machines
+from distconsole.checks.collective import (
+    JOB_SECONDS,
+    Sweep,
+    able,
+    join_seconds,
+    reports,
+    slots_of,
+    work_for,
+)
+from distconsole.checks.engine_job import EngineAnswer, EngineJob, StartJob
+from distconsole.checks.evidence import HostEvidence, Outcome
+from distconsole.checks.facts import (
+    CollFacts,
+    HorovodCollFacts,
+    HorovodFacts,
+    MpiCollFacts,
+    MpiFacts,
+    NetFacts,
+    SshFacts,
+)
+from distconsole.checks.gather import Gathering
+from distconsole.errors import ConsoleError, PlanError
+from distconsole.model.cluster import Host
+from distconsole.model.requests import LauncherName
+
+LEAST_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine that a job can be started by.
+
+    Attributes:
+        stage: The check whose stage it is.
+        kind: The facts that it gives.
+        lacking: Why a host cannot take part for what it has not; empty if it can.
+    """
+
+    launcher: LauncherName
+    name: str
+    stage: str
+    kind: type[CollFacts]
+    lacking: Callable[[HostEvidence], str]
+
+
+def _without_horovod(evidence: HostEvidence) -> str:
+    facts = evidence.known.get(HorovodFacts)
+    if not isinstance(facts, HorovodFacts) or not facts.present:
+        return "no Horovod"
+    if facts.torch_library is None or facts.load_error:
+        return "a Horovod that does not work with the torch there"
+    return ""
+
+
+def _without_mpi(evidence: HostEvidence) -> str:
+    facts = evidence.known.get(MpiFacts)
+    return "" if isinstance(facts, MpiFacts) and facts.present else "no mpirun"
+
+
+HOROVOD = Engine(
+    LauncherName.HOROVOD, "Horovod", "horovod.init", HorovodCollFacts, _without_horovod
+)
+MPI = Engine(LauncherName.MPI, "mpirun", "mpi.launch", MpiCollFacts, _without_mpi)
+ENGINES = (HOROVOD, MPI)
+
+
+def run_engine(
+    gathering: Gathering, engine: Engine, start: StartJob, sweep: Sweep | None = None
+) -> Iterator[str]:
+    """Run the job by ``engine``; yields each host when it is over."""
+    hosts = _everywhere(gathering, engine)
+    if not hosts:
+        return
+    seconds = gathering.left(JOB_SECONDS[gathering.request.level])
+    if seconds < LEAST_SECONDS:
+        gathering.lack((engine.kind,), Outcome.TIMED_OUT, "the budget was over")
+        return
+    placed = tuple(replace(host, slots=slots_of(gathering, host)) for host in hosts)
+    world = sum(host.slots or 1 for host in placed)
+    timeout = join_seconds(seconds)
+    work = work_for(gathering.request.level, sweep, seconds, timeout, world)
+    env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
+    job = EngineJob(engine.launcher, placed, work, seconds, env)
+    try:
+        answer = start(gathering.session, job)
+    except PlanError as error:
+        for host in hosts:
+            refused = engine.kind(
+                launcher=engine.launcher.value, refused=error.message, refused_hint=error.hint
+            )
+            gathering.hosts[host.name].learn(refused)
+    except ConsoleError as error:
+        gathering.lack((engine.kind,), Outcome.COULD_NOT_RUN, error.message)
+    else:
+        for host in hosts:
+            facts = _facts(engine, host, answer, world, timeout)
+            gathering.hosts[host.name].learn(facts)
+    yield from (host.name for host in hosts)
+
+
+def _everywhere(gathering: Gathering, engine: Engine) -> list[Host]:
+    """Return the hosts of the job; none, with the reason noted, unless all have the engine."""
+    reached = gathering.reached()
+    lacking = {host.name: engine.lacking(gathering.hosts[host.name]) for host in reached}
+    without = [name for name, why in lacking.items() if why]
+    for host in reached if without else ():
+        why = lacking[host.name] or f"{engine.name} is not on every host (not on {without[0]})"
+        gathering.hosts[host.name].lack(engine.kind, Outcome.SKIPPED, why)
+    if without:
+        return []
+    hosts = able(gathering, engine.kind, engine.lacking)
+    found = machines(gathering.view((NetFacts, SshFacts)))
+    if engine.launcher is LauncherName.MPI and len({found[host.name] for host in hosts}) < len(
+        hosts
+    ):
+        why = "hosts that are one machine, which mpirun cannot tell apart"
+        gathering.lack((engine.kind,), Outcome.SKIPPED, why)
+        return []
+    return hosts
+
+
+def _facts(
+    engine: Engine, host: Host, answer: EngineAnswer, world: int, timeout: float
+) -> CollFacts:
+    planned = answer.planned.get(host.name, ())
+    ranks = reports(answer.ranks.get(host.name), planned)
+    groups = [said["group"] for rank in ranks for said in rank.said if "group" in said]
+    backend = next((str(group.get("backend")) for group in groups), "")
+    return engine.kind(
+        launcher=engine.launcher.value,
+        backend=backend or ("mpi" if answer.launcher == LauncherName.MPI else "gloo"),
+        world_size=world,
+        planned=planned,
+        ranks=ranks,
+        timeout_seconds=timeout,
+        engine_said=answer.said,
+    )

@@ -1,0 +1,183 @@
+"""What a rank of a collective job computes, with real Open MPI where one is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distconsole_agent.probes.collective_tensors import Prepared, Values, expected, measure
+from distconsole_agent.probes.collective_values import Case, cases_of, iterations_for
+from distconsole_agent.probes.sources import worker_script
+
+OPS = (
+    *("all_reduce", "all_reduce_max", "broadcast", "reduce", "all_gather", "reduce_scatter"),
+    *("all_to_all", "send_recv", "barrier"),
+)
+JOB = {
+    "seed": 11,
+    "timeout_seconds": 20,
+    "world_size": 2,
+    "cases": [
+        {"op": op, "dtype": dtype, "elements": 5003, "iterations": 0}
+        for dtype in ("float32", "float64", "int64", "bfloat16")
+        for op in OPS[:-1]
+    ],
+    "sweep": {
+        "ops": OPS,
+        "bytes": [4, 65536],
+        "dtype": "float32",
+        "case_seconds": 0.001,
+        "seconds": 30,
+    },
+}
+
+
+def mpi_ranks(*launcher: str, **env: str) -> list[dict[str, Any]]:
+    """Run the worker below ``launcher``; return all that its ranks said."""
+    words = [sys.executable, "-c", worker_script(), "60", "mpi", json.dumps(JOB)]
+    done = subprocess.run(
+        [*launcher, *words],
+        env={
+            **os.environ,
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            **env,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (line.partition("distconsole-rank ") for line in done.stdout.splitlines())
+    return [json.loads(said) for _, mark, said in lines if mark]
+
+
+def groups(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each["group"] for each in said if "group" in each]
+
+
+@pytest.mark.mpi
+def test_mpi_alone_verifies_every_operation_to_the_last_bit() -> None:
+    said = mpi_ranks("mpirun", "-np", "2", "--oversubscribe")
+    assert sorted((each["rank"], each["world_size"]) for each in groups(said)) == [(0, 2), (1, 2)]
+    done = [each for each in said if "wrong" in each]
+    kinds = {(each["case"], each["dtype"]) for each in done}
+    assert kinds == {
+        *((op, dtype) for op in OPS[:-1] for dtype in ("float32", "float64", "int64")),
+        ("barrier", "float32"),
+    }
+    assert {each["wrong"] for each in done} == {0}
+    assert all(each["verified"] for each in done if each["case"] not in ("reduce", "barrier"))
+    lacking = {each["dtype"] for each in said if "unsupported" in each}
+    assert lacking == {"bfloat16"}
+    timed = [each for each in done if each["time_us"]]
+    assert {each["case"] for each in timed} == set(OPS)
+
+
+@pytest.mark.mpi
+def test_the_library_of_another_mpi_than_mpiruns_says_size_1() -> None:
+    said = mpi_ranks(RANK="1", WORLD_SIZE="2", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")
+    (group,) = groups(said)
+    assert (group["rank"], group["world_size"]) == (0, 1)
+    assert group["launched"] == {"rank": 1, "world_size": 2}
+    assert "/libmpi.so" in group["library"]
+    assert not [each for each in said if "case" in each]
+    assert said[-1]["stage"] == "done"
+
+
+class Lying:
+    """An engine of two ranks whose sums are wrong at one index; this is rank 1."""
+
+    rank, world = 1, 2
+
+    def __init__(self, torch: Any, values: Values, wrong_at: int | None) -> None:
+        self.device = torch.device("cpu")
+        self._values, self._wrong_at = values, wrong_at
+
+    def prepare(self, op: str, tensor: Any) -> Prepared:
+        case = Case(op, str(tensor.dtype).rpartition(".")[2], 9001, 0)
+        came = expected(self._values, case, self.rank, self.world, 17 * 3).clone()
+        if self._wrong_at is not None:
+            came[self._wrong_at] += 1
+        return Prepared(lambda: None, lambda: came)
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
+@pytest.mark.parametrize(("wrong_at", "wrong"), [(None, 0), (0, 1), (9000, 1)])
+def test_one_wrong_value_is_counted_wherever_it_is(wrong_at: int | None, wrong: int) -> None:
+    torch = pytest.importorskip("torch")
+    values = Values(torch, 2, 7)
+    engine = Lying(torch, values, wrong_at)
+    for op in ("all_reduce", "send_recv", "broadcast"):
+        timed = measure(engine, values, Case(op, "float32", 9001, 0), 3, 0.1)
+        assert (timed.wrong, timed.verified) == (wrong, 9001)
+
+
+def test_parts_for_each_rank_differ_and_so_do_those_of_the_next_case() -> None:
+    torch = pytest.importorskip("torch")
+    values = Values(torch, 4, 7)
+    case = Case("reduce_scatter", "float64", 100, 0)
+    parts = [expected(values, case, rank, 4, 17) for rank in range(4)]
+    assert all(not torch.equal(parts[0], other) for other in parts[1:])
+    assert not torch.equal(parts[0], expected(values, case, 0, 4, 34))
+    to_all = Case("all_to_all", "float64", 100, 0)
+    assert not torch.equal(expected(values, to_all, 0, 4, 0), expected(values, to_all, 1, 4, 0))
+    assert expected(values, Case("reduce", "float64", 100, 0), 0, 4, 0) is None
+    assert torch.equal(
+        expected(values, Case("reduce", "float64", 100, 0), 3, 4, 0),
+        sum(values.of(Case("reduce", "float64", 100, 0), rank, 0, 100, 0) for rank in range(4)),
+    )
+
+
+def test_a_sweep_counts_the_larger_buffer_and_repeats_nothing() -> None:
+    sweep = {"ops": ["all_gather", "all_reduce", "barrier"], "bytes": [4, 64], "dtype": "int64"}
+    cases = cases_of({"cases": [], "sweep": sweep}, 4)
+    assert cases == [
+        Case("all_gather", "int64", 1, None),
+        Case("all_gather", "int64", 2, None),
+        Case("all_reduce", "int64", 1, None),
+        Case("all_reduce", "int64", 8, None),
+        Case("barrier", "int64", 0, None),
+    ]
+
+
+def test_repetitions_fit_their_time_within_bounds() -> None:
+    assert iterations_for(0.01, 0.1) == 10
+    assert iterations_for(10.0, 0.1) == 3
+    assert iterations_for(0.0, 0.1) == 200
+
+
+def test_an_engine_without_an_operation_says_so_and_the_job_goes_on(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from distconsole_agent.probes.collective_worker import run_cases
+
+    def lacks(_engine: object, case: Case, _number: int, _seconds: float) -> Any:
+        if case.op == "reduce":
+            raise NotImplementedError("Horovod has no reduce")
+        return SimpleNamespace(wrong=0, verified=1, seconds=None, iterations=0)
+
+    engine = SimpleNamespace(world=2, greatest=lambda seconds: 99.0 if seconds > 0 else 0.0)
+    job = {
+        "cases": [
+            {"op": op, "dtype": "float32", "elements": 3, "iterations": 0}
+            for op in ("reduce", "broadcast")
+        ],
+        "sweep": {"ops": ["all_reduce"], "bytes": [4], "dtype": "float32", "seconds": 1.0},
+    }
+    run_cases(engine, lacks, job)
+    said = [json.loads(line.partition(" ")[2]) for line in capfd.readouterr().out.splitlines()]
+    assert [each.get("unsupported") for each in said if "case" in each] == [
+        "Horovod has no reduce",
+        None,
+    ]
+    assert said[-1]["left_out"] == [["all_reduce", "float32", 1]]
