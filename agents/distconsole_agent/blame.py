@@ -37,6 +37,9 @@ MAX_TRACEBACK_CHARS = 8000
 BY_ENGINE = ", perhaps by mpirun"
 """Said of a rank below mpirun that died of a SIGTERM which no shim sent."""
 
+NODE_LOST = ", after a node was lost"
+"""Said of a rank that was ended because its round of an elastic job went over a node that is gone."""
+
 _CONSEQUENCE = re.compile(
     r"connection (was )?(reset|closed|refused|aborted)|closed by peer|broken pipe"
     r"|ConnectionResetError|BrokenPipeError|ConnectionRefusedError"
@@ -45,7 +48,7 @@ _CONSEQUENCE = re.compile(
     r"|watchdog (caught|thread terminated)|collective operation timeout|wait timeout"
     r"|gloo.{0,80}(timed out|transport)|Application timeout caused pair closure"
     r"|Horovod has been shut down|HorovodInternalError|HorovodAllreduce.{0,40}failed"
-    rf"|{BY_ENGINE}|^mpirun exited with code"
+    rf"|{BY_ENGINE}|{NODE_LOST}|^mpirun exited with code"
     r"|TCPStore.{0,80}(unreachable|timed? ?out)|No route to host|Connection timed out",
     re.IGNORECASE | re.DOTALL,
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent import blame
-from distconsole_agent.failures import read_raised
+from distconsole_agent.failures import Raised, read_raised
 from distconsole_agent.journal import Journal, Mark
 from distconsole_agent.last_word import tell_in_background
 from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WINDOW_SECONDS
@@ -243,10 +243,13 @@ class Drain:
         ]
         if not gone:
             return
-        raised = {each.pid for each in read_raised(os.path.join(self._folder, "errors"))}
+        raised = {each.pid for each in self._raised()}
         for number, pid, finished in gone:
             state = "failed" if pid in raised else "exited" if finished else "killed"
             self._entries += self.ranks.vanished(number, pid, state, t)
+
+    def _raised(self) -> list[Raised]:
+        return read_raised(os.path.join(self._folder, "errors"), past=True)
 
     def _shim_is_gone(self) -> bool:
         """Return whether the shim has died without a word."""

@@ -18,6 +18,9 @@ MAX_ERROR_FILE_BYTES = 64 * 1024
 """As ``records.MAX_ERROR_BYTES``; a longer file is not the hook's."""
 
 MAX_ERROR_FILES = 4096
+PAST = "past"
+"""Where the ranks of a new round of torchrun put what those before them have left (launch/torchrun.py)."""
+
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 20
 TRACEBACK_HEAD = "Traceback (most recent call last):"
@@ -56,9 +59,13 @@ class Told(NamedTuple):
     traceback: str
 
 
-def read_raised(folder: str) -> list[Raised]:
-    """Return the exceptions noted in ``folder``, earliest first; what is not the hook's is left out."""
-    found = []
+def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
+    """Return the exceptions noted in ``folder``, earliest first; what is not the hook's is left out.
+
+    Args:
+        past: Also those of earlier rounds, which torchrun has dealt with.
+    """
+    found = read_raised(os.path.join(folder, PAST)) if past else []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder))[:MAX_ERROR_FILES]:
             stem, dot, suffix = name.partition(".")

@@ -72,6 +72,16 @@ def node_lost(host: str, then: str, seconds: float) -> Note:
     }
 
 
+def cut_off(host: str, first: str, seconds: float) -> Note:
+    """Return the note of a node that has lost ``first``: the others may go on without it."""
+    return {
+        "check": "run.cut_off",
+        "severity": "warn",
+        "summary": f"{host} has not heard of {first} for {seconds:g} s and ended its ranks",
+        "hint": f"see whether {host} reaches the other nodes over the training network",
+    }
+
+
 def shim_gone(host: str, then: str, why: str) -> Note:
     """Return the note that says that the shim on ``host`` is gone, though the host answers."""
     return {

@@ -311,13 +311,12 @@ class Peer(Link):
         self._alone_ns = self._wall_ns() if gone_ns is None else gone_ns
         self._drop_attempt()
         host = self._spec.nodes[0].host
-        then = "the run was stopped"
-        if self._spec.may_lose_nodes:
-            then = f"the run was stopped on {self._spec.host}"
         if why:
-            note = notes.shim_gone(host, then, why)
+            note = notes.shim_gone(host, "the run was stopped", why)
+        elif self._spec.may_lose_nodes:
+            note = notes.cut_off(self._spec.host, host, self._times.give_up)
         else:
-            note = notes.node_lost(host, then, self._times.give_up)
+            note = notes.node_lost(host, "the run was stopped", self._times.give_up)
         self._events.note(note)
         self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
         self._conclude_alone()

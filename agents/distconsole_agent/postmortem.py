@@ -165,6 +165,7 @@ def _global_rank(
     ours = spec.nodes[spec.node_index].ranks
     if raised is not None and raised.rank >= 0:
         return raised.rank
-    if said is not None and said.rank in ours:
+    # Each round of a job that may lose nodes numbers its ranks anew.
+    if said is not None and (said.rank in ours or spec.may_lose_nodes):
         return said.rank
     return ours[0] if ours else rank.spec.rank

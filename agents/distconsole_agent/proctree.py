@@ -81,21 +81,33 @@ def pids_of_run(run_dir: str) -> list[int]:
     The environment is that of the last exec, so a process cannot lose the mark by accident; one
     that removes it from its environment on purpose before an exec is not found.
     """
-    mark = b"\0" + os.fsencode(f"{ENV_RUN_DIR}={run_dir}") + b"\0"
+    mark = os.fsencode(f"{ENV_RUN_DIR}={run_dir}")
     found = []
     for pid in own_pids():
         if pid == os.getpid():
             continue
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                environ = file.read(MAX_ENVIRON_BYTES)
-        except OSError:
-            continue
-        if mark in b"\0" + environ + b"\0":
+        if mark in _environ(pid):
             stat = read_stat(pid)
             if stat is not None and stat.state not in "ZX":
                 found.append(pid)
     return found
+
+
+def read_environ(pid: int) -> dict[bytes, bytes]:
+    """Return the environment of ``pid`` as of its last exec; empty when it cannot be read."""
+    return {
+        name: value
+        for name, equals, value in (word.partition(b"=") for word in _environ(pid))
+        if equals
+    }
+
+
+def _environ(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read(MAX_ENVIRON_BYTES).split(b"\0")
+    except OSError:
+        return []
 
 
 def kill_run(run_dir: str, seconds: float = 5.0) -> list[int]:

@@ -95,6 +95,10 @@ class RankStates:
                     return next(iter(self._ranks))
         return -1
 
+    def is_engines_own(self, parent_pid: int) -> bool:
+        """Return whether a process with this parent was started by an engine: it is a rank itself."""
+        return not self.engine_ranks and parent_pid in self._process_ranks
+
     def started(self, event: Entry) -> list[Entry]:
         """Take a ``started`` event of the shim."""
         number, pid, t_ns = _int(event, "rank"), _int(event, "pid"), _int(event, "t_ns")

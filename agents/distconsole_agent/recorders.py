@@ -281,9 +281,10 @@ class Recorders:
         )
         return entries + self._read(recorder)
 
-    @staticmethod
-    def _replaces(recorder: Recorder, current: Recorder) -> bool:
+    def _replaces(self, recorder: Recorder, current: Recorder) -> bool:
         newer = recorder.started_ns > current.started_ns
+        if newer and current.ended and self._ranks.is_engines_own(recorder.ring.header.parent_pid):
+            return True  # the rank of torchrun's next round
         return (newer or current.ended) and recorder.trains()
 
     def _read(self, recorder: Recorder) -> list[Entry]:

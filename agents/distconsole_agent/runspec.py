@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-HOROVOD, MPI = "horovod", "mpi"
+HOROVOD, MPI, TORCHRUN = "horovod", "mpi", "torchrun"
 """Launchers whose runs a shim treats differently."""
 
 DEFAULT_GRACE_SECONDS = 10.0

@@ -44,6 +44,7 @@ from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.rendezvous import Rendezvous, open_rendezvous
 from distconsole_agent.restarts import ENV_CHECKPOINT, Restart, last_checkpoint, restart_event
+from distconsole_agent.rounds import Rounds
 from distconsole_agent.runlog import RunLog, keep_endpoint
 from distconsole_agent.runspec import RunSpec
 from distconsole_agent.teardown import Teardown
@@ -68,6 +69,7 @@ class Shim:
         self._teardown = self._make_teardown()
         self._lingering = Lingering(loop, self._ranks, self._end_linger)
         self._restart = 0
+        self._rounds = Rounds(loop, spec)
         self._oom_kills = 0
         self._stop: blame.Stop | None = None
         self._verdict: blame.Verdict | None = None
@@ -81,6 +83,7 @@ class Shim:
             self._finish,
             self._command,
             self._command_ended,
+            node_lost=self._rounds.node_lost,
             renew=self._renew,
             restart=self._tell_restart,
             again=self._again,
@@ -253,6 +256,7 @@ class Shim:
             self._fail(failure)
 
     def _fail(self, failure: blame.Failure) -> None:
+        failure = self._rounds.explained(failure)
         if self._start_answer is not None and self._start_answer.refused:
             failure = failure._replace(final="it could not be started")
         self._log.failed(failure)

@@ -212,12 +212,22 @@ def _converted(value: Any, kind: Kind) -> Any:
         case Kind.SECONDS:
             real = number or isinstance(value, float)
             return float(value) if real and 0 <= value < 1e9 else None
-        case Kind.NPROC:
-            return str(value) if value == "gpu" or (number and value >= 1) else None
+        case Kind.NPROC | Kind.NNODES:
+            return str(value) if _is_count(value, kind) else None
         case Kind.WORDS:
             return _words(value)
         case Kind.PAIRS:
             return _pairs(value)
+
+
+def _is_count(value: Any, kind: Kind) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value >= 1
+    if kind is Kind.NPROC:
+        return bool(value == "gpu")
+    return (
+        isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?", value) is not None
+    )
 
 
 def _words(value: Any) -> tuple[str, ...] | None:

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     SECONDS = "a number of seconds"
     WORDS = "a list of texts"
     NPROC = "a whole number from 1, or 'gpu'"
+    NNODES = "a whole number from 1, or 'MIN:MAX'"
     PAIRS = "a table of texts"
 
 
@@ -99,6 +100,7 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
     "run": {
         "launcher": _choice(LauncherName),
         "nproc": Key(Kind.NPROC),
+        "nnodes": Key(Kind.NNODES),
         "module": Key(Kind.FLAG),
         "env": Key(Kind.PAIRS),
         "env_file": Key(Kind.FILE),

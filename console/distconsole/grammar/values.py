@@ -193,3 +193,23 @@ class RanksPerHostValue(click.ParamType):  # type: ignore[type-arg]
     ) -> list[CompletionItem]:
         """Complete with the usual answers."""
         return _starting(("gpu", "1", "2", "4", "8"), incomplete)
+
+
+class NodesValue(click.ParamType):  # type: ignore[type-arg]
+    """``--nnodes``: a number of hosts, or the fewest and the most."""
+
+    name = "N|MIN:MAX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text.
+
+        Raises:
+            click.BadParameter: if it is neither, or the fewest are more than the most.
+        """
+        text = str(value)
+        match = re.fullmatch(r"([1-9][0-9]{0,5})(?::([1-9][0-9]{0,5}))?", text)
+        if match is None:
+            self.fail(f"{text!r} is neither a number of hosts nor MIN:MAX, from 1", param, ctx)
+        if match[2] is not None and int(match[1]) > int(match[2]):
+            self.fail(f"{text!r} asks for at least {match[1]} and at most {match[2]}", param, ctx)
+        return text

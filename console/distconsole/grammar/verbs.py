@@ -14,6 +14,7 @@ from distconsole.grammar.options import json_option, nproc_option
 from distconsole.grammar.values import (
     AssignmentValue,
     GroupsValue,
+    NodesValue,
     RankValue,
     RunValue,
     SecondsValue,
@@ -85,6 +86,12 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     help="What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
 )
 @nproc_option
+@click.option(
+    "--nnodes",
+    metavar="N|MIN:MAX",
+    type=NodesValue(),
+    help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun).",
+)
 @click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m.")
 @click.option(
     "--env",
@@ -110,8 +117,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     "--max-restarts",
     metavar="N",
     type=click.IntRange(min=0, max=1000),
-    default=0,
-    help="Restart the job this often.",
+    help="Restart the job this often.  [default: 0; with --nnodes MIN:MAX as often as a host may be lost]",
 )
 @click.option("--nic", metavar="NAME|auto", help="The training interface on every host.")
 @click.option(
@@ -169,6 +175,7 @@ def run(
     launcher: str,
     pass_args: str | None,
     emit: str | None,
+    max_restarts: int | None,
     **given: Any,
 ) -> ask.Request:
     """Launch SCRIPT with ARGS on every host and follow it to its end.
@@ -176,8 +183,10 @@ def run(
     The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
     second one kills it. Everything behind SCRIPT is the script's own.
     """
+    fewest, most = ask.hosts_wanted(given["nnodes"]) or (0, 0)
     return ask.Run(
         divided=bool(context.meta.get(DIVIDED)),
+        max_restarts=most - fewest if max_restarts is None else max_restarts,
         where=where(context, given),
         launcher=ask.LauncherName(launcher),
         pass_args=ask.PassArgs(pass_args) if pass_args else None,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distconsole.errors import UnavailableError
+from distconsole.errors import PlanError, UnavailableError
 from distconsole.launch.engines import MPI, Engines, has_gloo
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, PassArgs
+
+CAN_LOSE_HOSTS = (LauncherName.TORCHRUN,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,28 @@ def _refuse_elastic(launcher: LauncherName, traits: ScriptTraits) -> None:
             "elastic Horovod (hvd.elastic) comes with a later version",
             "until then: horovodrun --min-np N --host-discovery-script FILE on one of the hosts",
         )
+
+
+def able_to_lose_hosts(choice: Choice, asked: LauncherName) -> Choice:
+    """Return ``choice`` for a job that is to outlive a host (``--nnodes MIN:MAX``).
+
+    Raises:
+        PlanError: if its launcher cannot.
+    """
+    if choice.launcher in CAN_LOSE_HOSTS:
+        return choice
+    if asked is not LauncherName.AUTO or choice.launcher is not LauncherName.TORCH:
+        raise PlanError(
+            f"--nnodes MIN:MAX needs a launcher that can lose a host, and {choice.launcher} cannot",
+            "give --launcher torchrun, or leave --nnodes out",
+        )
+    if choice.pass_args is not None:
+        raise PlanError(
+            "--nnodes MIN:MAX needs torchrun, which adds no arguments to the script's own "
+            f"(--pass-args {choice.pass_args})",
+            "give --launcher torchrun if the script also reads RANK and LOCAL_RANK",
+        )
+    return Choice(LauncherName.TORCHRUN, "--nnodes MIN:MAX: torchrun can lose a host")
 
 
 def engines_needed(

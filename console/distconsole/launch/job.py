@@ -54,6 +54,7 @@ class Job:
         env: What the user adds; wins over everything that a launcher sets.
         pass_args: Arguments to add to the script's own.
         spelling: How the script declares those arguments: local_rank, init_method, rank, world_size.
+        min_nodes: The job goes on while so many nodes are left; None where it needs all.
         one_a_node: One process a node, because the script spawns its ranks or needs none.
         slurm_job: The Slurm job whose nodes these are; None outside of Slurm.
     """
@@ -67,6 +68,7 @@ class Job:
     pass_args: PassArgs | None = None
     spelling: dict[str, str] = field(default_factory=dict)
     max_restarts: int = 0
+    min_nodes: int | None = None
     spawns: bool = False
     one_a_node: bool = False
     slurm_job: str | None = None

@@ -10,7 +10,12 @@ from typing import assert_never
 from distconsole.errors import PlanError
 from distconsole.launch import horovod, mpi, single, slurm, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import Choice, choose_launcher, settle_controller
+from distconsole.launch.choose import (
+    Choice,
+    able_to_lose_hosts,
+    choose_launcher,
+    settle_controller,
+)
 from distconsole.launch.engines import (
     GLOO,
     MPI,
@@ -25,7 +30,7 @@ from distconsole.launch.slurm import Allocation, below_slurm, is_one_a_node
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.names import HostName, RunId
-from distconsole.model.requests import LauncherName, PassArgs, Run
+from distconsole.model.requests import LauncherName, PassArgs, Run, hosts_wanted
 
 MAX_WORLD_SIZE = 65_536
 
@@ -60,11 +65,20 @@ def make_plan(
     engines = {host: each.engines for host, each in facts.items()}
     choice = choose_launcher(request.launcher, traits, request.pass_args)
     choice = settle_controller(choice, env, engines)
+    if request.may_lose_hosts:
+        choice = able_to_lose_hosts(choice, request.launcher)
     one_a_node = is_one_a_node(choice, traits)
     choice = below_slurm(choice, allocation)
+    if allocation is not None and request.may_lose_hosts:
+        raise PlanError(
+            f"--nnodes {request.nnodes} does not work in a Slurm job, which ends with its first node",
+            "leave --nnodes out",
+        )
     hosts = cluster.hosts
     if not hosts:
         raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
+    wanted = hosts_wanted(request.nnodes)
+    min_nodes = wanted[0] if wanted is not None and request.may_lose_hosts else None
     addresses = choose_addresses(hosts, facts, request.nic)
     slots, notes = [1] * len(hosts), list[str]()
     if not one_a_node:
@@ -82,6 +96,7 @@ def make_plan(
         pass_args=choice.pass_args,
         spelling=_spelling(traits),
         max_restarts=request.max_restarts,
+        min_nodes=min_nodes,
         spawns=traits.spawns,
         one_a_node=one_a_node,
         slurm_job=allocation.job if allocation is not None else None,
@@ -217,6 +232,7 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         watch=request.watch,
         # torchrun restarts its ranks itself.
         max_restarts=0 if choice.launcher is LauncherName.TORCHRUN else request.max_restarts,
+        min_nodes=job.min_nodes,
         notes=(*notes, *(mpi.notes(job) if choice.launcher is LauncherName.MPI else ())),
     )
 

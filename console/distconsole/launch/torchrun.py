@@ -39,18 +39,48 @@ mixes the ranks. Where there is no run of ours (a pasted ``--dry-run``) they pri
 """
 
 
-def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts: one torchrun with static rendezvous.
+OWN_STORE = """\
+export MASTER_ADDR="${{MASTER_ADDR#*/}}"
+[ "$MASTER_ADDR" != '{address}' ] || export MASTER_PORT=$(({port} + 1))
+"""
+"""Has the ranks of every round meet at the first node, at a port that its shim keeps for them.
 
-    Static, so that the ranks are known beforehand and follow the order of hosts; the dynamic
-    rendezvous sorts its nodes by address as text.
+torchrun lets the ranks of all rounds use one store (before torch 2.4 and with
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE: a port that may be taken before it is used), where a round
+reads what an earlier one has left, and keeps the address of the first round's first node
+(dynamic_rendezvous.py of torch 2.13).
+"""
+
+NEW_ROUND = """\
+if [ "$LOCAL_RANK" = 0 ] && [ -d "${DISTCONSOLE_ERRORS-}" ]; then
+mkdir -p "$DISTCONSOLE_ERRORS/past" && mv "$DISTCONSOLE_ERRORS"/*.json "$DISTCONSOLE_ERRORS/past"
+fi 2>/dev/null
+"""
+"""Puts aside what the ranks of the round before have raised: torchrun has dealt with that."""
+
+JOIN_SECONDS = 600
+LAST_CALL_SECONDS = 10
+STORE_SECONDS = 300
+BEAT_SECONDS = 3
+"""Of a dynamic rendezvous: for enough nodes to come; for further ones once there are enough; for the
+first node's torchrun to begin, which imports torch before it does; between two signs of life of a
+node, which is gone after three that are missing."""
+
+
+def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
+    """Return what each node starts: one torchrun.
+
+    With static rendezvous, so that the ranks are known beforehand and follow the order of hosts;
+    where the job may lose nodes, with the dynamic one, whose every round has ranks of its own.
     """
     return tuple(_node(job, node) for node in job.nodes)
 
 
 def _node(job: Job, node: PlacedNode) -> NodePlan:
     env = {**OUTPUT_ENV, **threads_env(node), **network_env(node), **job.env}
-    cleared = (*RANK_NAMES, "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
+    if job.min_nodes is not None:
+        env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    cleared = (*RANK_NAMES, "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
     engine = RankPlacement(
         rank=Rank(node.index), local_rank=0, argv=torchrun_command(job, node), env={}
     )
@@ -61,13 +91,46 @@ def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
     """Return the words of one node's torchrun."""
     return (
         *(node.python, "-m", "torch.distributed.run"),
-        *("--nnodes", str(len(job.nodes)), "--node-rank", str(node.index)),
-        *("--nproc-per-node", str(node.slots)),
-        *("--rdzv-backend", "static", "--rdzv-id", job.run or "none"),
-        *("--master-addr", job.master.endpoint.address, "--master-port", PORT),
-        *("--local-addr", node.endpoint.address),
+        *(_static(job, node) if job.min_nodes is None else _dynamic(job, node)),
+        *("--rdzv-id", job.run or "none", "--nproc-per-node", str(node.slots)),
         *("--max-restarts", str(job.max_restarts), "--monitor-interval", "0.1"),
         # Without a folder it makes one in /tmp and leaves it there.
         *("--log-dir", f"{RUN_DIR}/torchrun"),
-        *("--no-python", "sh", "-c", OWN_LOGS, "sh", *job.command(node.python)),
+        *("--no-python", "sh", "-c", _as_rank(job), "sh", *job.command(node.python)),
     )
+
+
+def _static(job: Job, node: PlacedNode) -> tuple[str, ...]:
+    return (
+        *("--nnodes", str(len(job.nodes)), "--node-rank", str(node.index)),
+        *("--rdzv-backend", "static"),
+        *("--master-addr", job.master.endpoint.address, "--master-port", PORT),
+        *("--local-addr", node.endpoint.address),
+    )
+
+
+def _dynamic(job: Job, node: PlacedNode) -> tuple[str, ...]:
+    address = job.master.endpoint.address
+    host = f"[{address}]" if ":" in address else address
+    conf = {
+        "is_host": int(node is job.master),
+        "join_timeout": JOIN_SECONDS,
+        "last_call_timeout": LAST_CALL_SECONDS,
+        "read_timeout": STORE_SECONDS,
+        "keep_alive_interval": BEAT_SECONDS,
+    }
+    return (
+        *("--nnodes", f"{job.min_nodes}:{len(job.nodes)}"),
+        *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{PORT}"),
+        *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in conf.items())),
+        # Ranks follow the order of these texts: with its number before it, that of the hosts.
+        *("--local-addr", f"{node.index:05d}/{node.endpoint.address}"),
+    )
+
+
+def _as_rank(job: Job) -> str:
+    rounds = NEW_ROUND if job.max_restarts or job.min_nodes is not None else ""
+    if job.min_nodes is None:
+        return rounds + OWN_LOGS
+    address = job.master.endpoint.address
+    return rounds + OWN_STORE.format(address=address, port=PORT) + OWN_LOGS

@@ -94,6 +94,14 @@ class Explain:
     check: str
 
 
+def hosts_wanted(nnodes: str | None) -> tuple[int, int] | None:
+    """Return the fewest and the most hosts that ``--nnodes`` asks for; None where it is not given."""
+    if nnodes is None:
+        return None
+    fewest, _, most = nnodes.partition(":")
+    return int(fewest), int(most or fewest)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Launch a script and follow it."""
@@ -103,6 +111,7 @@ class Run:
     where: Where = Where()
     launcher: LauncherName = LauncherName.AUTO
     nproc: str | None = None
+    nnodes: str | None = None
     module: bool = False
     env: tuple[tuple[str, str], ...] = ()
     env_file: str | None = None
@@ -124,6 +133,12 @@ class Run:
     slurm_login: str | None = None
     emit: EmitKind | None = None
     output: str | None = None
+
+    @property
+    def may_lose_hosts(self) -> bool:
+        """Whether the job is asked to go on without some of its hosts."""
+        fewest, most = hosts_wanted(self.nnodes) or (0, 0)
+        return fewest < most
 
     @property
     def submits_from(self) -> Where | None:

@@ -35,6 +35,11 @@ class Outcome:
         """How long the run took on the node where it took longest; None while no node has ended."""
         return max((entry.seconds for entry in self._ends.values()), default=None)
 
+    @property
+    def ended_hosts(self) -> frozenset[str]:
+        """Hosts that have said that nothing of the run is left there."""
+        return frozenset(self._ends)
+
     def begin_again(self) -> None:
         """Forget failures: they are of an attempt that another has followed."""
         self._failures.clear()

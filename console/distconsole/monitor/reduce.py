@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import assert_never
 
 from msgspec import UNSET
@@ -191,9 +191,13 @@ class RunReducer:
         if entry.severity == Severity.WARN:
             self._lost.add(lost)
             self._waiting.discard(lost)
+        yield from self._take_down({lost}, t)
+
+    def _take_down(self, hosts: Set[str], t: float) -> Iterator[RunEvents]:
         for rank, last in sorted(self._living.items()):
-            if self._rank_hosts[rank] == lost:
-                yield from self._rank_is(lost, last, RankState.KILLED, t)
+            host = self._rank_hosts[rank]
+            if host in hosts:
+                yield from self._rank_is(host, last, RankState.KILLED, t)
 
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
         known_on = self._rank_hosts.get(entry.rank, host)
@@ -341,6 +345,7 @@ class RunReducer:
             yield from self._flush_lines(host, t)
         yield from self._metrics(self._points.flush(), t)
         yield from self._disagreements(self._sync.flush(), t)
+        yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._outcome.first_failure()
         if first is not None and not self._outcome.has_verdict:
             yield first_failure_finding(self.run, first, t)

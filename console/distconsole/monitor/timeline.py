@@ -116,6 +116,11 @@ class RunTimeline:
         return max(steps, default=None)
 
     @property
+    def world(self) -> int:
+        """Ranks that are there; while none is, as between two rounds of torchrun, all there were."""
+        return sum(view.alive for view in self.ranks.values()) or len(self.ranks)
+
+    @property
     def samples_s(self) -> float | None:
         """Samples a second over all ranks, as last known."""
         return self.throughput.last
@@ -158,7 +163,7 @@ class RunTimeline:
         """
         if self.end is not None:
             return self._ended_line(self.end)
-        parts = [f"{len(self.ranks)} ranks" if len(self.ranks) != 1 else "1 rank"]
+        parts = [f"{self.world} ranks" if self.world != 1 else "1 rank"]
         if self.samples_s is not None:
             parts.append(f"{self.samples_s:,.0f} samples/s")
         slowest = self.slowest

@@ -13,7 +13,7 @@ import msgspec
 
 from distconsole.errors import ConsoleError, RunNotFoundError, UsageError
 from distconsole.launch.ask_engines import with_engines
-from distconsole.launch.choose import choose_launcher
+from distconsole.launch.choose import Choice, able_to_lose_hosts, choose_launcher
 from distconsole.launch.emit import ToEmit
 from distconsole.launch.environment import user_env
 from distconsole.launch.execute import start
@@ -47,12 +47,13 @@ from distconsole.operations.bringing import (
 )
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.emitting import write_emitted
+from distconsole.operations.reaching import reach
 from distconsole.operations.refusing import (
     refuse_missing,
     refuse_one_machine,
     refuse_our_flags,
 )
-from distconsole.operations.sessions import SessionSource, connect_all, lasting, narrate
+from distconsole.operations.sessions import SessionSource, lasting, narrate
 from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
 from distconsole.operations.watching import watch_run
 from distconsole.session import Session
@@ -97,12 +98,12 @@ def _run_on(
     refuse_our_flags(request)
     project = project_of(request, again)
     traits = kept_traits(request, project) if project is not None else script_traits(request)
-    choice = choose_launcher(request.launcher, traits, request.pass_args)  # refuse at once
+    choice = chosen(request, traits)  # refuse at once
     with sessions(request.where) as session:
         cluster = without(session.cluster, exclude)
         if project is None:
             refuse_missing(request, cluster)
-        connect_all(session, cluster)
+        cluster = yield from reach(session, cluster, request)
         links = [session.link(host.name) for host in cluster.hosts]
         refuse_one_machine(links)
         facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
@@ -169,6 +170,16 @@ def rerun(
     yield from run(again, sessions, control, store, request.exclude, record.run)
 
 
+def chosen(request: Run, traits: ScriptTraits) -> Choice:
+    """Return how the script is to be started.
+
+    Raises:
+        ConsoleError: as ``choose_launcher`` and ``able_to_lose_hosts``.
+    """
+    choice = choose_launcher(request.launcher, traits, request.pass_args)
+    return able_to_lose_hosts(choice, request.launcher) if request.may_lose_hosts else choice
+
+
 def script_traits(request: Run) -> ScriptTraits:
     """Return what the script says about itself, as far as it lies on this machine too."""
     folder = Path(request.workdir or ".").expanduser()
@@ -181,7 +192,7 @@ def script_traits(request: Run) -> ScriptTraits:
 
 def _emitted(request: Run, plan: LaunchPlan | None) -> Iterator[Event]:
     traits = script_traits(request)
-    choice = choose_launcher(request.launcher, traits, request.pass_args)
+    choice = chosen(request, traits)
     folder = str(Path.cwd() / (request.workdir or ""))
     yield from write_emitted(ToEmit(request, choice, traits, user_env(request), folder, plan))
 

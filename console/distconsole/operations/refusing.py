@@ -15,6 +15,7 @@ from distconsole.remote.link import NodeLink
 OUR_FLAGS = frozenset(
     (
         *("--hosts", "--hostfile", "--cluster", "--ssh-config", "--nproc", "--launcher"),
+        "--nnodes",
         *("--sync", "--no-sync", "--env-file", "--pass-args", "--max-restarts", "--verify-sync"),
         *("--dry-run", "--detach", "--slurm", "--slurm-login", "--emit"),
     )

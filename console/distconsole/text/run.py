@@ -93,7 +93,10 @@ class RunText:
         ranks = self._timeline.ranks
         plan = self._timeline.plan
         running = sum(1 for view in ranks.values() if view.state is RankState.RUNNING)
-        if plan is not None and running == plan.world_size and not self._all_running:
+        if event.state is not RankState.RUNNING:
+            self._all_running = self._all_running and event.state is not RankState.STARTING
+            return
+        if plan is not None and running == self._timeline.world and not self._all_running:
             self._all_running = True
             word = "rank runs" if running == 1 else "ranks run"
             self._output.say(f"all {running} {word}")

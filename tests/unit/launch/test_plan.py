@@ -159,8 +159,8 @@ def test_torchrun_is_static_and_its_world_ranks_are_known() -> None:
     assert len(second.ranks) == 1
     assert shlex.join(second.ranks[0].argv) == (
         "/opt/venv/bin/python -m torch.distributed.run --nnodes 2 --node-rank 1 "
-        "--nproc-per-node 2 --rdzv-backend static --rdzv-id train-0101-abc "
-        "--master-addr 10.0.0.1 --master-port '{port}' --local-addr 10.0.0.2 "
+        "--rdzv-backend static --master-addr 10.0.0.1 --master-port '{port}' "
+        "--local-addr 10.0.0.2 --rdzv-id train-0101-abc --nproc-per-node 2 "
         "--max-restarts 0 --monitor-interval 0.1 --log-dir '{run_dir}/torchrun' "
         f"--no-python sh -c {shlex.quote(OWN_LOGS)} sh "
         "/opt/venv/bin/python /work/job/train.py -v"
