@@ -53,6 +53,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     slow = _slow_parts(socket.gethostname(), list(dict.fromkeys(folders)), seconds)
     return {
         "hostname": socket.gethostname(),
+        "fqdn": slow["fqdn"]["name"],
         "resolution": slow.get("resolution"),
         "filesystems": {path: slow.get(f"folder {path}") for path in folders},
         "machine_id": _first_line("/etc/machine-id"),
@@ -89,6 +90,7 @@ def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, 
     parts: dict[str, Any] = {
         f"folder {path}": {"error": f"did not answer in {seconds:.1f} s"} for path in folders
     }
+    parts["fqdn"] = {"name": ""}
     parts["resolution"] = {
         "addresses": [],
         "error": f"resolving {hostname} took longer than {seconds:.1f} s",

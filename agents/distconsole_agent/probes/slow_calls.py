@@ -36,6 +36,11 @@ def resolution(hostname: str) -> dict[str, Any]:
     return {"addresses": addresses[:32], "error": ""}
 
 
+def fqdn(hostname: str) -> dict[str, Any]:
+    """The name that torchrun's rendezvous tells the other nodes."""
+    return {"name": socket.getfqdn(hostname)}
+
+
 def folder(path: str) -> dict[str, Any]:
     """Ask a filesystem for its room."""
     try:
@@ -68,6 +73,7 @@ def main(hostname: str, seconds: float, folders: list[str]) -> None:
     jobs: list[tuple[str, Callable[[str], dict[str, Any]], str]] = [
         ("resolution", resolution, hostname)
     ]
+    jobs += [("fqdn", fqdn, hostname)]
     jobs += [("folder " + path, folder, path) for path in folders]
     threads = [threading.Thread(target=answer, args=job, daemon=True) for job in jobs]
     for thread in threads:

@@ -12,6 +12,7 @@ from distconsole.checks.rules import (
     interfaces,
     leftovers,
     limits,
+    names,
     network,
     pace,
     python_env,
@@ -22,6 +23,7 @@ from distconsole.checks.rules import (
 CATALOGUE: tuple[Rule, ...] = (
     *ssh.RULES,
     *identity.RULES,
+    *names.RULES,
     *limits.RULES,
     *budgets.RULES,
     *system.RULES,

@@ -88,6 +88,8 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     """Group ``os``. Limits are (soft, hard), None for unlimited."""
 
     hostname: str
+    fqdn: str = ""
+    machine_id: str | None = None
     resolution: Resolution = Resolution()
     filesystems: dict[str, Filesystem] = {}
     kernel: str = ""

@@ -283,19 +283,19 @@ def _questions(
 def _learn_all(
     evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
 ) -> None:
-    _learn(evidence, ClockFacts, said["clock"])
+    learn(evidence, ClockFacts, said["clock"])
     answers = said["answers"]
     inspected = _facts_or_reason(evidence, answers.get("python_env"), tuple(PYTHON_KINDS.values()))
     for name, kind in PYTHON_KINDS.items():
         if inspected is not None:
-            _learn(evidence, kind, inspected.get(name))
+            learn(evidence, kind, inspected.get(name))
     for name, kind in KINDS.items():
         if name == "port" and name not in answers:
             evidence.lack(kind, Outcome.SKIPPED, "the rendezvous is on the first host")
         elif kind in needed:
             found = _facts_or_reason(evidence, answers.get(name), (kind,))
             if found is not None:
-                _learn(evidence, kind, found)
+                learn(evidence, kind, found)
 
 
 def _facts_or_reason(
@@ -315,7 +315,8 @@ def _facts_or_reason(
     return None
 
 
-def _learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
+def learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
+    """Add a node's answer as facts of ``kind``; one that does not fit is not believed."""
     try:
         facts = convert(kind, answer)
     except ValueError as error:

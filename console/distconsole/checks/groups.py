@@ -22,7 +22,7 @@ from distconsole.checks.facts import (
     SshFacts,
     TorchFacts,
 )
-from distconsole.checks.host_facts import ProcFacts, ShmFacts
+from distconsole.checks.host_facts import NameFacts, ProcFacts, ShmFacts
 
 GROUP_NAMES: dict[type[Facts], str] = {
     SshFacts: "ssh",
@@ -36,6 +36,7 @@ GROUP_NAMES: dict[type[Facts], str] = {
     MpiFacts: "mpi",
     GpuFacts: "gpu",
     PortFacts: "port",
+    NameFacts: "names",
     ProcFacts: "proc",
     ShmFacts: "shm",
     NetFacts: "net",

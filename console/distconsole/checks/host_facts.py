@@ -35,6 +35,20 @@ class ProcFacts(Facts, frozen=True, kw_only=True):
     unread: int = 0
 
 
+class PeerName(Facts, frozen=True, kw_only=True):
+    """What a name means on one host; ``late`` where its resolver did not answer in time."""
+
+    addresses: tuple[str, ...] = ()
+    error: str = ""
+    late: bool = False
+
+
+class NameFacts(Facts, frozen=True, kw_only=True):
+    """Group ``names``: the names of all hosts, as this host resolves them."""
+
+    names: dict[str, PeerName]
+
+
 class ShmEntry(Facts, frozen=True, kw_only=True):
     """An entry of /dev/shm that bears an engine's name; ``used`` is None where that is not known."""
 

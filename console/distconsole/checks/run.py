@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from distconsole.checks import collective, engine_jobs, matrix, tournament
+from distconsole.checks import collective, engine_jobs, matrix, peer_names, tournament
 from distconsole.checks.catalogue import CATALOGUE
 from distconsole.checks.engine_job import StartJob
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
@@ -23,12 +23,14 @@ from distconsole.checks.facts import (
     MpiCollFacts,
     MpiFacts,
     NetFacts,
+    OsFacts,
     ReachFacts,
     SshFacts,
     TorchFacts,
 )
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.gather import Gathering, connect, local_facts
+from distconsole.checks.host_facts import NameFacts
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.passport import Passports, marks_of
 from distconsole.checks.report import make_report, passed_hosts
@@ -40,13 +42,14 @@ from distconsole.model.requests import Check
 from distconsole.session import Session
 
 JOBS: frozenset[type[Facts]] = frozenset({CollFacts, HorovodCollFacts, MpiCollFacts})
-NETWORK: frozenset[type[Facts]] = JOBS.union({ReachFacts, BandwidthFacts})
+NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
     MpiCollFacts: frozenset({ReachFacts, NetFacts, MpiFacts, GpuFacts}),
     CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),
     ReachFacts: frozenset({NetFacts}),
+    NameFacts: frozenset({OsFacts, NetFacts}),
 }
 """Facts that are gathered for the sake of others."""
 
@@ -122,6 +125,9 @@ class _Checking:
         yield from self._judge(needed - {SshFacts})
         yield from self._stage("local facts", local_facts(self.gathering))
         yield from self._judge(needed & NETWORK)
+        if NameFacts in needed:
+            yield from self._stage("os.peer_names", peer_names.ask_names(self.gathering))
+            yield from self._judge(needed & NETWORK - {NameFacts})
         if ReachFacts in needed:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import ClockFacts, Facts, ShellFacts, SshFacts
+from distconsole.checks.facts import ClockFacts, Facts, NetFacts, ShellFacts, SshFacts
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
 from distconsole.model.requests import Level
@@ -118,12 +119,13 @@ def _path(view: View) -> Iterator[Said]:
         )
 
 
-def _clones(view: View) -> Iterator[Said]:
+def _one_machine(view: View) -> Iterator[Said]:
     """Two names of one machine: ranks would be placed twice on it."""
-    by_boot: dict[tuple[str, str], list[str]] = {}
+    by_boot: dict[tuple[object, str], list[str]] = {}
+    machine_of = machines(view)
     for name, ssh in view.of(SshFacts).items():
         if ssh.boot_id:
-            by_boot.setdefault((ssh.boot_id, ssh.hostname), []).append(name)
+            by_boot.setdefault((machine_of[name], ssh.hostname), []).append(name)
     for (_, hostname), names in by_boot.items():
         if len(names) > 1:
             yield info(
@@ -157,12 +159,14 @@ RULES: tuple[Rule, ...] = (
         _latency,
         ClockFacts,
     ),
-    _rule(
+    Rule(
         "ssh.one_machine",
+        "ssh",
+        Level.QUICK,
+        (SshFacts, NetFacts),
         "Two names for one machine, so that its ranks fight for the same GPUs.",
         "Name each machine once.",
-        _clones,
-        SshFacts,
+        _one_machine,
     ),
     _rule(
         "ssh.path_noninteractive",
