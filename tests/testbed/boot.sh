@@ -11,6 +11,10 @@ for etc in hosts hostname passwd shadow; do
 done
 cat /proc/sys/kernel/random/uuid > "$files/boot_id"
 mount --bind "$files/boot_id" /proc/sys/kernel/random/boot_id
+if [ -e /etc/machine-id ]; then
+    tr -d - < "$files/boot_id" > "$files/machine-id"
+    mount --bind "$files/machine-id" /etc/machine-id
+fi
 
 # A sysfs of its own shows the host's own interfaces; the control groups stay where they were.
 mkdir -p "$files/cgroup"

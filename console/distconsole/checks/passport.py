@@ -28,6 +28,7 @@ LASTING: Mapping[str, tuple[str, ...]] = {
     "os": (
         *("hostname", "resolution.addresses", "machine_id", "kernel", "architecture"),
         *("distribution", "libc", "uid", "home", "cpus", "limits", "memory.total"),
+        *("fqdn", "temporary", "cpu_clocks"),
         *("memory.swap_total", "cgroup", "infiniband", "containerised", "sysctl"),
     ),
     "python": ("version", "executable", "prefix", "packages"),
@@ -42,6 +43,8 @@ LASTING: Mapping[str, tuple[str, ...]] = {
 
 PASSING = {
     ("os", "sysctl", "boot_id"),
+    ("os", "cgroup", "memory_used"),
+    ("os", "cgroup", "pids_used"),
     ("gpu", "gpus", "mem_used"),
     ("gpu", "gpus", "processes"),
     ("net", "interfaces", "state"),
