@@ -174,8 +174,8 @@ class Recorders:
 
         Args:
             rank: Only this rank's.
-            ended_ns: Its processes that started before this UNIX time have ended: also what is
-                still hidden behind another ring is read.
+            ended_ns: Its processes that started before this UNIX time have ended: of these also
+                what is still hidden behind another ring is read, and of no other.
         """
         self.busy = False
         heard = []
@@ -183,7 +183,9 @@ class Recorders:
             if recorder.ended and not recorder.active and not recorder.ring.backlog:
                 continue
             recorder.ring.refresh()
-            final = ended_ns is not None and recorder.started_ns <= ended_ns
+            final = ended_ns is not None
+            if ended_ns is not None and recorder.started_ns > ended_ns:
+                continue
             if recorder.rank < 0:
                 recorder.rank = self._rank_of(recorder, final=final)
             if recorder.rank >= 0 and rank in (None, recorder.rank):

@@ -116,7 +116,8 @@ class PointReducer:
         """Yield what is left, for every rank starts anew: from step 0, or from that of a checkpoint."""
         yield from self.flush()
         self._unplaced.update(self._done)
-        self._ranks.clear()
+        # Each is awaited from now on: its host may be the last to tell that it starts.
+        self._ranks = {rank: _RankProgress() for rank in self._ranks}
         for kept in (self._most, self._complete_at, self._done):
             kept.clear()
 

@@ -109,6 +109,7 @@ class SyncWatch:
         """Yield what is left, for every rank starts anew and counts its steps from 0."""
         yield from self.flush()
         self._judged = -1
+        self._alive = dict.fromkeys(self._alive, True)
         self._last.clear()
         self._same.clear()
 

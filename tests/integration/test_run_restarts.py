@@ -1,0 +1,113 @@
+"""``--max-restarts`` on two hosts whose console has gone: real sshd, torch's ranks, the training package."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import Testbed
+
+pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
+
+TRAINS = """
+import os, sys, torch
+from torch.nn.parallel import DistributedDataParallel
+from distconsole_training import Checkpoints, setup
+
+with setup() as world:
+    restart = int(os.environ.get("DISTCONSOLE_RESTART", 0))
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept = Checkpoints(sys.argv[1], model=model, optimizer=optimizer)
+    step = kept.resume()
+    print("attempt", restart, "from", step, flush=True)
+    while step < 8:
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        step += 1
+        if step % 4 == 0:
+            kept.save(step)
+        if step == 6 and world.rank == 1 and restart < int(sys.argv[2]):
+            raise ValueError(f"boom {restart}")
+"""
+
+
+def program(bed: Testbed, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end, with what it knows of runs in ``folder``."""
+    where = ["--ssh-config", str(bed.ssh_config), "--hosts", bed.names]
+    where = [] if words[0] == "show" else where
+    return subprocess.run(
+        [sys.executable, "-m", "distconsole", words[0], *where, *words[1:]],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, "XDG_DATA_HOME": str(folder)},
+        text=True,
+        timeout=150,
+        check=False,
+    )
+
+
+def events(told: subprocess.CompletedProcess[str], kind: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in told.stdout.splitlines()]
+    return [event for event in found if event["event"] == kind]
+
+
+def script(folder: Path) -> str:
+    path = folder / "train.py"
+    path.write_text(TRAINS)
+    return str(path)
+
+
+def test_a_job_whose_console_has_gone_goes_on_from_its_checkpoint(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    bed, saved = standing_bed, tmp_path / "saved"
+    words = ("--detach", "--max-restarts", "3", "--name", "night", script(tmp_path))
+    begun = program(bed, tmp_path / "mine", "run", *words, str(saved), "1")
+    assert begun.returncode == 0, begun.stderr
+    # Another machine than the one that started it knows nothing but what the hosts tell.
+    seen = program(bed, tmp_path / "others", "attach", "--json", "night")
+    assert seen.returncode == 0, seen.stderr
+    (finding,) = [each for each in events(seen, "finding") if each["check"] == "run.restart"]
+    assert finding["severity"] == "warn"
+    assert (finding["rank"], finding["hosts"]) == (1, ["node2"])
+    assert "ValueError: boom 0; restart 1 of 3" in finding["summary"]
+    assert finding["summary"].endswith(f"with the checkpoint {saved}/step-000000004.pt")
+    assert 'raise ValueError(f"boom {restart}")' in finding["seen"]
+    (restart,) = events(seen, "restart")
+    assert (restart["restart"], restart["of"]) == (1, 3)
+    (end,) = events(seen, "end")
+    assert (end["state"], end["exit_code"], end["restarts"]) == ("succeeded", 0, 1)
+    said = {
+        (line["rank"], line["line"]) for line in events(seen, "log") if "attempt" in line["line"]
+    }
+    assert said == {(r, f"attempt {n} from {4 * n}") for r in (0, 1) for n in (0, 1)}
+    states = [(each["rank"], each["state"]) for each in events(seen, "rank")]
+    assert states[-2:] in ([(0, "exited"), (1, "exited")], [(1, "exited"), (0, "exited")])
+    assert (1, "failed") in states
+    shown = program(bed, tmp_path / "others", "show", "night")
+    assert "restarts     1" in shown.stdout.splitlines()
+
+
+def test_a_job_that_has_no_restart_left_ends_as_its_last_attempt_did(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    words = ("--max-restarts", "1", "--json", script(tmp_path), str(tmp_path / "saved"), "9")
+    told = program(standing_bed, tmp_path / "mine", "run", *words)
+    (end,) = events(told, "end")
+    first = end["first_failure"]
+    # gloo's threads may abort an interpreter that leaves with an exception.
+    assert told.returncode == end["exit_code"] == first["exit_code"]
+    assert told.returncode in (1, 134)
+    assert (end["state"], end["restarts"], first["rank"]) == ("failed", 1, 1)
+    assert "ValueError: boom 1" in first["traceback"]
+    assert "boom 0" not in first["traceback"]
+    checks = [each["check"] for each in events(told, "finding")]
+    assert checks == ["run.restart", "run.not_restarted", "run.first_failure"]
