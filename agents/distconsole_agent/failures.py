@@ -27,6 +27,9 @@ TRACEBACK_HEAD = "Traceback (most recent call last):"
 CHAINED = " above exception"
 """In both lines that Python puts between the tracebacks of one chain."""
 
+_WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:")
+"""How a line of torch's own log begins that is no error; it ends nothing."""
+
 SUMMARY_HEAD, SUMMARY_ROOT = "\nFailures:\n", "\nRoot Cause (first observed failure):\n"
 _SUMMARY_RANK = re.compile(
     r"^  rank +: (\d{1,9}) \(local_rank: \d+\)\n  exitcode +: (-?\d{1,3}) \(pid: \d+\)",
@@ -88,7 +91,8 @@ def read_tail(path: str, since: int = 0) -> Told:
         return _traceback(lines, heads)
     told = [line for line in lines if line.strip()][-TAIL_LINES:]
     tail = "\n".join(told)[-MAX_TRACEBACK_CHARS:]
-    return Told(told[-1].strip()[:MAX_ERROR_CHARS] if told else "", tail)
+    error = next((line.strip() for line in reversed(told) if not _WARNS.match(line)), "")
+    return Told(error[:MAX_ERROR_CHARS], tail)
 
 
 def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:

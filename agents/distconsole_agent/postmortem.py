@@ -15,7 +15,8 @@ from distconsole_agent.failures import (
     read_raised,
     read_tail,
 )
-from distconsole_agent.spawned import rank_of_spawned
+from distconsole_agent.runspec import TORCHRUN
+from distconsole_agent.spawned import end_of_spawned, rank_of_spawned
 
 if TYPE_CHECKING:
     from distconsole_agent.processes import RankProcess
@@ -47,9 +48,15 @@ def find_failure(
     raised = _named(spec, rank, _first_raised(spec, rank, errors_dir))
     if stopped_ns is not None and (raised is None or raised.t_ns >= stopped_ns):
         return None
-    said = None if spec.engine_ranks else _engine_said(rank, raised)
+    child = None if raised is None or spec.engine_ranks else end_of_spawned(raised)
+    said = child
+    if child is None and not spec.engine_ranks:
+        said = _engine_said(rank, raised)
     exit_code, number = (said or ended).exit_code, (said or ended).signal
-    if said is not None and raised is not None and raised.pid == rank.pid:
+    if child is not None:
+        assert raised is not None
+        error, traceback, t_ns = _in_words(child, out_of_memory), raised.traceback, raised.t_ns
+    elif said is not None and raised is not None and raised.pid == rank.pid:
         # The engine's own exception only repeats what it says; the rank's words are in its log.
         died = _Death(exit_code, number, *_stderr_of(rank, said), out_of_memory)
         error, traceback, t_ns = *_explain(rank, None, died)[:2], raised.t_ns
@@ -61,6 +68,9 @@ def find_failure(
     else:
         died = _Death(exit_code, number, *_stderr_of(rank, said), out_of_memory)
         error, traceback, t_ns = _explain(rank, raised, died)
+        by_itself = said is None and raised is None
+        if by_itself and number is not None and spec.launcher == TORCHRUN:
+            error = f"torchrun {error}"
     return Failure(
         spec.node_index,
         _global_rank(spec, rank, raised, said),
@@ -120,7 +130,7 @@ def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[st
     if rank.spawn_failure is not None:
         return rank.spawn_failure.error, "", rank.ended.t_ns
     number = died.signal
-    words = describe_exit(died.exit_code, number, died.out_of_memory and number == signal.SIGKILL)
+    words = _in_words(died, died.out_of_memory)
     if raised is not None:
         return _and_then(raised.error, words, number), raised.traceback, raised.t_ns
     told = read_tail(died.stderr_path, died.stderr_from)
@@ -130,6 +140,11 @@ def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[st
     # Nothing else that a signal ends has a last word.
     error = _and_then(told.error, words, number) if number == signal.SIGABRT else words
     return error, told.traceback, rank.ended.t_ns
+
+
+def _in_words(end: _Death | EngineSaid, out_of_memory: bool) -> str:
+    number = end.signal
+    return describe_exit(end.exit_code, number, out_of_memory and number == signal.SIGKILL)
 
 
 def _and_then(error: str, words: str, number: int | None) -> str:

@@ -18,6 +18,13 @@ one machine (the demo), one node must not take another one's processes for its o
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
 
+TIDY_SECONDS = 1.0
+"""How long a process that removes what killed ones left has for it."""
+
+TIDIES = b"multiprocessing.resource_tracker"
+"""Python's, which ends by itself after those that it serves and removes their semaphores and
+shared memory; killed with them it would leave those in /dev/shm until the next boot."""
+
 
 class Stat(NamedTuple):
     """What /proc/PID/stat says; ``starttime`` in clock ticks since boot tells a reused pid apart."""
@@ -120,14 +127,26 @@ def kill_run(run_dir: str, seconds: float = 5.0) -> list[int]:
     Returns:
         The processes that are still there: empty, unless the kernel cannot end one.
     """
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
+    deadline = begun + seconds
     while True:
         left = pids_of_run(run_dir)
+        patient = time.monotonic() < begun + TIDY_SECONDS
         for pid in left:
-            send(pid, signal.SIGKILL)
+            if not (patient and tidies_up(pid)):
+                send(pid, signal.SIGKILL)
         if not left or time.monotonic() >= deadline:
             return left
         time.sleep(RETRY_SECONDS)
+
+
+def tidies_up(pid: int) -> bool:
+    """Return whether a process removes what others leave, and then ends by itself."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return TIDIES in file.read(MAX_ENVIRON_BYTES)
+    except OSError:
+        return False
 
 
 def send(pid: int, number: int) -> None:

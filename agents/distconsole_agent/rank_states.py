@@ -171,6 +171,16 @@ class RankStates:
         rank.state = state
         return [self._entry(rank, t)]
 
+    def failed(self, event: Entry) -> list[Entry]:
+        """Take who failed with what, which of a rank that an engine started nobody else says."""
+        rank, code = self._ranks.get(_int(event, "rank") or 0), _int(event, "exit_code")
+        t_ns, signal = _int(event, "t_ns"), _int(event, "signal")
+        if self.engine_ranks or rank is None or rank.pid is None or code is None or t_ns is None:
+            return []
+        rank.state = "failed" if signal is None else "killed"
+        how: Entry = {"t_ns": t_ns, "exit_code": code, "signal": signal}
+        return [self._entry(rank, t_ns / 1e9, how)]
+
     def old_enough(self, now_ns: int) -> list[Entry]:
         """Return the ranks that have lived so long that they count as running.
 

@@ -1,16 +1,37 @@
-"""Which rank a script's own spawner means by "process N"; it reads rings' headers and judges nothing."""
+"""What a script's own spawner says of "process N": which rank it is and how it ended.
+
+It reads rings' headers and judges nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import signal
+
+from distconsole_agent.failures import EngineSaid, Raised
 
 MAX_RINGS = 4096
 
 _TERMINATED = re.compile(r"\bprocess (\d{1,6}) terminated with", re.IGNORECASE)
 """Of ProcessRaisedException and ProcessExitedException in torch/multiprocessing/spawn.py, which
 catches what a child raises, so that the child's own hook never sees it."""
+
+
+_ENDED = re.compile(r"\bprocess \d{1,6} terminated with (?:exit code (\d{1,3})|signal (SIG\w+))$")
+"""Of ProcessExitedException alone: a child that did not raise."""
+
+
+def end_of_spawned(raised: Raised) -> EngineSaid | None:
+    """Return how the child ended of which a spawner's exception tells, if it did not raise."""
+    told = _ENDED.search(raised.error)
+    if told is None:
+        return None
+    if told[1] is not None:
+        return EngineSaid(raised.rank, int(told[1]), None)
+    number = getattr(signal, told[2], None)
+    return None if number is None else EngineSaid(raised.rank, 128 + number, int(number))
 
 
 def rank_of_spawned(error: str, parent_pid: int, rings: str) -> int:

@@ -82,7 +82,7 @@ class Story:
         fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
         fields["node"] = self._spec["node_index"]
         self._failures.append(blame.Failure(**fields))
-        return [_entry("failure", event, t, FAILURE_FIELDS)]
+        return [*self._ranks.failed(event), _entry("failure", event, t, FAILURE_FIELDS)]
 
     def _stopping(self, event: Entry, _t: float) -> list[Entry]:
         self._ranks.stopping = True

@@ -12,7 +12,15 @@ import signal
 import time
 from typing import TYPE_CHECKING, Callable
 
-from distconsole_agent.proctree import descendants, pids_of_run, read_stat, send, send_group
+from distconsole_agent.proctree import (
+    TIDY_SECONDS,
+    descendants,
+    pids_of_run,
+    read_stat,
+    send,
+    send_group,
+    tidies_up,
+)
 
 if TYPE_CHECKING:
     from distconsole_agent.loop import Loop, Timer
@@ -121,11 +129,14 @@ class Teardown:
         now = self._loop.clock()
         if self._killing_since is None:
             self._killing_since = now
+        patient = now - self._killing_since < TIDY_SECONDS
         left = descendants(os.getpid())
         for pid in [*left, *self._strays]:
-            send(pid, signal.SIGKILL)
-        for rank in self._ranks.alive:
-            send_group(rank.pid, signal.SIGKILL)
+            if not (patient and tidies_up(pid)):
+                send(pid, signal.SIGKILL)
+        if not patient:
+            for rank in self._ranks.alive:
+                send_group(rank.pid, signal.SIGKILL)
         if now - self._killing_since > UNKILLABLE_SECONDS:
             stuck = [pid for pid in [*left, *self._strays] if read_stat(pid) is not None]
             on_unkillable, self.on_unkillable = self.on_unkillable, _tell_nobody

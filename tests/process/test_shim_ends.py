@@ -177,6 +177,33 @@ def test_ranks_die_with_a_killed_shim_and_the_rest_is_found_by_its_environment(
         assert gone(grandchild)
 
 
+SEMAPHORE = """
+import multiprocessing, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+held = multiprocessing.get_context('spawn').Semaphore()
+print(held._semlock.name, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("killed", ["ranks", "shim"])
+def test_what_killed_ranks_had_in_shared_memory_is_removed(tmp_path: Path, killed: str) -> None:
+    with RunUnderTest(tmp_path, [PY, script(tmp_path, SEMAPHORE)]) as run:
+        run.start()
+        shim = run.shims[0]
+        wait_until("a semaphore", lambda: shim.log(0).endswith("\n"))
+        left = Path("/dev/shm/sem." + shim.log(0).strip().lstrip("/"))
+        assert left.exists()
+        if killed == "ranks":
+            shim.ask(op="kill")
+            run.verdict()
+        else:
+            shim.process.kill()
+            shim.process.wait()
+            assert proctree.kill_run(str(shim.run_dir)) == []
+        assert not left.exists()
+
+
 def test_a_stop_while_starting_leaves_nothing(tmp_path: Path) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], ranks_per_node=16, grace=600) as run:
         shim = run.shims[0]

@@ -113,6 +113,14 @@ def test_without_a_traceback_the_last_lines_are_told(tmp_path: Path) -> None:
     assert read_tail(str(tmp_path / "none")).error == ""
 
 
+def test_a_warning_of_torchs_is_not_why_a_rank_ended(tmp_path: Path) -> None:
+    warning = "[W1121 22:54:59.984676664 socket.cpp:207] [c10d] The hostname cannot be retrieved."
+    (tmp_path / "err").write_text(f"no space left\n{warning}\n")
+    assert read_tail(str(tmp_path / "err")) == ("no space left", f"no space left\n{warning}")
+    (tmp_path / "err").write_text(f"{warning}\n")
+    assert read_tail(str(tmp_path / "err")) == ("", warning)
+
+
 def test_ends_in_words() -> None:
     assert describe_exit(3, None, False) == "exited with code 3"
     assert describe_exit(137, 9, True) == "killed by SIGKILL (out of memory?)"
@@ -253,3 +261,25 @@ def test_what_torchrun_itself_raises_only_repeats_its_summary(tmp_path: Path) ->
         found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), stopped_ns)
         assert (found.rank, found.exit_code, found.t_ns) == (5, 7, 1990 * S)
     assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1985 * S) is None
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_code", "number", "error"),
+    [
+        ("exit code 7", 7, None, "exited with code 7"),
+        ("signal SIGKILL", 137, 9, "killed by SIGKILL"),
+    ],
+)
+def test_the_end_of_a_spawned_rank_is_its_own_not_its_parents(
+    tmp_path: Path, how: str, exit_code: int, number: int | None, error: str
+) -> None:
+    note(tmp_path, 50, time_ns=1990 * S, rank=5, message=f"process 1 terminated with {how}")
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert (found.rank, found.exit_code, found.signal) == (5, exit_code, number)
+    assert (found.error, found.traceback) == (error, "Traceback ...")
+
+
+def test_a_torchrun_that_is_killed_is_not_taken_for_its_rank(tmp_path: Path) -> None:
+    by_torchrun = spec(engine_ranks=False)._replace(launcher="torchrun")
+    found = find(tmp_path, ended(tmp_path, 137, signal=9), by_torchrun)
+    assert found.error == "torchrun killed by SIGKILL"
