@@ -25,6 +25,7 @@ from distconsole_agent.probes import (
     python_env,
     shared_memory,
     shell,
+    slurm,
 )
 from distconsole_agent.probes.asking import asked_from
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
@@ -132,6 +133,10 @@ _GROUPS: dict[str, Probe] = {
     "net.close": listening.close,
     "net.connect": connecting.connect,
     "net.bandwidth": bandwidth.send,
+    "slurm": slurm.look,
+    "slurm.encode": slurm.encode,
+    "slurm.decode": slurm.decode,
+    "slurm.limits": slurm.step_limits,
     "coll": collectives.run_ranks,
     "coll.stop": collectives.stop_ranks,
 }

@@ -16,6 +16,7 @@ from distconsole.checks.rules import (
     network,
     pace,
     python_env,
+    slurm,
     ssh,
     system,
 )
@@ -30,6 +31,7 @@ CATALOGUE: tuple[Rule, ...] = (
     *leftovers.RULES,
     *python_env.RULES,
     *engines.RULES,
+    *slurm.RULES,
     *gpus.RULES,
     *interfaces.RULES,
     *network.RULES,

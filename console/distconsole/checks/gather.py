@@ -31,6 +31,7 @@ from distconsole.checks.facts import (
     convert,
 )
 from distconsole.checks.host_facts import ProcFacts, ShmFacts
+from distconsole.checks.slurm_facts import SlurmFacts
 from distconsole.errors import ConsoleError, NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -69,6 +70,7 @@ KINDS: dict[str, type[Facts]] = {
     "port": PortFacts,
     "proc": ProcFacts,
     "shm": ShmFacts,
+    "slurm": SlurmFacts,
     "net": NetFacts,
 }
 
@@ -272,6 +274,7 @@ def _questions(
         "os": {"paths": [host.node_dir] if host.node_dir else []},
         "mpi": {"setup": host.setup, "deep": deep},
         "net": {"peers": peers},
+        "slurm": {"names": [str(host.name)]},
         "port": {"ports": [MASTER_PORT]},
         "proc": {"ports": RENDEZVOUS_PORTS, "patience_seconds": 1.0 if quick else 3.0},
     }

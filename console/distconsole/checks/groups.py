@@ -23,6 +23,7 @@ from distconsole.checks.facts import (
     TorchFacts,
 )
 from distconsole.checks.host_facts import NameFacts, ProcFacts, ShmFacts
+from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 
 GROUP_NAMES: dict[type[Facts], str] = {
     SshFacts: "ssh",
@@ -40,6 +41,9 @@ GROUP_NAMES: dict[type[Facts], str] = {
     ProcFacts: "proc",
     ShmFacts: "shm",
     NetFacts: "net",
+    SlurmFacts: "slurm",
+    MungeFacts: "munge",
+    StepFacts: "slurm_step",
     ReachFacts: "reach",
     BandwidthFacts: "bandwidth",
     CollFacts: "coll",

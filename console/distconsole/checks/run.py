@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from distconsole.checks import collective, engine_jobs, matrix, peer_names, tournament
+from distconsole.checks import (
+    collective,
+    engine_jobs,
+    matrix,
+    peer_names,
+    slurm_stage,
+    tournament,
+)
 from distconsole.checks.catalogue import CATALOGUE
 from distconsole.checks.engine_job import StartJob
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
@@ -36,6 +44,7 @@ from distconsole.checks.passport import Passports, marks_of
 from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
 from distconsole.checks.select import at_level, selected
+from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 from distconsole.errors import ConfigError
 from distconsole.model.events import CheckEnded, CheckProgress, CheckReport, Event, FindingMade
 from distconsole.model.requests import Check
@@ -43,6 +52,7 @@ from distconsole.session import Session
 
 JOBS: frozenset[type[Facts]] = frozenset({CollFacts, HorovodCollFacts, MpiCollFacts})
 NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts})
+SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
     MpiCollFacts: frozenset({ReachFacts, NetFacts, MpiFacts, GpuFacts}),
@@ -50,6 +60,8 @@ LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),
     ReachFacts: frozenset({NetFacts}),
     NameFacts: frozenset({OsFacts, NetFacts}),
+    MungeFacts: frozenset({SlurmFacts}),
+    StepFacts: frozenset({SlurmFacts}),
 }
 """Facts that are gathered for the sake of others."""
 
@@ -124,6 +136,12 @@ class _Checking:
             return
         yield from self._judge(needed - {SshFacts})
         yield from self._stage("local facts", local_facts(self.gathering))
+        yield from self._judge(needed & (NETWORK | SLURM))
+        if MungeFacts in needed:
+            yield from self._stage("slurm.munge", slurm_stage.exchange(self.gathering))
+        if StepFacts in needed:
+            steps = slurm_stage.step_limits(self.gathering, os.environ)
+            yield from self._stage("slurm.limits", steps)
         yield from self._judge(needed & NETWORK)
         if NameFacts in needed:
             yield from self._stage("os.peer_names", peer_names.ask_names(self.gathering))

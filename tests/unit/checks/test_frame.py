@@ -35,7 +35,10 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import Level
 
 DOCS = Path(__file__).parents[3] / "docs/checks.md"
-GROUPS = {"ssh", "os", "python", "torch", "gpu", "mpi", "horovod", "net", "coll", "clock", "fs"}
+GROUPS = {
+    *("ssh", "os", "python", "torch", "gpu", "mpi", "horovod", "slurm", "net", "coll", "clock"),
+    "fs",
+}
 
 
 def host(name: str, *facts: Facts) -> HostEvidence:

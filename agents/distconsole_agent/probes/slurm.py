@@ -1,0 +1,215 @@
+"""What Slurm says of this node, and munge of both ends. It submits nothing and changes nothing."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.programs import Ended, run_program
+
+CONFIGURATIONS = (
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+)
+"""Where Slurm's commands look without SLURM_CONF; the last is slurmd's own, where it has none."""
+
+SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+MAX_CREDENTIALS = 64
+LIMITS = {
+    "memlock": "Max locked memory",
+    "nofile": "Max open files",
+    "nproc": "Max processes",
+}
+_CONTROLLER = re.compile(r"^Slurmctld\((\S+)\) at (\S+) is (UP|DOWN)", re.MULTILINE)
+_PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
+
+
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``slurm``: ``{"present": false, "why"}`` where this is no Slurm host.
+
+    Else ``version``, ``controllers``, ``controller_error``, ``node`` (what the controller has of
+    this one; null for one that it does not know), ``hardware`` (``slurmd -C``), ``overrides``
+    (slurmd is told to believe the configuration) and ``munge_error``.
+
+    Args:
+        args: ``names``: what this node may be called in Slurm, beside its own name.
+        seconds: For all of it.
+    """
+    environment = _environment()
+    if shutil.which("scontrol", path=environment["PATH"]) is None:
+        return {"present": False, "why": "no Slurm here"}
+    if not environment.get("SLURM_CONF") and not any(map(os.path.exists, CONFIGURATIONS)):
+        return {"present": False, "why": "Slurm's commands are here, and no slurm.conf"}
+    asked = {
+        "ping": ("scontrol", "ping"),
+        "version": ("scontrol", "--version"),
+        "config": ("scontrol", "show", "config"),
+        "hardware": ("slurmd", "-C"),
+        "munge": ("munge", "-n"),
+        **{
+            f"node {name}": ("scontrol", "--oneliner", "show", "node", name)
+            for name in _names(args)
+        },
+    }
+    told = _at_once(asked, seconds, environment)
+    controllers = _CONTROLLER.findall(told["ping"].out)
+    node = next((told[key] for key in told if key.startswith("node ") and _ok(told[key])), None)
+    munge = told["munge"]
+    return {
+        "present": True,
+        "version": told["version"].out.strip().rpartition(" ")[2],
+        "controllers": [
+            {"role": role, "host": host, "up": state == "UP"} for role, host, state in controllers
+        ],
+        "controller_error": "" if controllers else complaint(told["ping"]),
+        "node": parse_pairs(node.out) if node is not None else None,
+        "hardware": parse_pairs(told["hardware"].out) or None,
+        "overrides": "config_overrides" in told["config"].out,
+        "munge_error": "" if _ok(munge) else complaint(munge),
+    }
+
+
+def encode(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"credential"}`` of munge: it proves who made it, once, for some minutes."""
+    ended = _run(("munge", "-n"), seconds, _environment())
+    return {"credential": ended.out.strip() if _ok(ended) else "", "error": complaint(ended)}
+
+
+def decode(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"decoded": [{"source", "status", "encoded", "decoded", "error"}]}``, no credential.
+
+    Args:
+        args: ``credentials``: ``[{"source", "credential"}]`` of other nodes.
+        seconds: For all of them.
+    """
+    found = []
+    given = read.items(args, "credentials")[:MAX_CREDENTIALS]
+    for item in given:
+        text = read.text(item, "credential")
+        ended = _decode(text, seconds / max(1, len(given)))
+        pairs = dict(re.findall(r"^([A-Z_]+):\s+(.*)$", ended.out, re.MULTILINE))
+        found.append(
+            {
+                "source": read.text(item, "source"),
+                "status": pairs.get("STATUS", "").partition(" (")[0],
+                "encoded": _stamp(pairs.get("ENCODE_TIME", "")),
+                "decoded": _stamp(pairs.get("DECODE_TIME", "")),
+                "error": complaint(ended),
+            }
+        )
+    return {"decoded": found}
+
+
+def step_limits(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"limits": {name: soft}, "error"}`` inside a step of the allocation ``job`` here."""
+    job, node = read.text(args, "job"), read.text(args, "node")
+    if not job.isdigit():
+        return {"limits": {}, "error": "the allocation has no number"}
+    environment = {
+        name: value
+        for name, value in _environment().items()
+        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SRUN_", "SBATCH_"))
+    }
+    argv = ("srun", f"--jobid={job}", "--overlap", "--quiet", "-N1", "-n1", "-w", node)
+    ended = _run((*argv, "cat", "/proc/self/limits"), seconds, environment)
+    return {"limits": parse_limits(ended.out), "error": "" if _ok(ended) else complaint(ended)}
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """Return what ``scontrol --oneliner`` or ``slurmd -C`` says, by name; a reason keeps its blanks."""
+    pairs: dict[str, str] = dict(_PAIR.findall(text))
+    reason = re.search(r"\sReason=(.*?)(?:\s+Comment=.*)?$", text.strip())
+    if reason:
+        pairs["Reason"] = reason[1].strip()
+    return pairs
+
+
+def parse_limits(text: str) -> dict[str, int | None]:
+    """Return the soft limits that /proc/PID/limits lists, None for none."""
+    found: dict[str, int | None] = {}
+    for name, words in LIMITS.items():
+        line = re.search(rf"^{words}\s+(\S+)", text, re.MULTILINE)
+        if line:
+            found[name] = None if line[1] == "unlimited" else int(line[1])
+    return found
+
+
+def complaint(ended: Ended) -> str:
+    """Return what a command of Slurm's or munge's complained of, in one line."""
+    if ended.exit_code is None:
+        return f"no answer in {ended.seconds:.0f} s"
+    lines = [line.strip() for line in (ended.err or ended.out).splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return re.sub(r"^.*?\b[Ee]rror: ", "", lines[-1])[:300]
+
+
+def _decode(credential: str, seconds: float) -> Ended:
+    """Run unmunge with the credential on its standard input: in no command line, in no file."""
+    descriptor = os.memfd_create("distconsole-probe")
+    try:
+        os.write(descriptor, credential.encode("ascii", "replace"))
+        argv = ("unmunge", f"--input=/dev/fd/{descriptor}")
+        return run_program(argv, seconds, env=_environment(), pass_fds=(descriptor,))
+    except OSError as error:
+        return Ended(127, "", error.strerror or str(error), 0.0)
+    finally:
+        os.close(descriptor)
+
+
+def _stamp(text: str) -> int | None:
+    """Return the UNIX seconds, which munge prints in parentheses behind the date."""
+    found = re.search(r"\((\d{5,})\)$", text.strip())
+    return int(found[1]) if found else None
+
+
+def _names(args: dict[str, Any]) -> list[str]:
+    own = socket.gethostname()
+    names = [own.partition(".")[0], own, *read.texts(args, "names")]
+    return [name for name in dict.fromkeys(names) if re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", name)]
+
+
+def _environment() -> dict[str, str]:
+    environment = dict(session_environment())
+    path = environment.get("PATH", os.defpath)
+    environment["PATH"] = os.pathsep.join((path, *SBIN))
+    return environment
+
+
+def _at_once(
+    asked: Mapping[str, tuple[str, ...]], seconds: float, environment: Mapping[str, str]
+) -> dict[str, Ended]:
+    told: dict[str, Ended] = {}
+
+    def ask(name: str, argv: tuple[str, ...]) -> None:
+        told[name] = _run(argv, seconds * 0.8, environment)
+
+    threads = [
+        threading.Thread(target=contextvars.copy_context().run, args=(ask, name, argv))
+        for name, argv in asked.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def _run(argv: tuple[str, ...], seconds: float, environment: Mapping[str, str]) -> Ended:
+    try:
+        return run_program(argv, seconds, env=environment)
+    except OSError as error:
+        return Ended(127, "", f"{argv[0]}: {error.strerror or error}", 0.0)
+
+
+def _ok(ended: Ended) -> bool:
+    return ended.exit_code == 0

@@ -1,0 +1,294 @@
+"""Checks of group ``slurm``: controller, munge, the node's state and resources, limits in a step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import GpuFacts, OsFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.slurm_facts import Decoded, MungeFacts, SlurmFacts, StepFacts
+from distconsole.model.requests import Level
+
+BROKEN_STATES = ("DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "INVAL", "UNKNOWN", "ERROR")
+CLOSED_STATES = (
+    "DRAIN",
+    "DRAINED",
+    "DRAINING",
+    "MAINT",
+    "REBOOT",
+    "POWERED_DOWN",
+    "POWERING_DOWN",
+)
+SKEW_SECONDS = 60
+"""munge refuses beyond 300 s; a clock that is off by this much is on its way there."""
+
+LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
+_GPUS = re.compile(r"gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
+
+
+def on_slurm(
+    judge: Callable[[View, dict[str, SlurmFacts]], Iterator[Said]],
+) -> Callable[[View], Iterator[Said]]:
+    """Return ``judge`` for the hosts that have Slurm; of the others it is said why they have none."""
+
+    def judged(view: View) -> Iterator[Said]:
+        every = view.of(SlurmFacts)
+        facts = {name: found for name, found in every.items() if found.present}
+        for name, found in every.items():
+            if not found.present:
+                yield Unjudged((name,), found.why or "no Slurm here")
+        if facts:
+            yield from judge(view, facts)
+
+    return judged
+
+
+@on_slurm
+def _controller(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    silent: dict[str, list[str]] = {}
+    for name, found in facts.items():
+        if not any(each.up for each in found.controllers):
+            hosts = ", ".join(each.host for each in found.controllers) or found.controller_error
+            silent.setdefault(hosts, []).append(name)
+    for what, names in silent.items():
+        yield fail(
+            "slurm.controller",
+            f"Slurm's controller does not answer {named(names)}: {what or 'no answer'}",
+            names,
+            seen="scontrol ping",
+            hint=f"on the controller: sudo systemctl status slurmctld; from {names[0]}: scontrol ping",
+        )
+    down = {
+        each.host: name
+        for name, found in facts.items()
+        for each in found.controllers
+        if not each.up and any(other.up for other in found.controllers)
+    }
+    for host, name in down.items():
+        yield warn(
+            "slurm.controller",
+            f"one of Slurm's controllers is down: {host}",
+            (name,),
+            hint=f"on {host}: sudo systemctl status slurmctld",
+        )
+    split = dissent({name: found.version for name, found in facts.items() if found.version})
+    if split is not None:
+        yield warn(
+            "slurm.controller",
+            split.told("Slurm"),
+            split.minority,
+            expected="one version, slurmctld's at least as new as slurmd's",
+            hint="update slurmdbd first, then slurmctld, then slurmd and the commands",
+        )
+
+
+@on_slurm
+def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    for name, found in facts.items():
+        if found.node is None:
+            yield Unjudged((name,), "no node of Slurm's: a login host")
+            continue
+        node, state = found.node.get("NodeName", name), found.node.get("State", "")
+        flags = {word.strip("*~#!%$@^-") for word in state.split("+")}
+        silent = "*" in state
+        reason = found.node.get("Reason", "")
+        seen = f"State={state}" + (f" Reason={reason}" if reason else "")
+        why = f": {reason}" if reason else ""
+        if silent or flags & set(BROKEN_STATES):
+            yield fail(
+                "slurm.node_state",
+                f"Slurm has {node} as {state.lower()}{why}",
+                (name,),
+                seen=seen,
+                hint=f"on {node}: sudo systemctl restart slurmd; then: "
+                f"sudo scontrol update nodename={node} state=resume",
+            )
+        elif flags & set(CLOSED_STATES):
+            yield warn(
+                "slurm.node_state",
+                f"Slurm gives {node} no new jobs ({state.lower()}){why}",
+                (name,),
+                seen=seen,
+                hint=f"once it is mended: sudo scontrol update nodename={node} state=resume",
+            )
+
+
+@on_slurm
+def _munge(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    dead = {name: found.munge_error for name, found in facts.items() if found.munge_error}
+    for name, error in dead.items():
+        yield fail(
+            "slurm.munge",
+            f"munge on {name} does not work: {error}",
+            (name,),
+            seen="munge -n",
+            hint="sudo systemctl restart munge; sudo journalctl -u munge -n 20",
+        )
+    refused: dict[tuple[str, str], Decoded] = {}
+    for name, found in view.of(MungeFacts).items():
+        for each in found.decoded:
+            if name not in dead and (each.status != "Success" or abs(_skew(each)) > SKEW_SECONDS):
+                refused[each.source, name] = each
+    yield from _refused(refused)
+
+
+def _refused(refused: dict[tuple[str, str], Decoded]) -> Iterator[Said]:
+    told: set[frozenset[str]] = set()
+    for (source, name), each in refused.items():
+        pair = frozenset((source, name))
+        if pair in told:
+            continue
+        told.add(pair)
+        both = (name, source) in refused
+        skew = _skew(each)
+        apart = f", their clocks are {abs(skew)} s apart" if abs(skew) > 1 else ""
+        way = "each other's credentials" if both else f"credentials of {source}"
+        who = f"{source} and {name}" if both else name
+        if each.status == "Success":
+            yield warn(
+                "slurm.munge",
+                f"{source} and {name} accept each other's credentials still{apart}",
+                (source, name),
+                expected="munge refuses at 300 s",
+                hint="sudo chronyc makestep",
+            )
+            continue
+        clock = each.status.startswith(("Expired", "Rewound"))
+        yield fail(
+            "slurm.munge",
+            f"{who} {'do' if both else 'does'} not accept {way}: {each.status or each.error}{apart}",
+            (source, name),
+            seen=f"on {source}: munge -n; on {name}: unmunge: {each.error or each.status}",
+            expected="Success both ways",
+            hint="sudo chronyc makestep on the host whose clock is off (see clock.offset)"
+            if clock
+            else "copy one /etc/munge/munge.key to all hosts (owner munge, mode 0400), then: "
+            "sudo systemctl restart munge slurmd",
+        )
+
+
+def _skew(each: Decoded) -> int:
+    """Return how many seconds later it was decoded than encoded."""
+    if each.encoded is None or each.decoded is None:
+        return 0
+    return each.decoded - each.encoded
+
+
+@on_slurm
+def _resources(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    gpus = view.of(GpuFacts)
+    for name, found in facts.items():
+        node, hardware = found.node, found.hardware
+        if node is None:
+            yield Unjudged((name,), "no node of Slurm's: a login host")
+            continue
+        more = []
+        if hardware is not None and not found.overrides:
+            pairs = (
+                ("CPUs", _number(node, "CPUTot"), _number(hardware, "CPUs")),
+                ("MB of memory", _number(node, "RealMemory"), _number(hardware, "RealMemory")),
+            )
+            more = [each for each in pairs if None not in each and (each[1] or 0) > (each[2] or 0)]
+        configured = sum(map(int, _GPUS.findall(node.get("Gres", ""))))
+        there = gpus[name].count if name in gpus else configured
+        if configured > there:
+            more.append(("GPUs", configured, there))
+        for what, wanted, has in more:
+            yield fail(
+                "slurm.resources",
+                f"slurm.conf gives {node.get('NodeName', name)} {wanted} {what}, and it has {has}",
+                (name,),
+                seen="scontrol show node; slurmd -C; nvidia-smi -L",
+                expected="no more than there is: slurmd drains the node, or jobs wait for GPUs in vain",
+                hint="correct slurm.conf and gres.conf, then: sudo scontrol reconfigure",
+            )
+
+
+def _number(pairs: dict[str, str], name: str) -> int | None:
+    text = pairs.get(name, "")
+    return int(text) if text.isdigit() else None
+
+
+def _limits(view: View) -> Iterator[Said]:
+    agents = view.of(OsFacts)
+    for name, found in view.of(StepFacts).items():
+        if found.error and not found.limits:
+            yield warn(
+                "slurm.limits",
+                f"srun started nothing on {name}: {found.error}",
+                (name,),
+                seen=f"srun --jobid={found.job} --overlap cat /proc/self/limits",
+                hint="is the allocation still running? squeue --me",
+            )
+            continue
+        own = {key: limit[0] for key, limit in agents[name].limits.items()}
+        lower = {
+            key: value
+            for key, value in found.limits.items()
+            if key in own and value is not None and (own[key] is None or value < (own[key] or 0))
+        }
+        if lower:
+            yield warn(
+                "slurm.limits",
+                f"srun's tasks on {name} have lower limits than a login there: {', '.join(lower)}",
+                (name,),
+                seen="; ".join(f"{LIMITS[key]}: {value}" for key, value in lower.items()),
+                expected="; ".join(
+                    f"{LIMITS[key]}: {'unlimited' if own[key] is None else own[key]}"
+                    for key in lower
+                ),
+                hint="LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
+                "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "slurm.controller",
+        "slurm",
+        Level.QUICK,
+        (SlurmFacts,),
+        "slurmctld is down, or a host cannot reach it; versions that differ.",
+        "sudo systemctl status slurmctld, on the controller.",
+        _controller,
+    ),
+    Rule(
+        "slurm.node_state",
+        "slurm",
+        Level.QUICK,
+        (SlurmFacts,),
+        "A node that is down, drained or does not respond, with Slurm's reason.",
+        "sudo scontrol update nodename=NODE state=resume",
+        _node_state,
+    ),
+    Rule(
+        "slurm.munge",
+        "slurm",
+        Level.STANDARD,
+        (SlurmFacts, MungeFacts),
+        "`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ.",
+        "Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.",
+        _munge,
+    ),
+    Rule(
+        "slurm.resources",
+        "slurm",
+        Level.STANDARD,
+        (SlurmFacts, GpuFacts),
+        "A configuration with more processors, memory or GPUs than the node has: `Low RealMemory`.",
+        "Correct slurm.conf: slurmd -C prints the line.",
+        _resources,
+    ),
+    Rule(
+        "slurm.limits",
+        "slurm",
+        Level.STANDARD,
+        (StepFacts, OsFacts),
+        "Locked memory that is unlimited over ssh and 64 KiB in srun: RDMA fails in jobs only.",
+        "LimitMEMLOCK=infinity in slurmd.service.",
+        _limits,
+    ),
+)
