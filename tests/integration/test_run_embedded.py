@@ -11,6 +11,7 @@ from distconsole.model.events import (
     EndState,
     LogLine,
     Metric,
+    Narration,
     NodeSample,
     PlanMade,
     RankChanged,
@@ -302,3 +303,10 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "from step-1.pt",
         "from step-2.pt",
     ]
+    with Operator(Logs(end.run, rank=0, tail=2), sessions) as logs:
+        told = [
+            each.line if isinstance(each, LogLine) else each.text
+            for each in logs.finish()
+            if isinstance(each, LogLine | Narration)
+        ]
+    assert told[-3:] == ["from step-1.pt", "restart 2 of 4", "from step-2.pt"]

@@ -1,11 +1,15 @@
-"""``logs``: the lines that a run's ranks printed, stored or still coming. It parses none."""
+"""``logs``: the lines that a run's ranks printed, stored or still coming. It parses none.
+
+Where the ranks were started anew, that is said between the lines.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from typing import TypeAlias
 
-from distconsole.model.events import Event, LogLine, RunEvents
+from distconsole.model.events import Event, LogLine, Narration, RunEvents, RunRestarted
 from distconsole.model.names import HostName
 from distconsole.model.requests import Logs
 from distconsole.monitor.store import RunRecord, RunStore
@@ -45,19 +49,22 @@ def logs(
             yield from skipped.rest(_fitting(coming, request))
 
 
+Told: TypeAlias = LogLine | Narration
+
+
 class Skipped:
     """Leaves out, of a run read for the second time, the lines that the first reading gave."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[object, ...]] = Counter()
 
-    def count(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
+    def count(self, lines: Iterator[Told]) -> Iterator[Told]:
         """Yield ``lines`` and remember how many there were of each source."""
         for line in lines:
             self._counts[_source(line)] += 1
             yield line
 
-    def rest(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
+    def rest(self, lines: Iterator[Told]) -> Iterator[Told]:
         """Yield what ``lines`` has beyond those."""
         for line in lines:
             source = _source(line)
@@ -67,7 +74,9 @@ class Skipped:
                 yield line
 
 
-def _source(line: LogLine) -> tuple[object, ...]:
+def _source(line: Told) -> tuple[object, ...]:
+    if isinstance(line, Narration):
+        return (line.text,)
     return line.host, line.rank, line.stream
 
 
@@ -77,8 +86,10 @@ def _known_so_far(session: Session, record: RunRecord) -> dict[HostName, int]:
     return find_known(runs, record.run).last_seq
 
 
-def _fitting(events: Iterator[RunEvents], request: Logs) -> Iterator[LogLine]:
+def _fitting(events: Iterator[RunEvents], request: Logs) -> Iterator[Told]:
     for event in events:
+        if isinstance(event, RunRestarted):
+            yield Narration(text=f"restart {event.restart} of {event.of}")
         if not isinstance(event, LogLine) or event.transient:
             continue
         if request.rank is not None and event.rank != request.rank:
@@ -88,8 +99,16 @@ def _fitting(events: Iterator[RunEvents], request: Logs) -> Iterator[LogLine]:
         yield event
 
 
-def _tail(lines: Iterator[LogLine], count: int | None) -> Iterator[LogLine]:
+def _tail(lines: Iterator[Told], count: int | None) -> Iterator[Told]:
+    """Yield ``lines``, or the last ``count`` of them and what is said between these."""
     if count is None:
         yield from lines
-    else:
-        yield from deque(lines, maxlen=max(0, count))
+        return
+    kept: deque[Told] = deque()
+    held = 0
+    for line in lines:
+        kept.append(line)
+        held += isinstance(line, LogLine)
+        while held > max(0, count):
+            held -= isinstance(kept.popleft(), LogLine)
+    yield from kept
