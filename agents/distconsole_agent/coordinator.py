@@ -342,7 +342,7 @@ class Coordinator(Link):
         if self._stops:
             return "the run was asked to stop"
         if gone:
-            return f"{', '.join(gone)} cannot be reached"
+            return f"without {', '.join(gone)} its ranks have no place"
         if not complete:
             busy = [node.spec.host for node in self._nodes if not node.ended]
             return f"what runs on {', '.join(busy)} does not end"

@@ -251,10 +251,11 @@ class Engine:
 
 
 def discard(run_dir: str) -> None:
-    """Remove what an engine that has ended left in the run's folder, so that another can be made."""
-    remove_tree(os.path.join(run_dir, SCRATCH))
+    """Remove what an engine that has ended left in the run's folder; ``open`` says if it stays."""
+    with contextlib.suppress(OSError):
+        remove_tree(os.path.join(run_dir, SCRATCH))
     for name in (REPORTS, REMOTE):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(os.path.join(run_dir, name))
 
 

@@ -183,6 +183,26 @@ def test_a_killed_agent_costs_no_line_and_no_exit_code(bed: Testbed, tmp_path: P
         assert console.lines(1) == [str(n) for n in range(300)]
 
 
+def test_agents_that_are_killed_while_ranks_start_anew_tell_everything(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    text = (
+        "again = 'DISTCONSOLE_RESTART' in os.environ\n"
+        "for n in range(150):\n    print(n + 150 * again, flush=True)\n    time.sleep(0.02)\n"
+        "sys.exit(0 if again else rank * 5)"
+    )
+    words = ("run", "--json", "--max-restarts", "2", script(tmp_path, text))
+    with Console(bed, tmp_path, *words) as console:
+        console.see(event="log", rank=1, line="120")
+        for name in bed.host_names:
+            bed.ssh(name, "pkill -KILL -f '[p]yz agent'")
+        assert console.wait() == 0
+        for rank in (0, 1):
+            assert console.lines(rank) == [str(n) for n in range(300)]
+        assert [event["restart"] for event in console.of("restart")] == [1]
+        assert [f["check"] for f in console.of("finding")] == ["run.restart"]
+
+
 def test_every_host_and_the_console_tell_the_death_of_the_first_supervisor_alike(
     bed: Testbed, tmp_path: Path
 ) -> None:

@@ -159,7 +159,7 @@ def test_a_shim_that_is_killed_in_the_pause_is_not_waited_for(tmp_path: Path) ->
         finally:
             killed.destroy()
         assert (verdict["state"], verdict["exit_code"]) == ("failed", 5)
-        assert notes(run.shims[0])[-1] == "not restarted: host2 cannot be reached"
+        assert notes(run.shims[0])[-1] == "not restarted: without host2 its ranks have no place"
 
 
 def test_a_shim_that_is_killed_in_a_later_attempt_ends_the_run(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_shim_that_is_killed_in_a_later_attempt_ends_the_run(tmp_path: Path) -
         finally:
             killed.destroy()
         assert verdict["first_failure"]["error"] == "node host1 lost: its shim is gone"
-        assert notes(run.shims[0])[-1] == "not restarted: host1 cannot be reached"
+        assert notes(run.shims[0])[-1] == "not restarted: without host1 its ranks have no place"
 
 
 def test_the_first_nodes_shim_killed_in_the_pause_ends_the_others(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_nodes_that_are_lost_in_a_later_attempt_end_the_run(world: World) -> Non
     world.coordinator.ended()
     world.until(lambda: world.heard(0, "verdict"))
     assert world.heard(0, "verdict")[0].first_failure["error"] == "node host1 lost"
-    assert notes(world)[-1] == "not restarted: host1, host2 cannot be reached"
+    assert notes(world)[-1] == "not restarted: without host1, host2 its ranks have no place"
 
 
 def test_what_can_only_fail_again_is_not_started_anew(world: World) -> None:

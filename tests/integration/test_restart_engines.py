@@ -1,0 +1,101 @@
+"""``--max-restarts`` below real engines: nothing of an attempt is in the way of the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole.model.events import EndState, LogLine, RunFinding, RunRestarted
+from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.session import open_session
+from suite.driving import Operator
+from suite.remains import gone
+from testbed import Testbed
+from testbed.slurm import Slurm
+
+pytestmark = pytest.mark.testbed
+
+FAIL_TWICE = """
+import os, sys, time
+restart = int(os.environ.get("DISTCONSOLE_RESTART", 0))
+print("attempt", restart, flush=True)
+if restart < 2:
+    if os.environ["RANK"] == "2":
+        raise ValueError(f"boom {restart}")
+    time.sleep(300)
+"""
+
+HOROVOD = """
+import os, time
+import torch
+import horovod.torch as hvd
+hvd.init()
+rank, restart = hvd.rank(), int(os.environ.get("DISTCONSOLE_RESTART", 0))
+
+def total():
+    return int(hvd.allreduce(torch.tensor([10 ** rank]), op=hvd.Sum).item())
+
+print("attempt", restart, "sums to", total(), flush=True)
+if restart == 0 and rank == 2:
+    raise ValueError("boom 0")
+if restart == 0:
+    total()
+    time.sleep(300)
+hvd.shutdown()
+"""
+
+
+def followed(request: Run) -> list[str]:
+    """Run to the end, which is a success; return what ranks printed, and how each attempt failed."""
+    with Operator(request, open_session) as run:
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+    assert end.restarts == len(run.of(RunRestarted))
+    told = [each for each in run.of(RunFinding) if each.check == "run.restart"]
+    assert [(each.rank, f"boom {n}" in each.seen) for n, each in enumerate(told)] == [
+        (2, True)
+    ] * len(told)
+    # In the last attempt every rank says so; in those before, some may have been too slow.
+    lines = [each.line for each in run.of(LogLine) if each.line.startswith("attempt")]
+    assert len([line for line in lines if line.startswith(f"attempt {end.restarts}")]) == 3
+    return sorted(set(lines))
+
+
+def request(folder: Path, text: str, bed: Testbed, launcher: LauncherName) -> Run:
+    path = folder / "train.py"
+    path.write_text(text)
+    where = Where(ssh_config=str(bed.ssh_config), hosts="node1:2,node2:1")
+    return Run(str(path), where=where, launcher=launcher, max_restarts=3, grace_seconds=4)
+
+
+@pytest.mark.mpi
+def test_mpirun_and_its_daemons_start_anew(standing_bed: Testbed, tmp_path: Path) -> None:
+    asked = request(tmp_path, FAIL_TWICE, standing_bed, LauncherName.MPI)
+    assert followed(asked) == ["attempt 0", "attempt 1", "attempt 2"]
+    assert not gone(*standing_bed.hosts)
+
+
+@pytest.mark.horovod
+def test_horovods_ranks_meet_anew(standing_bed: Testbed, tmp_path: Path) -> None:
+    asked = request(tmp_path, HOROVOD, standing_bed, LauncherName.HOROVOD)
+    assert followed(asked) == ["attempt 0 sums to 111", "attempt 1 sums to 111"]
+    assert not gone(*standing_bed.hosts)
+
+
+@pytest.mark.slurm
+def test_a_submitted_job_starts_its_ranks_anew_within_its_step(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(FAIL_TWICE)
+    asked = Run(
+        str(path),
+        where=Where(ssh_config=str(slurm.bed.ssh_config)),
+        slurm="-N1",
+        slurm_login=slurm.login.name,
+        nproc="3",
+        max_restarts=3,
+    )
+    assert followed(asked) == ["attempt 0", "attempt 1", "attempt 2"]
