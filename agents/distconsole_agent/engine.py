@@ -250,13 +250,25 @@ class Engine:
                 self._events.remote(host, command, name)
 
 
-def discard(run_dir: str) -> None:
-    """Remove what an engine that has ended left in the run's folder; ``open`` says if it stays."""
+def discard(places: Places) -> None:
+    """Remove what an engine that has ended left, beside the ranks' logs, errors and rings.
+
+    What stays in the run's folder all the same, ``open`` says. Beside the rings, in memory, lie the
+    segments of ranks that were killed.
+    """
+    # Late: a shim starts sooner without it.
+    from distconsole_agent.rings import CHECKED_SUFFIX, RING_SUFFIX
+
+    paths = [os.path.join(places.run_dir, name) for name in (REPORTS, REMOTE)]
     with contextlib.suppress(OSError):
-        remove_tree(os.path.join(run_dir, SCRATCH))
-    for name in (REPORTS, REMOTE):
+        remove_tree(os.path.join(places.run_dir, SCRATCH))
+    with contextlib.suppress(OSError):
+        left = os.listdir(places.rings)
+        segments = [name for name in left if not name.endswith((RING_SUFFIX, CHECKED_SUFFIX))]
+        paths += [os.path.join(places.rings, name) for name in segments]
+    for path in paths:
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(run_dir, name))
+            os.unlink(path)
 
 
 def node_at(spec: RunSpec, address: str) -> int | None:

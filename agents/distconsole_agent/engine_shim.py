@@ -66,7 +66,7 @@ class EngineShim(Shim):
         super()._forget_attempt(restart)
         self._engine.close()
         if self._places is not None:
-            discard(self._places.run_dir)
+            discard(self._places)
         self._engine = self._make_engine(self._loop, self._spec)
         self._rank_spec = self._engine.spec
         self._teardown.spared = self._engine_processes

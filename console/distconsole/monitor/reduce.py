@@ -70,6 +70,9 @@ class RunReducer:
         self._restart = 0
         self._restarts: dict[str, int] = {}
         """Host -> the attempt that its journal has come to."""
+        self._last_step = -1
+        self._bases = {0: 0}
+        """Attempt -> what is added to its steps, which each process counts from 0, in windows."""
         self._started: float | None = None
 
     @property
@@ -209,11 +212,15 @@ class RunReducer:
                 yield split_finding(self.run, split, t)
             return
         mean, p95 = entry.step_ms if entry.step_ms is not None else (None, None)
+        step = entry.step
+        if step >= 0:
+            step += self._bases.get(self._restarts.get(host, 0), 0)
+            self._last_step = max(self._last_step, step)
         yield Window(
             t=t,
             run=self.run,
             rank=entry.rank,
-            step=entry.step,
+            step=step,
             steps=entry.steps,
             step_ms_mean=_finite(mean),
             step_ms_p95=_finite(p95),
@@ -312,6 +319,7 @@ class RunReducer:
         if entry.restart <= self._restart:
             return
         self._restart = entry.restart
+        self._bases[entry.restart] = self._last_step + 1
         yield from self._metrics(self._points.begin_again(), t)
         yield from self._disagreements(self._sync.begin_again(), t)
         self._outcome.begin_again()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.engine import Engine, EngineEvents, node_at
+from distconsole_agent.engine import Engine, EngineEvents, discard, node_at
 from distconsole_agent.loop import Loop
 from distconsole_agent.processes import Exit, Places, RankProcess
 from distconsole_agent.runspec import RankSpec, RunSpec, parse_spec
@@ -190,3 +190,19 @@ def test_a_rank_that_mpich_killed_for_its_abort_is_blamed(node: Node, stopping: 
 def test_an_mpirun_whose_ranks_all_ended_is_no_failure(node: Node) -> None:
     node.say("started 0 0 50", "started 1 1 51", "exited 0 0", "exited 1 0")
     assert node.engine.failure(node.mpirun(0), stopping=False) is None
+
+
+def test_what_an_engine_left_is_not_in_the_way_of_another(tmp_path: Path, node: Node) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    for name in ("7-1.ring", "7-1.checked", "vader_segment.a.1"):
+        (rings / name).touch()
+    (tmp_path / "engine" / "session").mkdir()
+    places = Places(str(tmp_path), str(tmp_path / "logs"), "", str(rings), None)
+    node.engine.close()
+    discard(places)
+    assert sorted(path.name for path in rings.iterdir()) == ["7-1.checked", "7-1.ring"]
+    other = Engine(node.loop, spec(), EngineEvents(print, print, print))
+    other.open(places)
+    other.close()
+    assert [path.name for path in (tmp_path / "engine").iterdir()] == []

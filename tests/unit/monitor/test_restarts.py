@@ -16,6 +16,7 @@ from distconsole.model.events import (
     RunEnded,
     RunFinding,
     RunRestarted,
+    Window,
 )
 from distconsole.model.findings import Severity
 from distconsole.monitor.reduce import RunReducer
@@ -33,6 +34,7 @@ class Run:
         self.reducer = RunReducer("run-1", ("a", "b"))
         self.timeline = RunTimeline()
         self.t = 1000.0
+        self.windows: list[int] = []
         self._seq = 0
         for rank in (0, 1):
             self.state(rank, "running")
@@ -55,6 +57,7 @@ class Run:
         points = {name: [[step, float(step), None] for step in steps]}
         body = {"rank": rank, "step": steps[-1], "steps": len(steps), "points": points}
         events = self.feed("ab"[rank], "window", **body)
+        self.windows += [event.step for event in events if isinstance(event, Window)]
         return [(event.step, event.ranks) for event in events if isinstance(event, Metric)]
 
     def fail(self) -> None:
@@ -113,6 +116,7 @@ def test_steps_that_begin_at_0_go_on_at_one_place_for_all_ranks(run: Run) -> Non
     run.loss(0, 0)
     assert run.loss(1, 0) == [(12, 2)]
     assert run.timeline.metrics["loss"].xs == [*range(13)]
+    assert run.windows == [9, 8, 11, 11, 12, 12]
 
 
 def test_steps_that_resume_take_the_place_of_those_that_were_done_before(run: Run) -> None:
@@ -134,6 +138,7 @@ def test_what_a_host_that_is_behind_tells_of_the_attempt_before_is_not_mixed_in(
     assert run.loss(1, 1) == []  # its host has not come to the attempt
     run.begin(1, "b")
     assert run.loss(1, 0) == [(2, 2)]
+    assert run.windows == [1, 0, 2, 1, 2]
 
 
 def test_checks_of_two_attempts_are_never_compared(run: Run) -> None:
