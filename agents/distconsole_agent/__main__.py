@@ -1,4 +1,4 @@
-"""The program's verbs: bridge, agent, shim and step-ended; it does none of them itself."""
+"""The program's verbs: bridge, agent, shim and what runs below a shim; it does none of them itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 USAGE = """usage: agent.pyz bridge [--node-dir DIR]
        agent.pyz agent [--node-dir DIR] [--idle-seconds N]
        agent.pyz shim --run DIR
-       agent.pyz step-ended --run DIR --code N [--held]"""
+       agent.pyz step-ended --run DIR --code N [--held]
+       agent.pyz elastic-driver"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,6 +23,10 @@ def main(argv: list[str] | None = None) -> int:
         from distconsole_agent import slurm_step
 
         return slurm_step.main(options)
+    if verb == "elastic-driver":
+        from distconsole_agent import elastic_driver
+
+        return elastic_driver.main(options)
     values = _options(options)
     if values is None or verb not in ("bridge", "agent"):
         sys.stderr.write(USAGE + "\n")

@@ -17,6 +17,7 @@ from distconsole_agent.conversation import Conversation
 from distconsole_agent.link import (
     FAILURE_GRACE_SECONDS,
     MAX_WHY_CHARS,
+    OUTLIVED,
     SHIM_GONE,
     Link,
     LinkEvents,
@@ -28,6 +29,8 @@ from distconsole_agent.link import (
 from distconsole_agent.restarts import Restart, Restarts, again_message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distconsole_agent.blame import Failure, Stop, Verdict
     from distconsole_agent.channel import Proof, Wire
     from distconsole_agent.loop import Loop, Timer
@@ -101,6 +104,11 @@ class Coordinator(Link):
         """The addresses from which nodes that know the secret have connected."""
         return self._door.met if self._door is not None else set()
 
+    @property
+    def has_outlived(self) -> bool:
+        """Whether the run goes on without a node."""
+        return bool(self._outlived)
+
     def begin(self) -> None:
         """See ``Link``; a node has the time of a silent link more to connect for the first time."""
         self._begun = True
@@ -134,6 +142,14 @@ class Coordinator(Link):
         conversation = self._nodes[node].conversation
         if conversation is not None:
             conversation.post({"op": "command", "name": name, "command": command})
+
+    def give_up(self, failures: Sequence[Failure]) -> None:
+        """End a run that cannot go on after failures, or losses of nodes, that it was to outlive."""
+        self._restarts.failed()
+        self._failures.extend(failures)
+        if not failures:
+            self._lost, self._outlived = [*self._lost, *self._outlived], []
+        self._stop_all(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS), but=-1)
 
     def idle(self, node: int) -> None:
         """Take that a stopping node has no rank left; once none has, have all kill what is left."""
@@ -191,16 +207,24 @@ class Coordinator(Link):
             self.failed(read_failure_message(message, node))
         elif op == "stopping":
             self.stopping(read_stop_message(message, node), read_seconds(message, "grace"))
-        elif op == "idle":
-            self.idle(node)
-        elif op == "command_ended" and isinstance(message.get("name"), str):
-            self._events.command_ended(message["name"], read_integer(message, "exit_code"))
+        elif op in ("idle", "command_ended", OUTLIVED):
+            self._heard_below_engine(node, message)
         elif op == "ended":
             self._ended(node)
         elif op == SHIM_GONE:
             self._bereaved(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
         else:
             raise LinkError(f"an unknown message: {op!r}")
+
+    def _heard_below_engine(self, node: int, message: dict[str, Any]) -> None:
+        """Take what only the nodes of a run that an engine steers say."""
+        if message["op"] == "idle":
+            self.idle(node)
+        elif message["op"] == OUTLIVED:
+            self._events.outlived(read_failure_message(message, node))
+        else:
+            name, exit_code = str(message.get("name")), read_integer(message, "exit_code")
+            self._events.command_ended(node, name, exit_code)
 
     def _is_late(self, message: dict[str, Any]) -> bool:
         """Whether a message means an attempt that another one has followed."""

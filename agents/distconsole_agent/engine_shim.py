@@ -210,7 +210,7 @@ class EngineShim(Shim):
         if failure is not None:
             self._fail(failure)
 
-    def _command_ended(self, name: str, exit_code: int) -> None:
+    def _command_ended(self, _node: int, name: str, exit_code: int) -> None:
         self._engine.remote_ended(name, exit_code)
 
     def _end_leftovers(self) -> None:

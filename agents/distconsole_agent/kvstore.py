@@ -22,6 +22,8 @@ MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 512
 """Below the 1024 descriptors that a process may have by default; who is cut off asks again."""
 
+Reply = Callable[[bytes], None]
+
 CONNECTION_SECONDS = 10.0
 ACCEPTS_AT_ONCE = 64
 BACKLOG = 1024
@@ -55,6 +57,11 @@ class KeyValueStore:
         admits: Whether a connection from this address is of the run.
         refused: Told once of an address that is not.
 
+    Attributes:
+        asks: Takes a GET, and with it the duty to give the value at some time; returns whether it did.
+        holds: Whether the answer to this GET has to wait, until ``release``.
+        kept: Told of a PUT that was done.
+
     Raises:
         OSError: when the address is not this host's.
     """
@@ -76,6 +83,10 @@ class KeyValueStore:
         self._bytes = 0
         self._strangers: set[str] = set()
         self._connections: dict[int, _Connection] = {}
+        self._held: list[tuple[Request, Reply]] = []
+        self.asks: Callable[[Request, Reply], bool] = lambda _request, _reply: False
+        self.holds: Callable[[Request], bool] = lambda _request: False
+        self.kept: Callable[[Request], None] = lambda _request: None
         self._listener = tcp.listen(address, BACKLOG)
         self.port = int(self._listener.getsockname()[1])
         loop.watch(self._listener.fileno(), READ, self._accept)
@@ -87,7 +98,22 @@ class KeyValueStore:
             self._listener.close()
         for connection in list(self._connections.values()):
             connection.close()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every value: the ranks begin to find each other anew."""
         self._values.clear()
+        self._done.clear()
+        self._bytes = 0
+
+    def release(self) -> None:
+        """Answer every GET that has no longer to wait."""
+        held, self._held = self._held, []
+        for request, reply in held:
+            if self.holds(request):
+                self._held.append((request, reply))
+            else:
+                reply(self._get(request))
 
     def _accept(self, _events: int) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
@@ -101,7 +127,7 @@ class KeyValueStore:
                 self._turn_away(address)
                 continue
             if len(self._connections) >= MAX_CONNECTIONS:
-                next(iter(self._connections.values())).close()
+                self._close_oldest()
             self._connections[sock.fileno()] = _Connection(
                 self._loop, sock, self._room.value_bytes, self._answer, self._connections
             )
@@ -111,14 +137,32 @@ class KeyValueStore:
             self._strangers.add(address)
             self._refused(address)
 
-    def _answer(self, request: Request) -> bytes:
+    def _close_oldest(self) -> None:
+        """Make room for a connection; one that waits for somebody else's answer is not the oldest."""
+        connections = self._connections.values()
+        oldest = next((each for each in connections if not each.waits), None)
+        (oldest or next(iter(connections))).close()
+
+    def _answer(self, request: Request, reply: Reply) -> bytes | None:
+        """Return the answer; None where ``reply`` gets it later."""
         method, scope, key, body = request
         if method == b"PUT":
-            return _response(200 if self._put(scope, key, body) else 507)
+            if not self._put(scope, key, body):
+                return _response(507)
+            self.kept(request)
+            return _response(200)
         if method == b"DELETE":
             self._delete(scope, key)
             return _response(200)
-        value = self._values.get((scope, key))
+        if self.asks(request, lambda value: reply(_response(200, value))):
+            return None
+        if self.holds(request):
+            self._held.append((request, reply))
+            return None
+        return self._get(request)
+
+    def _get(self, request: Request) -> bytes:
+        value = self._values.get((request.scope, request.key))
         return _response(404) if value is None else _response(200, value)
 
     def _put(self, scope: bytes, key: bytes, value: bytes) -> bool:
@@ -158,14 +202,18 @@ class Request(NamedTuple):
 
 
 class _Connection:
-    """One request and its answer, after which it is closed, as Horovod's own server does."""
+    """One request and its answer, after which it is closed, as Horovod's own server does.
+
+    Attributes:
+        waits: Whether somebody else is to answer.
+    """
 
     def __init__(
         self,
         loop: Loop,
         sock: socket.socket,
         max_body_bytes: int,
-        answer: Callable[[Request], bytes],
+        answer: Callable[[Request, Reply], bytes | None],
         among: dict[int, _Connection],
     ) -> None:
         self._loop = loop
@@ -175,6 +223,7 @@ class _Connection:
         self._among = among
         self._unread = bytearray()
         self._unsent: memoryview | None = None
+        self.waits = False
         sock.setblocking(False)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -204,6 +253,8 @@ class _Connection:
         if not chunk:
             self.close()
             return
+        if self.waits:
+            return
         self._unread += chunk
         try:
             request = read_request(bytes(self._unread), self._max_body_bytes)
@@ -211,7 +262,24 @@ class _Connection:
             self._unsent = memoryview(_response(400))
             return
         if request is not None:
-            self._unsent = memoryview(self._answer(request))
+            self._take(request)
+
+    def _take(self, request: Request) -> None:
+        self.waits = True
+        answer = self._answer(request, self._reply)
+        if answer is not None:
+            self._unsent = memoryview(answer)
+            self.waits = False
+        elif self.waits:
+            self._timer.cancel()
+
+    def _reply(self, answer: bytes) -> None:
+        """Send an answer that comes late; who has gone meanwhile gets nothing."""
+        if self.waits and self._sock.fileno() >= 0:
+            self.waits = False
+            self._unsent = memoryview(answer)
+            self._timer = self._loop.call_later(CONNECTION_SECONDS, self.close)
+            self._loop.watch(self._sock.fileno(), WRITE, self._ready)
 
     def _send(self) -> None:
         assert self._unsent is not None

@@ -24,6 +24,9 @@ ranks that are left wait in a collective that cannot end, and what ends on SIGTE
 SHIM_GONE = "shim_gone"
 """The ``op`` by which a node's agent says that its shim is gone; ``why`` where more is known."""
 
+OUTLIVED = "outlived"
+"""The ``op`` of a failure that need not end the run."""
+
 MAX_WHY_CHARS = 200
 
 NODE_LOST = "run.node_lost"
@@ -42,8 +45,9 @@ class LinkEvents(NamedTuple):
         verdict: The run's verdict, once.
         note: Something the operator should know, as a ``note`` of ``shim.jsonl``.
         finished: Nothing is left to be said; the link may be closed.
-        command: Node 0 has something to run here, by this name; only in runs by mpirun.
-        command_ended: What node 0 had run under this name has ended with this exit code.
+        command: Node 0 has something to run here, by this name; only in runs that an engine steers.
+        command_ended: What node 0 had run on a node under this name has ended with this exit code.
+        outlived: A rank failed by itself, and the engine says what becomes of the run.
         node_lost: The node with this index is lost, and the run goes on without it.
         renew: Only on node 0: gives the port at which ranks that are started anew find each other,
             and the checkpoint that they are to go on from. May raise OSError.
@@ -56,7 +60,8 @@ class LinkEvents(NamedTuple):
     note: Callable[[dict[str, Any]], None]
     finished: Callable[[], None]
     command: Callable[[str, str], None] = lambda _name, _command: None
-    command_ended: Callable[[str, int], None] = lambda _name, _exit_code: None
+    command_ended: Callable[[int, str, int], None] = lambda _node, _name, _exit_code: None
+    outlived: Callable[[Failure], None] = lambda _failure: None
     node_lost: Callable[[int], None] = lambda _node: None
     renew: Callable[[], tuple[int, str | None]] = _renew_nothing
     restart: Callable[[Restart, Verdict, float], None] = lambda _restart, _failed, _seconds: None

@@ -25,6 +25,7 @@ from distconsole_agent.channel import (
 from distconsole_agent.conversation import Conversation
 from distconsole_agent.link import (
     FAILURE_GRACE_SECONDS,
+    OUTLIVED,
     Link,
     LinkEvents,
     failure_message,
@@ -110,6 +111,10 @@ class Peer(Link):
     def command_ended(self, name: str, exit_code: int) -> None:
         """Say how what node 0 had run here under this name has ended."""
         self._post({"op": "command_ended", "name": name, "exit_code": exit_code})
+
+    def outlived(self, failure: Failure) -> None:
+        """Say that a rank of this node failed by itself, which need not end the run."""
+        self._conversation.post({**failure_message(failure), "op": OUTLIVED})
 
     def ended(self) -> None:
         """See ``Link``."""

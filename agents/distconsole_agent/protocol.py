@@ -65,8 +65,9 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              anywhere; slices of one rank and stream join without a gap.
 ``failure``  ``rank, t_ns, exit_code, signal, error, traceback``: what this node knows of a rank
              that failed by itself.
-``note``     ``check, severity, summary, hint, rank?, host?``: something the operator should know;
-             ``host`` is whom it is about, where that is another node of the run.
+``note``     ``check, severity, summary, hint, rank?, host?, seen?``: something the operator should
+             know; ``host`` is whom it is about, where that is another node of the run; ``seen`` is
+             what was seen, such as a traceback.
 ``verdict``  ``state, exit_code, first_failure: {rank, host, exit_code, signal?, error, traceback}
              | null``: the coordinator's, the same on every node. State ``lost``: a node that has
              lost the others cannot know how a run ends that may go on without it.
@@ -160,6 +161,7 @@ SPEC_FIELDS = (
     "min_nodes",
     "below_slurm",
     "max_restarts",
+    "driver",
 )
 """``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
@@ -168,7 +170,9 @@ rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
 ``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
 ``needs`` are paths of which each must be a script on the node. With ``min_nodes`` (null: all) the run
 outlives nodes while so many are left. ``below_slurm``: srun starts the shims. ``max_restarts`` says
-how often ranks that failed are started anew. ``secret`` is 32 random bytes in hexadecimal."""
+how often ranks that failed are started anew. ``driver`` is the command of Horovod's elastic driver,
+which node 0 runs and which says which of the ranks are started and when; ``{agent}`` in it stands for
+this program. ``secret`` is 32 random bytes in hexadecimal."""
 
 RUN_FIELDS = (
     "run",

@@ -54,6 +54,8 @@ class RunSpec(NamedTuple):
         min_nodes: The run goes on while so many nodes are left; all of them unless it says less.
         below_slurm: Whether the shims are tasks of srun.
         max_restarts: How often ranks that failed are started anew.
+        driver: The command of what tells node 0 which ranks to start where (elastic Horovod); with
+            none all ranks start at once.
     """
 
     run: str
@@ -76,6 +78,7 @@ class RunSpec(NamedTuple):
     min_nodes: int = MAX_NODES
     below_slurm: bool = False
     max_restarts: int = 0
+    driver: tuple[str, ...] = ()
 
     @property
     def host(self) -> str:
@@ -148,6 +151,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         min_nodes=read_min_nodes(raw),
         below_slurm=raw.get("below_slurm") is True,
         max_restarts=min(max(int(raw.get("max_restarts") or 0), 0), MAX_RESTARTS),
+        driver=tuple(_text(word) for word in raw.get("driver") or ()),
     )
 
 

@@ -83,10 +83,11 @@ class Shim:
             self._finish,
             self._command,
             self._command_ended,
-            node_lost=self._rounds.node_lost,
             renew=self._renew,
             restart=self._tell_restart,
             again=self._again,
+            outlived=self._outlived,
+            node_lost=self._node_lost,
         )
         self._coordinator, self._held = self._prepare()
         self._link: Link | None = self._coordinator
@@ -308,10 +309,18 @@ class Shim:
         self._link.stopping(stop, grace_seconds)
 
     def _command(self, _name: str, _command: str) -> None:
-        """Refuse: only the nodes of a run by mpirun are told what to start."""
+        """Refuse: only the nodes of a run that an engine steers are told what to start."""
 
-    def _command_ended(self, _name: str, _exit_code: int) -> None:
+    def _command_ended(self, _node: int, _name: str, _exit_code: int) -> None:
         """Nothing was told to start."""
+
+    def _outlived(self, failure: blame.Failure) -> None:
+        """Take it for what it is elsewhere: only an engine can say that the run goes on."""
+        assert self._coordinator is not None
+        self._coordinator.failed(failure)
+
+    def _node_lost(self, node: int) -> None:
+        self._rounds.node_lost(node)
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
         self._begin_stop(reason, grace_seconds)

@@ -63,4 +63,8 @@ def _kind(spec: RunSpec) -> type[Shim]:
         from distconsole_agent.engine_shim import EngineShim
 
         return EngineShim
+    if spec.driver:
+        from distconsole_agent.elastic_shim import ElasticShim
+
+        return ElasticShim
     return Shim

@@ -10,6 +10,7 @@ from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.runspec import MAX_NODES, NodeSpec
 
 NOTE_FIELDS = ("check", "severity", "summary", "hint")
+NOTE_MORE_FIELDS = ("host", "seen")
 FAILURE_FIELDS = ("rank", "t_ns", "exit_code", "signal", "error", "traceback")
 RESTART_FIELDS = ("restart", "of", "checkpoint", "pause", "first_failure")
 ATTEMPT_FIELDS = ("restart", "of", "checkpoint")
@@ -95,8 +96,8 @@ class Story:
         body = {name: event.get(name) or "" for name in NOTE_FIELDS}
         if isinstance(event.get("rank"), int):
             body["rank"] = event["rank"]
-        if isinstance(event.get("host"), str):
-            body["host"] = event["host"]
+        more = ((name, event.get(name)) for name in NOTE_MORE_FIELDS)
+        body.update({name: value for name, value in more if isinstance(value, str)})
         return [{"t": t, "kind": "note", **body}]
 
     def _attempt(self, event: Entry, t: float) -> list[Entry]:

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from distconsole.errors import PlanError, UnavailableError
+from distconsole.errors import PlanError
 from distconsole.launch.engines import MPI, Engines, has_gloo
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, PassArgs
 
 CAN_LOSE_HOSTS = (LauncherName.TORCHRUN,)
+NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The launcher, the reason in one line, and the arguments that the script wants added."""
+    """The launcher, the reason in one line, and the arguments that the script wants added.
+
+    Attributes:
+        elastic: Whether Horovod's driver says which ranks there are, and outlives hosts.
+    """
 
     launcher: LauncherName
     why: str
     pass_args: PassArgs | None = None
+    elastic: bool = False
 
 
 def choose_launcher(
     asked: LauncherName, traits: ScriptTraits, pass_args: PassArgs | None = None
 ) -> Choice:
-    """Return how to start a script.
-
-    Raises:
-        UnavailableError: if it needs a launcher that this version does not bring.
-    """
+    """Return how to start a script."""
     if asked is not LauncherName.AUTO:
-        _refuse_elastic(asked, traits)
-        return Choice(asked, "asked for", pass_args)
+        return _elastic(Choice(asked, "asked for", pass_args), traits)
     if pass_args is not None:
         spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
         launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
@@ -44,8 +45,7 @@ def choose_launcher(
 def _by_traits(traits: ScriptTraits) -> Choice:
     for applies, launcher, why, pass_args in _rules(traits):
         if applies:
-            _refuse_elastic(launcher, traits)
-            return Choice(launcher, why, pass_args)
+            return _elastic(Choice(launcher, why, pass_args), traits)
     return Choice(LauncherName.TORCH, "the script names no launcher: env:// ranks")
 
 
@@ -123,12 +123,15 @@ def _rules(
     ]
 
 
-def _refuse_elastic(launcher: LauncherName, traits: ScriptTraits) -> None:
-    if launcher is LauncherName.HOROVOD and traits.elastic:
-        raise UnavailableError(
-            "elastic Horovod (hvd.elastic) comes with a later version",
-            "until then: horovodrun --min-np N --host-discovery-script FILE on one of the hosts",
-        )
+def _elastic(choice: Choice, traits: ScriptTraits) -> Choice:
+    """Return ``choice`` for a script that may use hvd.elastic, which MPI has no part in."""
+    if not traits.elastic:
+        return choice
+    if choice.launcher is LauncherName.HOROVOD:
+        return replace(choice, why=f"{choice.why}, elastic (hvd.elastic)", elastic=True)
+    if choice.launcher is LauncherName.MPI:
+        return replace(choice, why=f"{choice.why}; {NOT_ELASTIC}")
+    return choice
 
 
 def able_to_lose_hosts(choice: Choice, asked: LauncherName) -> Choice:
@@ -137,7 +140,7 @@ def able_to_lose_hosts(choice: Choice, asked: LauncherName) -> Choice:
     Raises:
         PlanError: if its launcher cannot.
     """
-    if choice.launcher in CAN_LOSE_HOSTS:
+    if choice.launcher in CAN_LOSE_HOSTS or choice.elastic:
         return choice
     if asked is not LauncherName.AUTO or choice.launcher is not LauncherName.TORCH:
         raise PlanError(
@@ -173,11 +176,14 @@ def settle_controller(
     if choice.launcher is not LauncherName.HOROVOD:
         return choice
     if _wants_mpi(env):
-        return Choice(LauncherName.MPI, f"{choice.why}; HOROVOD_CONTROLLER=mpi", choice.pass_args)
-    if not has_gloo(engines):
+        why = f"{choice.why}; HOROVOD_CONTROLLER=mpi"
+    elif not has_gloo(engines):
         why = f"{choice.why}; Horovod there was built without Gloo"
-        return Choice(LauncherName.MPI, why, choice.pass_args)
-    return choice
+    else:
+        return choice
+    if choice.elastic:
+        why = f"{why}; {NOT_ELASTIC}"
+    return Choice(LauncherName.MPI, why, choice.pass_args)
 
 
 def _wants_mpi(env: Mapping[str, str]) -> bool:

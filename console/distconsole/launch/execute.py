@@ -78,6 +78,7 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "min_nodes": plan.min_nodes,
         "max_restarts": plan.max_restarts,
         "below_slurm": plan.slurm_job is not None,
+        "driver": list(plan.nodes[0].driver),
     }
 
 

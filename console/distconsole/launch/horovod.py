@@ -21,7 +21,7 @@ from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
 ELASTIC_NAMES = ("HOROVOD_ELASTIC", "HOROVOD_GLOO_TIMEOUT_SECONDS")
-"""Removed where they are inherited: the first has ranks look for a driver that is not there."""
+"""Removed where they are inherited: the first has ranks look for a driver that may not be there."""
 
 RENDEZVOUS = (
     "import horovod.runner.http.http_server as h; "

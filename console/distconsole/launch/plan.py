@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from distconsole.errors import PlanError
-from distconsole.launch import horovod, mpi, single, slurm, torch, torchrun
+from distconsole.launch import horovod, horovod_elastic, mpi, single, slurm, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
 from distconsole.launch.choose import (
     Choice,
@@ -60,7 +60,6 @@ def make_plan(
 
     Raises:
         PlanError: if the job cannot be placed.
-        UnavailableError: if it needs something that this version does not bring.
     """
     engines = {host: each.engines for host, each in facts.items()}
     choice = choose_launcher(request.launcher, traits, request.pass_args)
@@ -213,7 +212,8 @@ def _spelling(traits: ScriptTraits) -> dict[str, str]:
 
 
 def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) -> LaunchPlan:
-    nodes, engine_ranks = _nodes(job, choice.launcher)
+    nodes, engine_ranks = _nodes(job, choice)
+    fewest = job.min_nodes or 1 if choice.elastic else job.min_nodes
     if choice.pass_args is not None and not _takes(choice, job):
         raise PlanError(
             f"--pass-args {choice.pass_args} works with --launcher torch, not {request.launcher}",
@@ -230,11 +230,23 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         engine_ranks=engine_ranks,
         grace_seconds=request.grace_seconds,
         watch=request.watch,
-        # torchrun restarts its ranks itself.
-        max_restarts=0 if choice.launcher is LauncherName.TORCHRUN else request.max_restarts,
-        min_nodes=job.min_nodes,
-        notes=(*notes, *(mpi.notes(job) if choice.launcher is LauncherName.MPI else ())),
+        max_restarts=_restarts(request, choice),
+        min_nodes=fewest,
+        notes=(*notes, *_notes(job, choice, fewest or len(nodes))),
     )
+
+
+def _restarts(request: Run, choice: Choice) -> int:
+    """Return how often our own coordinator starts failed ranks anew."""
+    # torchrun restarts its ranks itself; Horovod goes on with as few hosts as there may be.
+    elsewhere = choice.elastic and request.may_lose_hosts
+    return 0 if elsewhere or choice.launcher is LauncherName.TORCHRUN else request.max_restarts
+
+
+def _notes(job: Job, choice: Choice, fewest: int) -> tuple[str, ...]:
+    if choice.elastic:
+        return horovod_elastic.notes(job, fewest)
+    return mpi.notes(job) if choice.launcher is LauncherName.MPI else ()
 
 
 def _takes(choice: Choice, job: Job) -> bool:
@@ -244,15 +256,16 @@ def _takes(choice: Choice, job: Job) -> bool:
     return choice.launcher in (LauncherName.TORCH, LauncherName.SLURM)
 
 
-def _nodes(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool]:
+def _nodes(job: Job, choice: Choice) -> tuple[tuple[NodePlan, ...], bool]:
     """Return the nodes' plans, and whether the processes are the ranks themselves."""
-    plans, are_ranks = _by_launcher(job, launcher)
+    plans, are_ranks = _by_launcher(job, choice)
     # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
-    tasks = job.slurm_job is not None and launcher is not LauncherName.MPI
+    tasks = job.slurm_job is not None and choice.launcher is not LauncherName.MPI
     return slurm.as_tasks(job, plans) if tasks else plans, are_ranks
 
 
-def _by_launcher(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...], bool]:
+def _by_launcher(job: Job, choice: Choice) -> tuple[tuple[NodePlan, ...], bool]:
+    launcher = choice.launcher
     match launcher:
         case LauncherName.TORCH:
             return torch.plan_nodes(job), True
@@ -261,7 +274,8 @@ def _by_launcher(job: Job, launcher: LauncherName) -> tuple[tuple[NodePlan, ...]
         case LauncherName.SINGLE:
             return single.plan_nodes(job), not job.spawns
         case LauncherName.HOROVOD:
-            return horovod.plan_nodes(job), True
+            plan = horovod_elastic.plan_nodes if choice.elastic else horovod.plan_nodes
+            return plan(job), True
         case LauncherName.MPI:
             return mpi.plan_nodes(job), False
         case LauncherName.SLURM:

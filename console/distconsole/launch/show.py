@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from distconsole.launch.environment import shown_env
+from distconsole.launch.horovod_elastic import AGENT
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.events import PlanMade, PlannedHost
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
@@ -14,6 +15,9 @@ SHOWN_PORT = "29500"
 
 SHOWN_RUN_DIR = "distconsole-run"
 """Stands there for the run's folder, which only a run of ours has."""
+
+SHOWN_AGENT = "distconsole-agent"
+"""Stands there for our own program on a node."""
 
 
 def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
@@ -43,7 +47,10 @@ def dry_run_text(plan: LaunchPlan) -> str:
 
 
 def _planned_host(node: NodePlan) -> PlannedHost:
-    commands = dict.fromkeys(shlex.join(rank.argv) for rank in node.ranks)
+    words = [rank.argv for rank in node.ranks]
+    if node.driver:
+        words.insert(0, tuple(_filled(word) for word in node.driver))
+    commands = dict.fromkeys(shlex.join(each) for each in words)
     own = node.ranks[0].env if len(node.ranks) == 1 else {}
     return PlannedHost(
         host=node.host,
@@ -70,6 +77,11 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     commands = [_rank_line(rank) for rank in node.ranks]
     if not commands:
         return [lines[0], "# the first host starts what runs here"]
+    if node.driver:
+        driver = shlex.join(_filled(word) for word in node.driver)
+        lines.insert(
+            1, f"# in a run of ours ranks are started as this asks, which they lack here: {driver}"
+        )
     if node.beside:
         lines.append(f"{_filled(node.beside)} & beside=$!")
         lines += [f'{command} & ranks="$ranks $!"' for command in commands]
@@ -89,4 +101,5 @@ def _word(text: str) -> str:
 
 
 def _filled(text: str) -> str:
-    return text.replace(PORT, SHOWN_PORT).replace(RUN_DIR, SHOWN_RUN_DIR)
+    shown = text.replace(PORT, SHOWN_PORT).replace(RUN_DIR, SHOWN_RUN_DIR)
+    return shown.replace(AGENT, SHOWN_AGENT)

@@ -181,6 +181,8 @@ def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
             )
         return choice
     why = f"{choice.why}; by srun, in Slurm job {allocation.job}"
+    if choice.elastic:
+        why = f"{why}; not elastic there"
     tasks = choice.launcher in (LauncherName.TORCH, LauncherName.SINGLE)
     launcher = LauncherName.SLURM if tasks else choice.launcher
     return Choice(launcher, why, choice.pass_args)

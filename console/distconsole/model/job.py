@@ -38,6 +38,9 @@ class NodePlan:
         unset: Variables removed from it first.
         beside: A shell command that has to run beside the ranks when a person starts them by hand;
             in a run of ours the shim does its part.
+        driver: The words of a process of the first node's shim that says which of the ranks are
+            started (elastic Horovod); ``{agent}`` stands for our own program there. Empty where
+            all are started at once.
     """
 
     host: HostName
@@ -50,6 +53,7 @@ class NodePlan:
     workdir: str | None = None
     setup: str | None = None
     beside: str = ""
+    driver: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ from distconsole.monitor.stragglers import REST, Straggler
 from distconsole.monitor.verify import Disagreement, Kind
 from distconsole.remote.frames import NoteEntry, RestartEntry
 
+NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
+"""Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
+
 MAX_RANKS_NAMED = 8
 MAX_SUMMARY_CHARS = 240
 """Of an error in a summary; the whole of it is in the traceback."""
@@ -290,6 +293,7 @@ def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:
         severity=severity,
         hosts=(entry.host or host,),
         summary=entry.summary,
+        seen=entry.seen or "",
         hint=entry.hint or "",
         rank=UNSET if entry.rank is None else entry.rank,
     )

@@ -214,7 +214,8 @@ class PointReducer:
 
     def _worth(self, name: str, count: int, t: float) -> bool:
         """Whether a step that ``count`` ranks gave is more than thinning's leftovers."""
-        if count >= self._most.get(name, 0):
+        living = sum(progress.alive for progress in self._ranks.values())
+        if count >= min(self._most.get(name, 0), living):
             return True
         return t - self._complete_at.get(name, -math.inf) > MAX_WAIT_SECONDS / 2
 

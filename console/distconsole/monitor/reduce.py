@@ -22,6 +22,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Severity
 from distconsole.monitor.conclusions import (
+    NODE_LOST,
     disagreement_finding,
     first_failure_finding,
     not_finite_finding,
@@ -40,8 +41,6 @@ from distconsole.monitor.splits import SplitWatch
 from distconsole.monitor.stragglers import Parts, StragglerWatch
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
-
-NODE_LOST = "run.node_lost"
 
 
 class RunReducer:

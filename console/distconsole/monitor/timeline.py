@@ -23,6 +23,7 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
+from distconsole.monitor.conclusions import RANK_LOST
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 
@@ -67,6 +68,8 @@ class RunTimeline:
         self._rate_sum = 0.0
         self._resuming: set[str] = set()
         """Metrics that have had no point since the ranks were started anew."""
+        self._outlived: set[int] = set()
+        """Ranks that failed and did not end the run."""
 
     def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
         """Fold one event in."""
@@ -95,8 +98,7 @@ class RunTimeline:
             case LinkChanged():
                 self.links[event.host] = event
             case RunFinding():
-                if len(self.findings) < MAX_FINDINGS:
-                    self.findings.append(event)
+                self._finding(event)
             case RunRestarted():
                 self._begin_again(event)
             case RunEnded():
@@ -177,7 +179,11 @@ class RunTimeline:
         return f"{self._condition(now)}: {', '.join(parts)}"
 
     def _condition(self, now: float) -> str:
-        failed = sorted(v.rank for v in self.ranks.values() if v.state is RankState.FAILED)
+        failed = sorted(
+            view.rank
+            for view in self.ranks.values()
+            if view.state is RankState.FAILED and view.rank not in self._outlived
+        )
         stalled = sorted(v.rank for v in self.ranks.values() if v.state is RankState.STALLED)
         if failed:
             return f"rank {failed[0]} failed"
@@ -230,6 +236,12 @@ class RunTimeline:
                 view = self._view(rank, host.host)
                 view.host = host.host
                 view.local_rank = local_rank
+
+    def _finding(self, event: RunFinding) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(event)
+        if event.check == RANK_LOST and event.rank is not UNSET:
+            self._outlived.add(event.rank)
 
     def _rank(self, event: RankChanged) -> None:
         view = self._view(event.rank, event.host)

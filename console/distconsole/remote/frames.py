@@ -295,6 +295,7 @@ class NoteEntry(Entry, frozen=True, kw_only=True, tag="note"):
     hint: Text | None = None
     rank: Small | None = None
     host: Name | None = None
+    seen: Text | None = None
 
 
 class FailedFirst(Frame, frozen=True, kw_only=True):

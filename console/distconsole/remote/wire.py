@@ -50,7 +50,7 @@ ITEMS: dict[str, Any] = {"watch": SampleBody, "follow": Entries}
 """What the items of an op must be."""
 
 _RAW_TEXT = {("follow", "text"), ("read_log", "text")}
-_MANY_LINES = {"traceback", "stderr", "stdout", "output"}
+_MANY_LINES = {"traceback", "seen", "stderr", "stdout", "output"}
 
 
 def encode_request(number: int, op: str, arguments: dict[str, Any]) -> bytes:

@@ -404,7 +404,7 @@ def test_a_coordinator_that_does_not_know_the_secret_is_not_believed(
     false.close()
 
 
-# Runs by mpirun
+# Runs that an engine steers
 
 
 def test_a_command_reaches_the_one_node_and_its_end_comes_back(make_world: MakeWorld) -> None:
@@ -415,7 +415,47 @@ def test_a_command_reaches_the_one_node_and_its_end_comes_back(make_world: MakeW
     assert [made.heard(node, "command") for node in range(3)] == [[], [], [("77", "orted")]]
     made.peers[1].command_ended("77", 5)
     made.turn(1)
-    assert made.heard(0, "command_ended") == [("77", 5)]
+    assert made.heard(0, "command_ended") == [(2, "77", 5)]
+
+
+def test_a_failure_that_is_outlived_ends_the_run_only_once_it_is_given_up(
+    make_world: MakeWorld,
+) -> None:
+    made = make_world(3, min_nodes=1)
+    made.begin()
+    made.turn(1)
+    died = failure(2, 5 * SECOND)._replace(exit_code=137)
+    made.peers[1].outlived(died)
+    made.turn(1)
+    assert made.heard(0, "outlived") == [died]
+    assert not any(made.heard(node, "stop") for node in range(3))
+    made.coordinator.give_up([died])
+    made.turn(1)
+    assert [made.heard(node, "stop") for node in range(3)] == [[("failure", 5.0)]] * 3
+    for link in made.links:
+        link.ended()
+    made.turn(1)
+    (verdict,) = made.heard(1, "verdict")
+    assert (verdict.state, verdict.exit_code) == ("failed", 137)
+    assert verdict.first_failure["host"] == "host2"
+
+
+def test_a_run_that_is_given_up_without_a_failure_was_lost_with_its_nodes(
+    make_world: MakeWorld,
+) -> None:
+    made = make_world(3, min_nodes=1)
+    made.begin()
+    made.turn(1)
+    gone(made, 2)
+    assert made.heard(0, "node_lost") == [2]
+    made.coordinator.give_up([])
+    made.turn(1)
+    made.coordinator.ended()
+    made.peers[0].ended()
+    made.turn(1)
+    (verdict,) = made.heard(0, "verdict")
+    assert verdict.state == "failed"
+    assert verdict.first_failure["error"] == "node host2 lost: its shim is gone"
 
 
 def test_what_is_left_is_killed_once_no_node_has_a_rank(make_world: MakeWorld) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from distconsole_agent.kvstore import (
     CONNECTION_SECONDS,
+    MAX_CONNECTIONS,
     MAX_HEAD_BYTES,
     KeyValueStore,
+    Reply,
     Request,
     Room,
     read_request,
@@ -152,6 +154,82 @@ def test_it_forgets_everything_when_it_closes(store: Store) -> None:
         assert sock.recv(1) == b""
         with pytest.raises(ConnectionRefusedError):
             store.connect()
+
+
+def test_somebody_else_may_answer_in_his_own_time(store: Store) -> None:
+    asked: list[tuple[Request, Reply]] = []
+
+    def take(request: Request, reply: Reply) -> bool:
+        if request.scope == b"place":
+            asked.append((request, reply))
+        return request.scope == b"place"
+
+    store.server.asks = take
+    store.ask("PUT", "/place/0", b"kept")
+    assert store.ask("GET", "/s/0")[0] == 404
+    with store.connect() as sock, store.connect() as gone:
+        for each in (sock, gone):
+            each.sendall(b"GET /place/0 HTTP/1.1\r\n\r\n")
+            store.turn()
+        gone.close()
+        store.now += 10 * CONNECTION_SECONDS
+        store.turn()
+        for request, reply in asked:
+            assert request == (b"GET", b"place", b"0", b"")
+            reply(b"mine")
+            reply(b"twice")
+        store.turn()
+        assert sock.recv(1000).endswith(b"\r\n\r\nmine")
+        assert sock.recv(1000) == b""
+
+
+def test_an_answer_may_be_held_until_it_is_released(store: Store) -> None:
+    puts: list[bytes] = []
+    store.server.kept = lambda request: puts.append(request.key)
+    store.server.holds = lambda request: request.scope == b"held" and b"b" not in puts
+    with store.connect() as present, store.connect() as missing:
+        present.sendall(b"GET /held/a HTTP/1.1\r\n\r\n")
+        missing.sendall(b"GET /held/c HTTP/1.1\r\n\r\n")
+        store.turn()
+        store.ask("PUT", "/held/a", b"value")
+        store.now += 10 * CONNECTION_SECONDS
+        store.server.release()
+        store.turn()
+        present.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            present.recv(1)
+        store.ask("PUT", "/held/b", b"last")
+        store.server.release()
+        store.turn()
+        present.setblocking(True)
+        assert present.recv(1000).endswith(b"\r\n\r\nvalue")
+        assert missing.recv(1000).startswith(b"HTTP/1.0 404 ")
+    assert puts == [b"a", b"b"]
+
+
+def test_who_waits_for_somebody_else_is_not_cut_off_for_others(store: Store) -> None:
+    store.server.asks = lambda _request, _reply: True
+    with store.connect() as waiting:
+        waiting.sendall(b"GET /place/0 HTTP/1.1\r\n\r\n")
+        store.turn()
+        with ExitStack() as stack:
+            idle = [stack.enter_context(store.connect()) for _ in range(MAX_CONNECTIONS)]
+            for _ in range(MAX_CONNECTIONS // 8):
+                store.turn()
+            assert idle[0].recv(1) == b""
+            waiting.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                waiting.recv(1)
+
+
+def test_what_was_kept_can_be_forgotten_at_once(store: Store) -> None:
+    assert [store.ask("PUT", f"/s/{key}", b"x" * 1000)[0] for key in range(3)] == [200, 200, 507]
+    store.ask("DELETE", "/s/0")
+    store.server.clear()
+    assert store.ask("GET", "/s/1")[0] == 404
+    assert [store.ask("PUT", f"/s/{key}", b"x" * 1000)[0] for key in range(2)] == [200, 200]
+    store.ask("DELETE", "/s/1")
+    assert store.ask("GET", "/s/0")[0] == 200
 
 
 def test_a_request_is_read_when_it_is_whole() -> None:

@@ -13,10 +13,11 @@ import pytest
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.engines import Engines, MpiBuild
+from distconsole.launch.execute import node_spec
 from distconsole.launch.mpi import AS_RANK, TORCH_NAMES
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
-from distconsole.launch.show import dry_run_text
+from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan
@@ -43,6 +44,7 @@ def plan(
     build: MpiBuild = MpiBuild("Open MPI", "4.1.4"),  # noqa: B008 - frozen
     uid: int = 1000,
     env: dict[str, str] | None = None,
+    elastic: bool = False,
 ) -> LaunchPlan:
     hosts = hosts or (A, B)
     return make_plan(
@@ -50,7 +52,7 @@ def plan(
         Cluster(hosts),
         {host.name: facts(i, build, uid) for i, host in enumerate(hosts)},
         RunId("train-0101-abc"),
-        traits=ScriptTraits(readable=True),
+        traits=ScriptTraits(readable=True, horovod=elastic, elastic=elastic),
         env=env or {},
         folder="/job",
     )
@@ -90,6 +92,35 @@ def test_a_person_starts_horovods_rendezvous_on_the_first_host_only() -> None:
     text = dry_run_text(plan(LauncherName.HOROVOD))
     assert "('10.0.0.1', 29500)" in text.replace("'\"'\"'", "'")
     assert "wait $ranks; kill $beside" in text
+
+
+def test_elastic_ranks_are_horovods_and_a_driver_on_the_first_host_starts_them() -> None:
+    made, plain = plan(LauncherName.HOROVOD, elastic=True), plan(LauncherName.HOROVOD)
+    assert (made.engine_ranks, made.min_nodes, plain.min_nodes) == (True, 1, None)
+    assert made.nodes[0].driver == (PYTHON, "{agent}", "elastic-driver")
+    assert (made.nodes[1].driver, plain.nodes[0].driver) == ((), ())
+    for node, other in zip(made.nodes, plain.nodes, strict=True):
+        assert node.ranks == other.ranks
+        timeout = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "30"}
+        assert node.env == {**other.env, **timeout, "HOROVOD_ELASTIC": "1"}
+        assert "HOROVOD_ELASTIC" not in node.unset
+    for index in range(2):
+        assert node_spec(made, index, "00", 0.0)["driver"] == [PYTHON, "{agent}", "elastic-driver"]
+        assert node_spec(plain, index, "00", 0.0)["driver"] == []
+    own = plan(LauncherName.HOROVOD, elastic=True, env={"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"})
+    assert own.nodes[1].env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "5"
+
+
+def test_a_plan_of_elastic_ranks_says_who_starts_them() -> None:
+    made = plan(LauncherName.HOROVOD, elastic=True)
+    (note,) = made.notes
+    assert "Horovod's own driver on a says which ranks are started" in note
+    assert "while one host is left" in note
+    driver = f"{PYTHON} distconsole-agent elastic-driver"
+    assert dry_run_text(made).count(f"which they lack here: {driver}") == 1
+    first, second = plan_event(made, 0.0).hosts
+    assert first.command == f"{driver}\n{PYTHON} /job/train.py --lr 1"
+    assert second.command == f"{PYTHON} /job/train.py --lr 1"
 
 
 def test_mpirun_is_on_the_first_host_and_reaches_the_others_through_us() -> None:

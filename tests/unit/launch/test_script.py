@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.errors import UnavailableError
-from distconsole.launch.choose import choose_launcher
+from distconsole.launch.choose import choose_launcher, settle_controller
 from distconsole.launch.script import ScriptTraits, read_traits, traits_of
 from distconsole.model.requests import LauncherName, PassArgs
 
@@ -91,10 +90,21 @@ def test_auto_reads_the_script_and_says_why(
     ],
 )
 @pytest.mark.parametrize("asked", [LauncherName.AUTO, LauncherName.HOROVOD])
-def test_elastic_horovod_is_refused_with_a_way_out(asked: LauncherName, source: str) -> None:
-    with pytest.raises(UnavailableError, match="elastic") as caught:
-        choose_launcher(asked, traits_of(source))
-    assert "horovodrun" in caught.value.hint
+def test_elastic_horovod_is_told_apart_and_said(asked: LauncherName, source: str) -> None:
+    choice = choose_launcher(asked, traits_of(source))
+    assert (choice.launcher, choice.elastic) == (LauncherName.HOROVOD, True)
+    assert choice.why.endswith(", elastic (hvd.elastic)")
+
+
+def test_elastic_horovod_by_mpi_is_not_elastic_and_that_is_said() -> None:
+    traits = traits_of("import horovod.torch as hvd\n@hvd.elastic.run\ndef train(state): pass")
+    by_gloo = choose_launcher(LauncherName.AUTO, traits)
+    by_mpi = settle_controller(by_gloo, {"HOROVOD_CONTROLLER": "mpi"}, {})
+    asked = choose_launcher(LauncherName.MPI, traits)
+    for choice in (by_mpi, asked):
+        assert (choice.launcher, choice.elastic) == (LauncherName.MPI, False)
+        assert choice.why.endswith("the ranks of mpirun are not elastic")
+    assert not choose_launcher(LauncherName.AUTO, traits_of("import horovod.torch")).elastic
 
 
 def test_a_script_that_is_not_here_is_assumed_to_be_ordinary(tmp_path: Path) -> None:

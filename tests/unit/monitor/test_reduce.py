@@ -120,6 +120,23 @@ def test_steps_that_only_some_ranks_kept_are_left_out() -> None:
     assert {metric.ranks for metric in only(events, Metric)} == {2}
 
 
+def test_what_every_rank_that_is_left_gives_counts_at_once() -> None:
+    feed = Feed("a")
+    for rank in range(3):
+        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 1, state="running")
+    feed.window(2, {"loss": [[0, 1.0, None]]})
+    feed("a", "state", rank=2, local_rank=2, pid=3, state="killed", exit_code=137)
+    feed.window(0, {"loss": [[0, 1.0, None], [1, 1.0, None]]})
+    events = feed.window(1, {"loss": [[0, 1.0, None], [1, 1.0, None]]})
+    assert [(each.step, each.ranks) for each in only(events, Metric)] == [(0, 3), (1, 2)]
+
+
+def test_a_note_may_be_about_another_host_and_keep_what_was_seen() -> None:
+    told = {"check": "run.rank_lost", "severity": "warn", "summary": "S", "hint": "H"}
+    (found,) = Feed("a", "b")("a", "note", **told, rank=3, host="b", seen="Traceback\n  line")
+    assert (found.hosts, found.rank, found.seen) == (("b",), 3, "Traceback\n  line")
+
+
 def test_steps_that_begin_again_with_each_epoch_go_on() -> None:
     feed = Feed("a")
     feed("a", "state", rank=0, local_rank=0, pid=1, state="running")

@@ -193,12 +193,15 @@ def test_a_run_without_a_verdict_is_judged_by_its_exits(
 def test_failures_notes_and_verdicts_are_passed_on(run: Run) -> None:
     first = {"rank": 1, "host": "a", "exit_code": 1, "error": "E", "traceback": "T"}
     run.shim("failed", rank=1, pid=1, exit_code=1, signal=None, error="E", traceback="T")
-    run.shim("note", check="x.y", severity="warn", summary="S", hint="H", rank=1)
+    run.shim(
+        "note", check="x.y", severity="warn", summary="S", hint="H", rank=1, host="n2", seen="T"
+    )
     run.shim("verdict", state="failed", exit_code=1, first_failure=first)
     run.tick()
     failure, note, verdict = run.entries()
     assert (failure["kind"], failure["rank"], failure["traceback"]) == ("failure", 1, "T")
     assert (note["kind"], note["check"], note["rank"]) == ("note", "x.y", 1)
+    assert (note["host"], note["seen"]) == ("n2", "T")
     assert (verdict["kind"], verdict["first_failure"]) == ("verdict", first)
 
 

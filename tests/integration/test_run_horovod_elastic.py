@@ -1,0 +1,145 @@
+"""Real elastic Horovod on three hosts of the testbed: what the run outlives, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distconsole.model.events import (
+    EndState,
+    LogLine,
+    Metric,
+    PlanMade,
+    RankChanged,
+    RankState,
+    RunFinding,
+    Window,
+)
+from distconsole.model.requests import Run, Where
+from distconsole.operations.control import StopReason
+from distconsole.session import open_session
+from suite.driving import Operator
+from suite.remains import gone
+from testbed import Testbed
+
+pytestmark = [pytest.mark.testbed, pytest.mark.horovod]
+
+STEPS, COMMIT, BREAKS = 16, 4, 6
+
+TRAIN = f"""
+import os, signal, time
+import torch
+import horovod.torch as hvd
+hvd.init()
+began = hvd.rank()
+model = torch.nn.Linear(4, 1)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+)
+
+@hvd.elastic.run
+def train(state):
+    print("from", state.step, "as", hvd.rank(), "of", hvd.size(), flush=True)
+    while state.step < {STEPS}:
+        if (state.step, began) == ({BREAKS}, 1):
+            {{how}}
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(torch.ones(8, 4)), torch.ones(8, 1)).backward()
+        optimizer.step()
+        state.done = [*state.done, state.step]
+        state.step += 1
+        time.sleep(0.05)
+        if state.step % {COMMIT} == 0:
+            state.commit()
+    print("done", *state.done, flush=True)
+
+train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, done=[]))
+"""
+
+ALL_STEPS_ONCE = f"done {' '.join(map(str, range(STEPS)))}"
+RESTORED = BREAKS // COMMIT * COMMIT
+
+
+@pytest.fixture(scope="module")
+def three_hosts() -> Iterator[Testbed]:
+    """Hosts that stay up through all tests of this file."""
+    with Testbed(hosts=3, prefix="ela") as bed:
+        yield bed
+
+
+def request(bed: Testbed, folder: Path, how: str, slots: str = "1") -> Run:
+    path = folder / "train.py"
+    path.write_text(TRAIN.format(how=how))
+    first, *others = (host.name for host in bed.hosts)
+    hosts = ",".join([first, f"{others[0]}:{slots}", *others[1:]])
+    where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
+    # A rank that was not connected to the one that died begins anew after so long.
+    return Run(str(path), where=where, env=(("HOROVOD_GLOO_TIMEOUT_SECONDS", "2"),))
+
+
+def said(run: Operator, rank: int) -> list[str]:
+    return [e.line for e in run.of(LogLine) if (e.rank, e.stream) == (rank, "out")]
+
+
+def test_a_rank_that_is_killed_leaves_the_others_training(
+    three_hosts: Testbed, tmp_path: Path
+) -> None:
+    """Horovod gives up the host, so the rank beside the one that died goes too."""
+    name = three_hosts.hosts[1].name
+    asked = request(three_hosts, tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", slots="2")
+    with Operator(asked, open_session) as run:
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+    assert "elastic" in run.of(PlanMade)[0].why
+    for rank, place in ((0, 0), (3, 1)):
+        assert said(run, rank) == [
+            f"from 0 as {rank} of 4",
+            f"from {RESTORED} as {place} of 2",
+            ALL_STEPS_ONCE,
+        ]
+    found = {each.check: each for each in run.of(RunFinding)}
+    lost = found["run.rank_lost"]
+    assert (lost.severity, lost.rank, lost.hosts) == ("warn", 1, (name,))
+    assert lost.summary.startswith(f"rank 1 on {name} failed: killed by SIGKILL; Horovod goes on")
+    assert found["run.world_size"].summary.startswith("Horovod goes on with 2 of 4 ranks")
+    assert "run.first_failure" not in found
+    ended = {e.rank: (e.state, e.exit_code) for e in run.of(RankChanged) if e.exit_code}
+    assert ended[1] == (RankState.KILLED, 137)
+    assert set(ended) == {1, 2}
+    assert sum(window.steps for window in run.of(Window) if window.rank == 3) >= STEPS
+    assert max(run.of(Metric), key=lambda metric: metric.step).ranks == 2
+    assert not gone(*three_hosts.hosts)
+
+
+def test_a_node_that_is_lost_leaves_the_others_training(
+    three_hosts: Testbed, tmp_path: Path
+) -> None:
+    first = three_hosts.hosts[0]
+    node = three_hosts.hosts[1]
+    with Operator(request(three_hosts, tmp_path, "time.sleep(300)"), open_session) as run:
+        run.see(Window, lambda window: window.rank == 1)
+        assert node.signal(signal.SIGKILL, "shim --run")
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+    for rank, place in ((0, 0), (2, 1)):
+        assert said(run, rank)[1:] == [f"from {RESTORED} as {place} of 2", ALL_STEPS_ONCE]
+    checks = {each.check: each for each in run.of(RunFinding)}
+    assert checks["run.node_lost"].hosts == (node.name,)
+    assert checks["run.node_lost"].severity == "warn"
+    assert "run.world_size" in checks
+    assert not gone(first, *three_hosts.hosts[1:])
+
+
+def test_a_run_that_is_stopped_leaves_nothing(three_hosts: Testbed, tmp_path: Path) -> None:
+    with Operator(request(three_hosts, tmp_path, "time.sleep(300)"), open_session) as run:
+        run.see(Window, lambda window: window.rank == 1)
+        run.control.stop(StopReason.INTERRUPT)
+        end = run.end(30)
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.STOPPED, 128 + signal.SIGINT)
+    assert not gone(*three_hosts.hosts)
