@@ -61,6 +61,7 @@ train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, done=[]))
 
 ALL_STEPS_ONCE = f"done {' '.join(map(str, range(STEPS)))}"
 RESTORED = BREAKS // COMMIT * COMMIT
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +71,17 @@ def three_hosts() -> Iterator[Testbed]:
         yield bed
 
 
-def request(bed: Testbed, folder: Path, how: str, slots: str = "1") -> Run:
+def request(
+    bed: Testbed, folder: Path, how: str, slots: str = "1", nnodes: str | None = None
+) -> Run:
     path = folder / "train.py"
     path.write_text(TRAIN.format(how=how))
     first, *others = (host.name for host in bed.hosts)
     hosts = ",".join([first, f"{others[0]}:{slots}", *others[1:]])
     where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
     # A rank that was not connected to the one that died begins anew after so long.
-    return Run(str(path), where=where, env=(("HOROVOD_GLOO_TIMEOUT_SECONDS", "2"),))
+    env = (("HOROVOD_GLOO_TIMEOUT_SECONDS", "2"),)
+    return Run(str(path), where=where, env=env, nnodes=nnodes)
 
 
 def said(run: Operator, rank: int) -> list[str]:
@@ -89,7 +93,7 @@ def test_a_rank_that_is_killed_leaves_the_others_training(
 ) -> None:
     """Horovod gives up the host, so the rank beside the one that died goes too."""
     name = three_hosts.hosts[1].name
-    asked = request(three_hosts, tmp_path, "os.kill(os.getpid(), signal.SIGKILL)", slots="2")
+    asked = request(three_hosts, tmp_path, KILL, slots="2")
     with Operator(asked, open_session) as run:
         end = run.end()
         run.finish()
@@ -118,9 +122,9 @@ def test_a_rank_that_is_killed_leaves_the_others_training(
 def test_a_node_that_is_lost_leaves_the_others_training(
     three_hosts: Testbed, tmp_path: Path
 ) -> None:
-    first = three_hosts.hosts[0]
     node = three_hosts.hosts[1]
-    with Operator(request(three_hosts, tmp_path, "time.sleep(300)"), open_session) as run:
+    asked = request(three_hosts, tmp_path, "time.sleep(300)", nnodes="2:3")
+    with Operator(asked, open_session) as run:
         run.see(Window, lambda window: window.rank == 1)
         assert node.signal(signal.SIGKILL, "shim --run")
         end = run.end()
@@ -132,7 +136,23 @@ def test_a_node_that_is_lost_leaves_the_others_training(
     assert checks["run.node_lost"].hosts == (node.name,)
     assert checks["run.node_lost"].severity == "warn"
     assert "run.world_size" in checks
-    assert not gone(first, *three_hosts.hosts[1:])
+    assert not gone(*three_hosts.hosts)
+
+
+def test_with_too_few_hosts_left_the_rank_that_failed_first_is_blamed(
+    three_hosts: Testbed, tmp_path: Path
+) -> None:
+    asked = request(three_hosts, tmp_path, KILL, nnodes="3")
+    with Operator(asked, open_session) as run:
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.FAILED, 137)
+    assert end.first_failure
+    assert (end.first_failure.rank, end.first_failure.host) == (1, three_hosts.hosts[1].name)
+    assert end.first_failure.error == "killed by SIGKILL"
+    checks = {each.check for each in run.of(RunFinding)}
+    assert not checks & {"run.rank_lost", "run.world_size"}
+    assert not gone(*three_hosts.hosts)
 
 
 def test_a_run_that_is_stopped_leaves_nothing(three_hosts: Testbed, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def make_plan(
     if not hosts:
         raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
     wanted = hosts_wanted(request.nnodes)
-    min_nodes = wanted[0] if wanted is not None and request.may_lose_hosts else None
+    can_lose = request.may_lose_hosts or choice.elastic
+    min_nodes = wanted[0] if wanted is not None and can_lose else None
     addresses = choose_addresses(hosts, facts, request.nic)
     slots, notes = [1] * len(hosts), list[str]()
     if not one_a_node:

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,11 @@ def plan(
     uid: int = 1000,
     env: dict[str, str] | None = None,
     elastic: bool = False,
+    **asked: Any,
 ) -> LaunchPlan:
     hosts = hosts or (A, B)
     return make_plan(
-        Run("train.py", ("--lr", "1"), launcher=launcher),
+        Run("train.py", ("--lr", "1"), launcher=launcher, **asked),
         Cluster(hosts),
         {host.name: facts(i, build, uid) for i, host in enumerate(hosts)},
         RunId("train-0101-abc"),
@@ -109,6 +111,17 @@ def test_elastic_ranks_are_horovods_and_a_driver_on_the_first_host_starts_them()
         assert node_spec(plain, index, "00", 0.0)["driver"] == []
     own = plan(LauncherName.HOROVOD, elastic=True, env={"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"})
     assert own.nodes[1].env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "fewest", "restarts"), [(None, 1, 2), ("2", 2, 2), ("1:2", 1, 0)]
+)
+def test_the_fewest_hosts_of_an_elastic_job(
+    nnodes: str | None, fewest: int, restarts: int
+) -> None:
+    made = plan(LauncherName.HOROVOD, elastic=True, nnodes=nnodes, max_restarts=2)
+    assert (made.min_nodes, made.max_restarts) == (fewest, restarts)
+    assert f"while {'one host is' if fewest == 1 else '2 hosts are'} left" in made.notes[0]
 
 
 def test_a_plan_of_elastic_ranks_says_who_starts_them() -> None:
