@@ -19,8 +19,12 @@ MARK = "distconsole-gpus "
 LIBRARY = "libnvidia-ml.so.1"
 
 
-def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``gpu``; ``present`` is false on a node without NVIDIA's driver.
+
+    Args:
+        args: ``health``: also how each GPU is.
+        seconds: For the process that asks the driver.
 
     Raises:
         ProbeError: when the driver does not answer in time.
@@ -31,7 +35,7 @@ def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
         return {"present": False, "devices": 0}
     ended = run_script(
         script_source("inspect_gpus"),
-        [repr(seconds), _library_path()],
+        [repr(seconds), _library_path(), *(["health"] if args.get("health") else [])],
         seconds,
         python=sys.executable,
     )

@@ -1,10 +1,11 @@
 """Script: lists the GPUs by pynvml once and leaves. It samples nothing.
 
-``inspect_gpus.py SECONDS PATH`` prints one line; PATH goes on the module path, for pynvml.
+``inspect_gpus.py SECONDS PATH [health]`` prints one line; PATH goes on the module path, for pynvml.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 from typing import Any, Callable
 
 MARK = "distconsole-gpus "
+MAX_LINKS = 36
 
 
 def text(value: Any) -> Any:
@@ -50,6 +52,68 @@ def gpu(index: int) -> dict[str, Any]:
     }
 
 
+def health(index: int) -> dict[str, Any]:
+    """How one GPU is: clocks held back, memory errors, the ways to it; null without an answer."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    rows = asked(pynvml.nvmlDeviceGetRemappedRows, handle)
+    reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if reasons is None:
+        # Its name before driver 535.
+        reasons = asked(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    volatile = pynvml.NVML_VOLATILE_ECC
+    up, down = links(handle)
+    return {
+        "index": index,
+        "clock_reasons": reasons,
+        "temperature_c": asked(
+            pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
+        ),
+        "uncorrected": asked(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            volatile,
+        ),
+        "remap_pending": bool(rows[2]) if rows else None,
+        "remap_failed": bool(rows[3]) if rows else None,
+        "pcie_width": asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        "pcie_width_max": asked(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        "pcie_generation_max": asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        "links_up": up,
+        "links_down": down,
+        "fabric_state": fabric_state(handle),
+    }
+
+
+def links(handle: Any) -> tuple[int, int]:
+    """How many NVLinks are up and down."""
+    states = []
+    for link in range(MAX_LINKS):
+        state = asked(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        if state is None:
+            break
+        states.append(state)
+    return sum(map(bool, states)), len(states) - sum(map(bool, states))
+
+
+def fabric_state(handle: Any) -> int | None:
+    """nvmlGpuFabricState_t: 0 none, 1 not started, 2 in progress, 3 completed."""
+    try:
+        info = pynvml.c_nvmlGpuFabricInfo_t()
+        pynvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
+    except (pynvml.NVMLError, AttributeError):
+        return None
+    return int(info.state)
+
+
+def health_or_nothing(index: int) -> dict[str, Any]:
+    """The health of a GPU; of one that cannot be opened ``broken`` tells."""
+    try:
+        return health(index)
+    except pynvml.NVMLError:
+        return {"index": index}
+
+
 def gpu_or_error(index: int) -> dict[str, Any]:
     """One GPU; one that fell off the bus is an error of its own and hides no other."""
     try:
@@ -58,7 +122,7 @@ def gpu_or_error(index: int) -> dict[str, Any]:
         return {"index": index, "error": str(error)}
 
 
-def facts() -> dict[str, Any]:
+def facts(deep: bool) -> dict[str, Any]:
     """Driver and devices; ``present`` is false without a driver."""
     try:
         pynvml.nvmlInit()
@@ -80,6 +144,7 @@ def facts() -> dict[str, Any]:
         "count": count,
         "gpus": gpus,
         "broken": broken,
+        "health": [health_or_nothing(found["index"]) for found in gpus] if deep else [],
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
 
@@ -94,5 +159,5 @@ if __name__ == "__main__":
     except ImportError:
         answer = {"present": False, "error": "pynvml is not in this agent", "gpus": []}
     else:
-        answer = facts()
+        answer = facts(deep="health" in sys.argv[3:])
     sys.stdout.write(MARK + json.dumps(answer) + "\n")

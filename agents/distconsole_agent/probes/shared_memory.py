@@ -47,7 +47,7 @@ def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {
         **entries_of(SHARED_MEMORY, time.time(), time.monotonic() + SHARE * seconds),
         "uid": os.getuid(),
-        "all_processes_seen": _sees_all_processes(),
+        "all_processes_seen": sees_all_processes(),
     }
 
 
@@ -147,7 +147,8 @@ def _mapped(uids: Iterable[int], folder: str, due: float) -> tuple[set[bytes], b
     return found, True
 
 
-def _sees_all_processes() -> bool:
+def sees_all_processes() -> bool:
+    """Whether this process is in the first pid namespace, from which those of containers are seen."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
     except OSError:

@@ -201,6 +201,23 @@ class Gpu(Facts, frozen=True, kw_only=True):
     processes: tuple[GpuProcess, ...] = ()
 
 
+class GpuHealth(Facts, frozen=True, kw_only=True):
+    """How a GPU is; ``clock_reasons`` are nvml.h's nvmlClocksEventReason bits."""
+
+    index: int
+    clock_reasons: int | None = None
+    temperature_c: int | None = None
+    uncorrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    pcie_generation_max: int | None = None
+    links_up: int = 0
+    links_down: int = 0
+    fabric_state: int | None = None
+
+
 class BrokenGpu(Facts, frozen=True, kw_only=True):
     """A GPU that NVML counts and cannot open."""
 
@@ -219,6 +236,7 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
     count: int = 0
     gpus: tuple[Gpu, ...] = ()
     broken: tuple[BrokenGpu, ...] = ()
+    health: tuple[GpuHealth, ...] = ()
     devices: int = 0
     visible: str | None = None
 

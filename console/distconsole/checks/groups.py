@@ -22,7 +22,7 @@ from distconsole.checks.facts import (
     SshFacts,
     TorchFacts,
 )
-from distconsole.checks.host_facts import NameFacts, ProcFacts, ShmFacts
+from distconsole.checks.host_facts import FabricFacts, KernelFacts, NameFacts, ProcFacts, ShmFacts
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 
 GROUP_NAMES: dict[type[Facts], str] = {
@@ -38,6 +38,8 @@ GROUP_NAMES: dict[type[Facts], str] = {
     GpuFacts: "gpu",
     PortFacts: "port",
     NameFacts: "names",
+    KernelFacts: "kernel",
+    FabricFacts: "fabric",
     ProcFacts: "proc",
     ShmFacts: "shm",
     NetFacts: "net",

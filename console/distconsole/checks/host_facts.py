@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from distconsole.checks.facts import Facts, Who
 
 
@@ -47,6 +49,45 @@ class NameFacts(Facts, frozen=True, kw_only=True):
     """Group ``names``: the names of all hosts, as this host resolves them."""
 
     names: dict[str, PeerName]
+
+
+class KernelEvent(Facts, frozen=True, kw_only=True):
+    """Lines of one kind in the kernel's log: how many, and the last one with its age."""
+
+    kind: str
+    on: str = ""
+    code: int | None = None
+    count: int = 1
+    age_seconds: float = 0.0
+    text: str = ""
+
+
+class KernelFacts(Facts, frozen=True, kw_only=True):
+    """Group ``kernel``: what its log says, since the last start of the machine."""
+
+    source: str
+    events: tuple[KernelEvent, ...] = ()
+
+
+class RdmaPort(Facts, frozen=True, kw_only=True):
+    """A port of an RDMA adapter; ``state`` is ACTIVE where it works."""
+
+    device: str
+    port: str
+    state: str = ""
+    physical: str = ""
+    rate_gbit: float | None = None
+    layer: str = ""
+    counters: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class FabricFacts(Facts, frozen=True, kw_only=True):
+    """Group ``fabric``; ``fabric_manager`` is None without NVSwitch, or where it cannot be seen."""
+
+    ports: tuple[RdmaPort, ...] = ()
+    peer_memory: bool = False
+    switches: int = 0
+    fabric_manager: bool | None = None
 
 
 class ShmEntry(Facts, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ HELD_BYTES = 512 * MIB
 """More than the driver itself keeps on an idle GPU."""
 
 
-def _on_gpu_hosts(judge: Judge) -> Judge:
+def on_gpu_hosts(judge: Judge) -> Judge:
     """Leave out, by name, the hosts where there is nothing to judge."""
 
     def judged(view: View) -> Iterator[Said]:
@@ -31,8 +31,9 @@ def _on_gpu_hosts(judge: Judge) -> Judge:
     return judged
 
 
-def _present(facts: dict[str, GpuFacts]) -> dict[str, GpuFacts]:
-    return {name: found for name, found in facts.items() if found.present}
+def with_gpus(view: View) -> dict[str, GpuFacts]:
+    """Return the facts of the hosts that have GPUs and a driver that answers."""
+    return {name: found for name, found in view.of(GpuFacts).items() if found.present}
 
 
 def _visible(view: View) -> Iterator[Said]:
@@ -60,7 +61,7 @@ def _visible(view: View) -> Iterator[Said]:
 
 
 def _count(view: View) -> Iterator[Said]:
-    facts = _present(dict(view.of(GpuFacts)))
+    facts = with_gpus(view)
     for name, found in facts.items():
         for gpu in found.broken:
             yield fail(
@@ -81,7 +82,7 @@ def _count(view: View) -> Iterator[Said]:
 
 
 def _driver(view: View) -> Iterator[Said]:
-    facts = _present(dict(view.of(GpuFacts)))
+    facts = with_gpus(view)
     split = dissent({name: found.driver or "unknown" for name, found in facts.items()})
     if split is not None:
         yield warn(
@@ -102,7 +103,7 @@ def _driver(view: View) -> Iterator[Said]:
 
 
 def _model(view: View) -> Iterator[Said]:
-    facts = _present(dict(view.of(GpuFacts)))
+    facts = with_gpus(view)
     kinds = {
         name: ", ".join(sorted({gpu.name or "unknown" for gpu in found.gpus}))
         for name, found in facts.items()
@@ -113,7 +114,7 @@ def _model(view: View) -> Iterator[Said]:
 
 
 def _modes(view: View) -> Iterator[Said]:
-    facts = _present(dict(view.of(GpuFacts)))
+    facts = with_gpus(view)
     for what, values in (
         ("ECC", {name: tuple(gpu.ecc for gpu in f.gpus) for name, f in facts.items()}),
         ("MIG", {name: tuple(gpu.mig for gpu in f.gpus) for name, f in facts.items()}),
@@ -135,7 +136,7 @@ def _modes(view: View) -> Iterator[Said]:
 
 
 def _clean(view: View) -> Iterator[Said]:
-    for name, found in _present(dict(view.of(GpuFacts))).items():
+    for name, found in with_gpus(view).items():
         held = [gpu for gpu in found.gpus if gpu.processes and (gpu.mem_used or 0) > HELD_BYTES]
         if held:
             yield warn(
@@ -174,7 +175,7 @@ RULES: tuple[Rule, ...] = (
         _NEEDS,
         "A GPU that fell off the bus; hosts with fewer GPUs than the others.",
         "nvidia-smi -L; dmesg | grep -i xid",
-        _on_gpu_hosts(_count),
+        on_gpu_hosts(_count),
     ),
     Rule(
         "gpu.driver",
@@ -183,7 +184,7 @@ RULES: tuple[Rule, ...] = (
         _NEEDS,
         "One host with another driver, or with a kernel module that is not the library's.",
         "Bring all hosts to one driver.",
-        _on_gpu_hosts(_driver),
+        on_gpu_hosts(_driver),
     ),
     Rule(
         "gpu.model",
@@ -192,7 +193,7 @@ RULES: tuple[Rule, ...] = (
         _NEEDS,
         "Mixed models: the slowest one sets the pace.",
         "Place the job on equal GPUs.",
-        _on_gpu_hosts(_model),
+        on_gpu_hosts(_model),
     ),
     Rule(
         "gpu.modes",
@@ -201,7 +202,7 @@ RULES: tuple[Rule, ...] = (
         _NEEDS,
         "ECC, MIG or exclusive mode on some hosts only.",
         "nvidia-smi -e, -mig, -c",
-        _on_gpu_hosts(_modes),
+        on_gpu_hosts(_modes),
     ),
     Rule(
         "gpu.clean",
@@ -210,6 +211,6 @@ RULES: tuple[Rule, ...] = (
         _NEEDS,
         "Memory held by leftovers of an earlier job, or by somebody else.",
         "Stop what holds it.",
-        _on_gpu_hosts(_clean),
+        on_gpu_hosts(_clean),
     ),
 )

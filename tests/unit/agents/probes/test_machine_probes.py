@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import budgets
+from distconsole_agent.probes import budgets, fabric, kernel_log
+from fakes import nvml
 
 CASES = Path(__file__).parents[3] / "cases" / "facts"
 
@@ -62,3 +63,92 @@ def test_this_machine_says_what_may_be_used_of_it() -> None:
     assert facts["memory"]["total"] >= facts["memory"]["available"] > 0
     assert facts["temporary"] in facts["filesystems"]
     assert facts["sysctl"]["somaxconn"].isdigit()
+
+
+@pytest.mark.parametrize("case", cases("kernel_log"), ids=lambda case: str(case["output"])[:40])
+def test_lines_of_the_kernels_log_are_sorted_into_kinds(case: dict[str, Any]) -> None:
+    events = kernel_log.events_of([(100.0, case["output"])], 160.0)
+    if case["facts"] is None:
+        assert events == []
+        return
+    (event,) = events
+    assert {name: event[name] for name in case["facts"]} == case["facts"]
+    assert (event["age_seconds"], event["count"], event["text"]) == (60.0, 1, case["output"])
+
+
+def test_lines_of_one_kind_and_place_are_counted_and_the_last_one_told() -> None:
+    lines = [(float(at), f"NVRM: Xid (PCI:0000:0f:00): 31, pid={at}") for at in range(5)]
+    lines.append((7.0, "NVRM: Xid (PCI:0000:0e:00): 31, pid=9"))
+    events = kernel_log.events_of(lines, 10.0)
+    assert [(each["on"], each["count"], each["age_seconds"]) for each in events] == [
+        ("0000:0f:00", 5, 6.0),
+        ("0000:0e:00", 1, 3.0),
+    ]
+
+
+def test_a_server_that_answers_again_is_no_event() -> None:
+    lines = [(1.0, "nfs: server a not responding, still trying"), (2.0, "nfs: server a OK")]
+    assert kernel_log.events_of(lines, 3.0) == []
+
+
+def test_a_kernel_record_is_read_and_what_programs_write_is_not_believed() -> None:
+    record = "4,1234,5000000,-;NVRM: Xid (PCI:0000:0f:00): 79\n SUBSYSTEM=pci\n"
+    assert kernel_log.parse_record(record) == (5.0, "NVRM: Xid (PCI:0000:0f:00): 79")
+    assert kernel_log.parse_record("12,1,5,-;NVRM: Xid (PCI:0000:0f:00): 79") is None
+    assert kernel_log.parse_record("noise") is None
+
+
+def test_a_log_that_may_not_be_read_is_a_probe_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_log, "KMSG", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(probes.ProbeError, match="not readable for this user"):
+        probes.run("kernel", {}, 5.0)
+
+
+def test_without_kmsg_the_journal_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "journalctl"
+    line = "[   12.500000] node1 kernel: nfs: server 10.0.0.9 not responding, still trying"
+    program.write_text(f"#!/bin/sh\necho '{line}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(kernel_log, "KMSG", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    facts = probes.run("kernel", {}, 10.0)
+    assert facts["source"] == "journal"
+    assert [(each["kind"], each["on"]) for each in facts["events"]] == [("nfs", "10.0.0.9")]
+
+
+@pytest.mark.parametrize("case", cases("rdma_ports"), ids=lambda case: str(case["name"]))
+def test_rdma_ports_are_read_from_sysfs(case: dict[str, Any], tmp_path: Path) -> None:
+    assert fabric.rdma_ports(lay_out(case["files"], tmp_path)) == case["facts"]
+
+
+def test_a_machine_without_a_fabric_says_so() -> None:
+    facts = probes.run("fabric", {}, 5.0)
+    assert facts["switches"] == 0
+    assert facts["fabric_manager"] is None
+
+
+@pytest.mark.skipif(nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
+def test_the_health_of_gpus_is_asked_of_nvml_and_only_when_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = nvml.FakeNvml(tmp_path / "control")
+    try:
+        for name, value in fake.environment().items():
+            monkeypatch.setenv(name, value)
+        fake.set_throttle(3, 0x48)
+        fake.set_ecc(5, 2)
+        health = probes.run("gpu", {"health": True}, 20.0)["health"]
+        assert [each["index"] for each in health] == list(range(8))
+        assert [each["index"] for each in health if (each["clock_reasons"] or 0) & 0x48] == [3]
+        assert [each["uncorrected"] for each in health] == [0, 0, 0, 0, 0, 2, 0, 0]
+        assert all(each["temperature_c"] > 0 for each in health)
+        # The stand-in has no function for it, as a driver of another age has not.
+        assert all(each["remap_pending"] is None for each in health)
+        assert probes.run("gpu", {}, 20.0)["health"] == []
+    finally:
+        fake.close()

@@ -1,0 +1,301 @@
+"""Checks of group ``gpu`` on how devices are: clocks, memory errors, PCIe, NVLink, the fabric."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from distconsole.checks.addresses import machines
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import GpuFacts, GpuHealth, NetFacts, SshFacts
+from distconsole.checks.host_facts import FabricFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rules.gpus import on_gpu_hosts, with_gpus
+from distconsole.checks.wording import numbers
+from distconsole.model.requests import Level
+
+SLOWDOWNS = {
+    0x08: "the hardware slows it down",
+    0x20: "it is too hot",
+    0x40: "it is too hot (hardware)",
+    0x80: "the power supply brakes it",
+}
+"""nvmlClocksEventReason bits that no healthy GPU has; a power cap under load is not among them."""
+FABRIC_STATES = {1: "not started", 2: "in progress"}
+
+
+def _silent(view: View, *fields: str) -> Iterator[Said]:
+    """Leave out the hosts whose driver has no answer for any of their GPUs."""
+    names = tuple(
+        name
+        for name, found in with_gpus(view).items()
+        if all(getattr(each, field) is None for each in found.health for field in fields)
+    )
+    if names:
+        yield Unjudged(names, "the driver does not say")
+
+
+def _throttle(view: View) -> Iterator[Said]:
+    yield from _silent(view, "clock_reasons")
+    for name, found in with_gpus(view).items():
+        slow = {
+            each.index: [why for bit, why in SLOWDOWNS.items() if (each.clock_reasons or 0) & bit]
+            for each in found.health
+        }
+        slow = {index: reasons for index, reasons in slow.items() if reasons}
+        if slow:
+            temperatures = {each.index: each.temperature_c for each in found.health}
+            reasons = sorted({why for each in slow.values() for why in each})
+            yield warn(
+                "gpu.throttle",
+                f"GPU {numbers(slow)} of {name} runs slower than it could: {', '.join(reasons)}",
+                (name,),
+                seen="; ".join(
+                    f"GPU {index}: {', '.join(why)}, {temperatures[index]} C"
+                    for index, why in list(slow.items())[:8]
+                ),
+                expected="full clocks: one slow GPU makes all ranks wait",
+                hint="nvidia-smi -q -d PERFORMANCE,TEMPERATURE; fans and inlet air, power cables and caps",
+            )
+
+
+def _memory_errors(view: View) -> Iterator[Said]:
+    yield from _silent(view, "remap_pending", "remap_failed", "uncorrected")
+    for name, found in with_gpus(view).items():
+        failed = [each.index for each in found.health if each.remap_failed]
+        pending = [each.index for each in found.health if each.remap_pending]
+        errors = {each.index: each.uncorrected for each in found.health if each.uncorrected}
+        if failed:
+            yield fail(
+                "gpu.memory_errors",
+                f"GPU {numbers(failed)} of {name} has bad memory that cannot be replaced by spare rows",
+                (name,),
+                seen="remapped_rows.failure: yes",
+                hint="drain the host and have the GPU replaced",
+            )
+        if pending:
+            yield fail(
+                "gpu.memory_errors",
+                f"GPU {numbers(pending)} of {name} waits for a reset to leave out bad memory",
+                (name,),
+                seen="remapped_rows.pending: yes",
+                hint=f"on {name}: end what uses it, then: sudo nvidia-smi --gpu-reset -i "
+                + ",".join(map(str, pending)),
+            )
+        if errors:
+            yield warn(
+                "gpu.memory_errors",
+                f"GPU {numbers(errors)} of {name} had uncorrectable memory errors since its driver started",
+                (name,),
+                seen="; ".join(f"GPU {index}: {count}" for index, count in errors.items()),
+                expected="0",
+                hint="sudo nvidia-smi --gpu-reset; where they come again: dcgmi diag -r 3",
+            )
+
+
+def _pcie(view: View) -> Iterator[Said]:
+    yield from _silent(view, "pcie_width", "pcie_generation_max")
+    found = with_gpus(view)
+    for name, facts in found.items():
+        narrow = {
+            each.index: (each.pcie_width, each.pcie_width_max)
+            for each in facts.health
+            if each.pcie_width and each.pcie_width_max and each.pcie_width < each.pcie_width_max
+        }
+        if narrow:
+            yield warn(
+                "gpu.pcie",
+                f"GPU {numbers(narrow)} of {name} uses only a part of its PCIe lanes",
+                (name,),
+                seen="; ".join(f"GPU {i}: x{now} of x{most}" for i, (now, most) in narrow.items()),
+                expected="all lanes: copies to and from it take twice as long with half of them",
+                hint="reseat the card or the riser; lspci -vv shows LnkSta against LnkCap",
+            )
+    split = dissent(
+        {
+            name: max(known)
+            for name, facts in found.items()
+            if (known := [h.pcie_generation_max for h in facts.health if h.pcie_generation_max])
+        }
+    )
+    if split is not None:
+        yield warn(
+            "gpu.pcie", split.told("PCIe generation"), split.minority, hint="a BIOS setting"
+        )
+
+
+def _nvlink(view: View) -> Iterator[Said]:
+    """Cards without a bridge have links that are down; what most GPUs of a kind have is right."""
+    found = with_gpus(view)
+    usual: dict[str, Counter[int]] = defaultdict(Counter)
+    for facts in found.values():
+        for each in facts.health:
+            usual[_model(facts, each)][each.links_up] += 1
+    if not any(up for counts in usual.values() for up in counts):
+        yield Unjudged(tuple(found), "no NVLink")
+        return
+    for name, facts in found.items():
+        fewer = {}
+        for each in facts.health:
+            counts = usual[_model(facts, each)]
+            right, hosts_with = counts.most_common(1)[0]
+            if each.links_up < right and 2 * hosts_with > counts.total():
+                fewer[each.index] = (each.links_up, right)
+        if fewer:
+            yield fail(
+                "gpu.nvlink",
+                f"GPU {numbers(fewer)} of {name} has NVLinks that are down",
+                (name,),
+                seen="; ".join(f"GPU {i}: {up} of {right} up" for i, (up, right) in fewer.items()),
+                expected="as many as the other GPUs of the kind",
+                hint="nvidia-smi nvlink -s; sudo systemctl restart nvidia-fabricmanager, then a reset",
+            )
+
+
+def _model(facts: GpuFacts, health: GpuHealth) -> str:
+    return next((gpu.name or "" for gpu in facts.gpus if gpu.index == health.index), "")
+
+
+def _fabric(view: View) -> Iterator[Said]:
+    fabric = view.of(FabricFacts)
+    for name, facts in with_gpus(view).items():
+        states = {
+            each.index: FABRIC_STATES[each.fabric_state]
+            for each in facts.health
+            if each.fabric_state in FABRIC_STATES
+        }
+        if fabric[name].switches and fabric[name].fabric_manager is False:
+            yield fail(
+                "gpu.fabric",
+                f"{name} has NVSwitches and no fabric manager runs",
+                (name,),
+                seen=f"{fabric[name].switches} x /dev/nvidia-nvswitch, no nv-fabricmanager",
+                expected="a fabric manager of the driver's version; else CUDA fails with error 802",
+                hint=f"sudo apt install nvidia-fabricmanager-{(facts.driver or 'VERSION').split('.')[0]}; "
+                "sudo systemctl enable --now nvidia-fabricmanager",
+            )
+        elif states:
+            yield fail(
+                "gpu.fabric",
+                f"GPU {numbers(states)} of {name} has not joined the NVLink fabric",
+                (name,),
+                seen="; ".join(f"GPU {index}: {state}" for index, state in states.items()),
+                expected="completed; else CUDA fails with error 802",
+                hint="sudo systemctl restart nvidia-fabricmanager; journalctl -u nvidia-fabricmanager",
+            )
+        elif not fabric[name].switches and all(h.fabric_state in (None, 0) for h in facts.health):
+            yield Unjudged((name,), "no NVSwitch")
+
+
+def _persistence(view: View) -> Iterator[Said]:
+    silent = tuple(
+        name
+        for name, facts in with_gpus(view).items()
+        if any(gpu.persistence is None for gpu in facts.gpus)
+    )
+    if silent:
+        yield Unjudged(silent, "the driver does not say")
+    modes = {
+        name: "on" if all(gpu.persistence for gpu in facts.gpus) else "off"
+        for name, facts in with_gpus(view).items()
+        if facts.gpus and name not in silent
+    }
+    split = dissent(modes)
+    if split is not None:
+        yield info(
+            "gpu.persistence",
+            split.told("persistence mode"),
+            split.minority,
+            expected="on everywhere: else the driver starts anew with each job, for seconds",
+            hint="sudo systemctl enable --now nvidia-persistenced; or: sudo nvidia-smi -pm 1",
+        )
+
+
+def _shared(view: View) -> Iterator[Said]:
+    machine_of = machines(view)
+    owners: dict[str, list[str]] = defaultdict(list)
+    for name, facts in with_gpus(view).items():
+        for gpu in facts.gpus:
+            if gpu.uuid:
+                owners[gpu.uuid].append(name)
+    by_hosts: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for uuid, names in owners.items():
+        if len({machine_of[name] for name in names}) > 1:
+            by_hosts[tuple(names)].append(uuid)
+    for hosts, uuids in by_hosts.items():
+        yield fail(
+            "gpu.shared",
+            f"{named(hosts)} have the same {len(uuids)} GPUs: they are containers of one machine",
+            hosts,
+            seen=f"UUID {', '.join(uuids[:4])} on each",
+            expected="GPUs of its own for each host; NCCL refuses two ranks on one",
+            hint="give each container its own: docker run --gpus device=0,1, or CUDA_VISIBLE_DEVICES",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "gpu.shared",
+        "gpu",
+        Level.QUICK,
+        (GpuFacts, NetFacts, SshFacts),
+        "Containers of one machine that were given the same GPUs: `Duplicate GPU detected`.",
+        "docker run --gpus device=…",
+        on_gpu_hosts(_shared),
+    ),
+    Rule(
+        "gpu.persistence",
+        "gpu",
+        Level.QUICK,
+        (GpuFacts,),
+        "Persistence mode off on some hosts: their ranks start seconds later.",
+        "nvidia-persistenced",
+        on_gpu_hosts(_persistence),
+    ),
+    Rule(
+        "gpu.throttle",
+        "gpu",
+        Level.STANDARD,
+        (GpuFacts,),
+        "GPUs that heat or power holds back: stragglers.",
+        "nvidia-smi -q -d PERFORMANCE",
+        on_gpu_hosts(_throttle),
+    ),
+    Rule(
+        "gpu.memory_errors",
+        "gpu",
+        Level.STANDARD,
+        (GpuFacts,),
+        "Uncorrectable memory errors, rows that wait for a reset, memory beyond repair.",
+        "A reset, or a new GPU.",
+        on_gpu_hosts(_memory_errors),
+    ),
+    Rule(
+        "gpu.pcie",
+        "gpu",
+        Level.STANDARD,
+        (GpuFacts,),
+        "A card that came up with half of its lanes, or one host at an older generation.",
+        "Reseat the card; BIOS.",
+        on_gpu_hosts(_pcie),
+    ),
+    Rule(
+        "gpu.nvlink",
+        "gpu",
+        Level.STANDARD,
+        (GpuFacts,),
+        "NVLinks that are down on some GPUs: collectives at the speed of PCIe.",
+        "nvidia-smi nvlink -s",
+        on_gpu_hosts(_nvlink),
+    ),
+    Rule(
+        "gpu.fabric",
+        "gpu",
+        Level.STANDARD,
+        (GpuFacts, FabricFacts),
+        "NVSwitches without a fabric manager: CUDA error 802, `system not yet initialized`.",
+        "systemctl enable --now nvidia-fabricmanager",
+        on_gpu_hosts(_fabric),
+    ),
+)
