@@ -63,10 +63,11 @@ class KernelEvent(Facts, frozen=True, kw_only=True):
 
 
 class KernelFacts(Facts, frozen=True, kw_only=True):
-    """Group ``kernel``: what its log says, since the last start of the machine."""
+    """Group ``kernel``: what its log says since the machine started; no ``source``: not readable."""
 
     source: str
     events: tuple[KernelEvent, ...] = ()
+    error: str = ""
 
 
 class RdmaPort(Facts, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts
 from distconsole.checks.host_facts import KernelEvent, KernelFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rules.kernel_log import unreadable
 from distconsole.checks.wording import age
 from distconsole.checks.xids import xid
 from distconsole.model.requests import Level
@@ -17,11 +18,16 @@ DAY_SECONDS = 24 * 3600.0
 
 def _xid(view: View) -> Iterator[Said]:
     gpus = view.of(GpuFacts)
+    without = tuple(
+        name
+        for name in view.of(KernelFacts)
+        if name not in gpus or not (gpus[name].present or gpus[name].devices)
+    )
+    if without:
+        yield Unjudged(without, "no GPU")
+    yield from unreadable(view)
     for name, facts in view.of(KernelFacts).items():
         events = [each for each in facts.events if each.kind in ("xid", "sxid", "off_bus")]
-        has_gpus = name in gpus and (gpus[name].present or gpus[name].devices > 0)
-        if not events and not has_gpus:
-            yield Unjudged((name,), "no GPU")
         for event in events:
             yield _xid_told(name, event)
 

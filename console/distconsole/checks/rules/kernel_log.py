@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distconsole.checks.evidence import View
 from distconsole.checks.host_facts import KernelFacts
-from distconsole.checks.rule import Rule, Said, warn
+from distconsole.checks.rule import Rule, Said, Unjudged, warn
 from distconsole.checks.wording import age
 from distconsole.model.requests import Level
 
@@ -69,7 +69,15 @@ _KINDS: dict[str, _Kind] = {
 }
 
 
+def unreadable(view: View) -> Iterator[Said]:
+    """Leave out the hosts on which this user may not read the log."""
+    names = tuple(name for name, facts in view.of(KernelFacts).items() if not facts.source)
+    if names:
+        yield Unjudged(names, "the kernel's log is not readable for this user")
+
+
 def _log(view: View) -> Iterator[Said]:
+    yield from unreadable(view)
     for name, facts in view.of(KernelFacts).items():
         for event in facts.events[-MAX_LISTED:]:
             kind = _KINDS.get(event.kind)
