@@ -38,13 +38,18 @@ _SUMMARY_RANK = re.compile(
 
 
 class Raised(NamedTuple):
-    """An uncaught exception as the hook noted it; ``rank`` is -1 where it was not known."""
+    """An uncaught exception as the hook noted it; ``rank`` is -1 where it was not known.
+
+    Attributes:
+        retried: torchrun had restarts left: the job was to go on.
+    """
 
     pid: int
     rank: int
     t_ns: int
     error: str
     traceback: str
+    retried: bool = False
 
 
 class EngineSaid(NamedTuple):
@@ -184,7 +189,9 @@ def _validated(raw: dict[str, Any], pid: int) -> Raised | None:
     error = f"{kind}: {message}" if message else kind
     if not error:
         return None
-    return Raised(pid, rank, t_ns, error[:MAX_ERROR_CHARS], traceback[-MAX_TRACEBACK_CHARS:])
+    retried = raw.get("retried") is True
+    traceback = traceback[-MAX_TRACEBACK_CHARS:]
+    return Raised(pid, rank, t_ns, error[:MAX_ERROR_CHARS], traceback, retried)
 
 
 def _text(value: object) -> str:

@@ -46,7 +46,7 @@ def find_failure(
     if ended.exit_code == 0:
         return None
     raised = _named(spec, rank, _first_raised(spec, rank, errors_dir))
-    if stopped_ns is not None and (raised is None or raised.t_ns >= stopped_ns):
+    if stopped_ns is not None and (raised is None or raised.retried or raised.t_ns >= stopped_ns):
         return None
     child = None if raised is None or spec.engine_ranks else end_of_spawned(raised)
     said = child

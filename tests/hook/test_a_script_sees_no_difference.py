@@ -105,6 +105,16 @@ def test_an_uncaught_exception(runner: Runner, python: str) -> None:
     assert error["message"] == "the data is gone\nsecond line"
     assert error["traceback"] == ended.err
     assert error["time_ns"] > 1_600_000_000 * 10**9
+    assert error["retried"] is False
+
+
+@pytest.mark.parametrize(("done", "retried"), [(0, True), (1, True), (2, False)])
+def test_an_exception_that_torchrun_has_a_restart_for(
+    runner: Runner, done: int, retried: bool
+) -> None:
+    counts = {"TORCHELASTIC_RESTART_COUNT": str(done), "TORCHELASTIC_MAX_RESTARTS": "2"}
+    ended = runner.unchanged("raise KeyError(1)", env={"RANK": "3", **counts})
+    assert [error["retried"] for error in ended.errors] == [retried]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from distconsole_agent import last_word, proctree
 from distconsole_agent.channel import LinkTimes
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 
@@ -202,5 +203,60 @@ def test_the_kept_port_is_closed_to_others_and_open_to_reuse(tmp_path: Path) -> 
             for address in ("0.0.0.0", "::", "127.0.0.1")
             for reuse in (0, 1)
         ]
+        run.start()
+        run.verdict()
+
+
+ROUNDS = """
+GROUP_WORLD_SIZE=3 sleep 600
+echo over
+GROUP_WORLD_SIZE=2 sleep 600
+"""
+"""Stands for torchrun: what it starts once says that its round goes over 3 nodes, then over 2."""
+
+
+def test_a_run_outlives_as_many_nodes_as_it_may(tmp_path: Path) -> None:
+    argv = ["sh", "-c", ROUNDS]
+    with RunUnderTest(
+        tmp_path, argv, nodes=3, launcher="torchrun", engine_ranks=False, min_nodes=2
+    ) as run:
+        run.start()
+        first, second, third = run.shims
+        for shim in (second, third):
+            linked_to_the_coordinator(run, shim)
+        wait_until("a round", lambda: pids_of(first, "GROUP_WORLD_SIZE=3"))
+        die(third)
+        wait_until("another round", lambda: pids_of(first, "GROUP_WORLD_SIZE=2"))
+        wait_until("another round", lambda: pids_of(second, "GROUP_WORLD_SIZE=2"))
+        assert first.event("note")["summary"] == (
+            "node host2 lost: killed by the test; the run goes on with 2 of 3 nodes"
+        )
+        die(second)
+        verdict = first.wait()
+        assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
+        assert verdict["first_failure"]["error"] == "node host1 lost: killed by the test"
+
+
+def die(shim: ShimUnderTest) -> None:
+    """Kill a shim; its node's agent ends what is left and says so."""
+    shim.process.send_signal(signal.SIGKILL)
+    shim.process.wait()
+    proctree.kill_run(str(shim.run_dir))
+    assert last_word.tell(str(shim.run_dir), "killed by the test")
+
+
+def pids_of(shim: ShimUnderTest, variable: str) -> list[int]:
+    """Return the processes below a shim that have this in their environment."""
+    name, _, value = variable.encode().partition(b"=")
+    found = proctree.descendants(shim.process.pid)
+    return [pid for pid in found if proctree.read_environ(pid).get(name) == value]
+
+
+def test_an_elastic_torchrun_has_a_port_for_its_ranks_beside_its_own(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, ["true"], launcher="torchrun", min_nodes=1) as run:
+        port = int(run.shims[0].ask(op="status")["master_port"])
+        for kept in (port, port + 1):
+            with socket.socket() as sock, pytest.raises(OSError, match="in use"):
+                sock.bind(("127.0.0.1", kept))
         run.start()
         run.verdict()

@@ -56,6 +56,7 @@ def _encoded(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
     report = {
         "pid": pid,
         "rank": rank,
+        "retried": _will_begin_again(),
         "time_ns": time_ns,
         "type": name,
         "message": message[:_MAX_MESSAGE],
@@ -69,6 +70,14 @@ def _encoded(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
         report["traceback"] = text
         encoded = json.dumps(report).encode("ascii")
     return encoded
+
+
+def _will_begin_again() -> bool:
+    """Return whether torchrun has restarts left, so that this process's end is not the job's."""
+    done, allowed = (
+        os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RESTART_COUNT", "MAX_RESTARTS")
+    )
+    return done.isdigit() and allowed.isdigit() and int(done) < int(allowed)
 
 
 note = guarded(_note)

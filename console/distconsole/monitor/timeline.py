@@ -23,7 +23,8 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
-from distconsole.monitor.conclusions import RANK_LOST
+from distconsole.model.findings import Severity
+from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 
@@ -62,6 +63,8 @@ class RunTimeline:
         self.findings: list[RunFinding] = []
         self.restart: RunRestarted | None = None
         """The newest restart of the ranks."""
+        self.outlived_hosts: set[str] = set()
+        """Hosts that the run has lost and goes on without."""
         self.end: RunEnded | None = None
         self.started: float | None = None
         self.last_t: float | None = None
@@ -119,8 +122,12 @@ class RunTimeline:
 
     @property
     def world(self) -> int:
-        """Ranks that are there; while none is, as between two rounds of torchrun, all there were."""
-        return sum(view.alive for view in self.ranks.values()) or len(self.ranks)
+        """Ranks that the run has, without those of hosts, and those by themselves, that it outlived."""
+        planned = self.plan.hosts if self.plan is not None else ()
+        lost = sum(len(each.ranks) for each in planned if each.host in self.outlived_hosts)
+        gone = (view for view in self.ranks.values() if view.rank in self._outlived)
+        alone = sum(not view.alive and view.host not in self.outlived_hosts for view in gone)
+        return len(self.ranks) - lost - alone
 
     @property
     def samples_s(self) -> float | None:
@@ -154,8 +161,9 @@ class RunTimeline:
 
     @property
     def lost_hosts(self) -> list[str]:
-        """Hosts without a connection right now."""
-        return sorted(host for host, link in self.links.items() if not link.connected)
+        """Hosts of the run without a connection right now."""
+        lost = (host for host, link in self.links.items() if not link.connected)
+        return sorted(host for host in lost if host not in self.outlived_hosts)
 
     def health_line(self, now: float) -> str:
         """Return one line that says how it goes.
@@ -179,12 +187,18 @@ class RunTimeline:
         return f"{self._condition(now)}: {', '.join(parts)}"
 
     def _condition(self, now: float) -> str:
+        there = list(self.ranks.values())
+        if self.outlived_hosts:
+            # Ranks are numbered anew without it, so the last numbers are nobody's.
+            there = [view for view in there if view.rank < self.world or view.alive]
+            if not any(view.alive for view in there):
+                return f"beginning again without {', '.join(sorted(self.outlived_hosts))}"
         failed = sorted(
             view.rank
-            for view in self.ranks.values()
+            for view in there
             if view.state is RankState.FAILED and view.rank not in self._outlived
         )
-        stalled = sorted(v.rank for v in self.ranks.values() if v.state is RankState.STALLED)
+        stalled = sorted(v.rank for v in there if v.state is RankState.STALLED)
         if failed:
             return f"rank {failed[0]} failed"
         if self.lost_hosts:
@@ -242,6 +256,8 @@ class RunTimeline:
             self.findings.append(event)
         if event.check == RANK_LOST and event.rank is not UNSET:
             self._outlived.add(event.rank)
+        if event.check == NODE_LOST and event.severity is Severity.WARN:
+            self.outlived_hosts.update(event.hosts)
 
     def _rank(self, event: RankChanged) -> None:
         view = self._view(event.rank, event.host)

@@ -23,7 +23,7 @@ def reach(session: Session, cluster: Cluster, request: Run) -> Generator[Event, 
         PlanError: if other numbers of hosts were named and asked for.
         UnreachableError: if a host that the job needs cannot be reached, or too few can.
     """
-    _refuse_other_number(cluster, request)
+    _refuse_other_number(session, cluster, request)
     wanted = hosts_wanted(request.nnodes)
     if wanted is None or not request.may_lose_hosts:
         connect_all(session, cluster)
@@ -40,7 +40,7 @@ def reach(session: Session, cluster: Cluster, request: Run) -> Generator[Event, 
     return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in lacking))
 
 
-def _refuse_other_number(cluster: Cluster, request: Run) -> None:
+def _refuse_other_number(session: Session, cluster: Cluster, request: Run) -> None:
     wanted = hosts_wanted(request.nnodes)
     if wanted is None:
         return
@@ -55,7 +55,9 @@ def _refuse_other_number(cluster: Cluster, request: Run) -> None:
             "is lost do not count alike",
             "leave one of --nnodes MIN:MAX and --verify-sync out",
         )
-    most, named = wanted[1], len(cluster.hosts)
+    # Those that were taken out by --exclude are lost to a job that may lose hosts.
+    named = len((session.cluster if request.may_lose_hosts else cluster).hosts)
+    most = wanted[1]
     if most != named:
         raise PlanError(
             f"--nnodes {request.nnodes} means {most} hosts, and there are {named}",

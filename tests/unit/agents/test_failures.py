@@ -283,3 +283,12 @@ def test_a_torchrun_that_is_killed_is_not_taken_for_its_rank(tmp_path: Path) -> 
     by_torchrun = spec(engine_ranks=False)._replace(launcher="torchrun")
     found = find(tmp_path, ended(tmp_path, 137, signal=9), by_torchrun)
     assert found.error == "torchrun killed by SIGKILL"
+
+
+def test_what_torchrun_was_to_begin_again_after_is_no_failure_of_a_run_that_was_stopped(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "err").write_text("")
+    note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
+    assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1995 * S) is None
+    assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False)).rank == 4

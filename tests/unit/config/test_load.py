@@ -86,6 +86,7 @@ def test_a_whole_file_is_understood(tmp_path: Path) -> None:
         ("run.launchr = 'x'\n", 1, "'launchr' in [run]", "'launcher'"),
         ("hosts = 'a,b'\n", 1, "must be a table", ""),
         ("[run]\nnproc = true\n", 2, "or 'gpu'", ""),
+        ("[run]\nnnodes = '0:2'\n", 2, "or 'MIN:MAX'", ""),
         ("[hosts.'a[3-1]']\nslots = 1\n", 1, "backwards", ""),
     ],
 )

@@ -49,6 +49,12 @@ CASES = [
             pass_args=ask.PassArgs.INIT_METHOD,
         ),
     ),
+    ("run --nnodes 3 t.py", ask.Run(script="t.py", nnodes="3")),
+    ("run --nnodes 2:4 t.py", ask.Run(script="t.py", nnodes="2:4", max_restarts=2)),
+    (
+        "run --nnodes 2:4 --max-restarts 0 t.py",
+        ask.Run(script="t.py", nnodes="2:4", max_restarts=0),
+    ),
     ("top --once --json", ask.Top(once=True, json=True)),
     ("runs --json", ask.Runs(json=True)),
     ("show last", ask.Show(run="last")),

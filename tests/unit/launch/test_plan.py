@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,85 @@ def test_torchrun_is_static_and_its_world_ranks_are_known() -> None:
         "/opt/venv/bin/python /work/job/train.py -v"
     )
     assert {"PET_NNODES", "RANK", "MASTER_ADDR"} <= set(second.unset)
+
+
+def elastic(nnodes: str = "1:2", launcher: LauncherName = LauncherName.TORCHRUN) -> Run:
+    return Run("train.py", launcher=launcher, nproc="2", nnodes=nnodes, max_restarts=3)
+
+
+def test_a_torchrun_that_may_lose_nodes_is_dynamic_and_keeps_the_order_of_hosts() -> None:
+    made = plan(elastic())
+    assert made.min_nodes == 1
+    assert made.max_restarts == 0  # torchrun's own
+    for index, node in enumerate(made.nodes):
+        argv = node.ranks[0].argv
+        words = dict(pairwise(argv))
+        assert words["--nnodes"] == "1:2"
+        assert words["--rdzv-backend"] == "c10d"
+        assert words["--rdzv-endpoint"] == "10.0.0.1:{port}"
+        assert words["--rdzv-conf"].split(",")[0] == f"is_host={int(index == 0)}"
+        assert words["--local-addr"] == f"0000{index}/10.0.0.{index + 1}"
+        assert words["--max-restarts"] == "3"
+        assert node.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+        assert node.world_ranks == (2 * index, 2 * index + 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "met"),
+    [("00000/10.0.0.1", "10.0.0.1:29501"), ("00001/10.0.0.2", "10.0.0.2:7")],
+)
+def test_ranks_of_every_round_meet_where_the_first_of_its_nodes_is(
+    given: str, met: str, tmp_path: Path
+) -> None:
+    argv = plan(elastic()).nodes[1].ranks[0].argv
+    command = argv[argv.index("-c") + 1].replace("{port}", "29500")
+    (tmp_path / "errors").mkdir()
+    (tmp_path / "errors/7.json").touch()
+    told = subprocess.run(
+        ["sh", "-c", command, "sh", "sh", "-c", 'echo "$MASTER_ADDR:$MASTER_PORT"'],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "MASTER_ADDR": given,
+            "MASTER_PORT": "7",
+            "LOCAL_RANK": "0",
+            "DISTCONSOLE_ERRORS": str(tmp_path / "errors"),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    )
+    assert (told.stdout.strip(), told.stderr) == (met, "")
+    assert [path.name for path in (tmp_path / "errors/past").iterdir()] == ["7.json"]
+
+
+def test_auto_takes_torchrun_for_a_job_that_may_lose_hosts() -> None:
+    made = plan(elastic(launcher=LauncherName.AUTO))
+    assert (made.launcher, made.min_nodes) == ("torchrun", 1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "traits", "told"),
+    [
+        (elastic(launcher=LauncherName.TORCH), TRAITS, "torch cannot"),
+        (elastic(launcher=LauncherName.SINGLE), TRAITS, "single cannot"),
+        (
+            elastic(launcher=LauncherName.AUTO),
+            ScriptTraits(readable=True, torch=True, local_rank="--local_rank"),
+            "adds no arguments",
+        ),
+    ],
+)
+def test_a_launcher_that_cannot_lose_a_host_is_refused(
+    request_: Run, traits: ScriptTraits, told: str
+) -> None:
+    with pytest.raises(PlanError, match=told):
+        plan(request_, traits=traits)
+
+
+def test_a_number_of_nodes_alone_changes_nothing() -> None:
+    made = plan(Run("train.py", launcher=LauncherName.TORCHRUN, nnodes="2"))
+    assert made == plan(Run("train.py", launcher=LauncherName.TORCHRUN))
 
 
 def test_single_starts_one_process_a_node_and_fills_in_its_place() -> None:

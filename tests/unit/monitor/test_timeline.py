@@ -23,6 +23,7 @@ from distconsole.model.events import (
     Window,
 )
 from distconsole.model.findings import Severity
+from distconsole.monitor.conclusions import NODE_LOST
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import MAX_LOG_LINES, RunTimeline
 
@@ -250,3 +251,21 @@ def test_a_series_takes_the_newest_of_equal_and_leaves_out_the_past_and_nan() ->
     for x, value in ((1, 5.0), (1, 6.0), (0, 9.0), (2, math.nan)):
         series.put(x, value)
     assert series.points() == [(1, 6.0, 6.0, 6.0)]
+
+
+def lost(host: str) -> RunFinding:
+    return RunFinding(
+        t=T, run=RUN, check=NODE_LOST, severity=Severity.WARN, summary="", hosts=(host,)
+    )
+
+
+def test_a_run_that_outlived_a_host_has_the_ranks_that_are_left() -> None:
+    gone = [state(rank, RankState.FAILED) for rank in range(4)]
+    view = folded(plan(), *gone, lost("h1"))
+    assert view.world == 2
+    assert view.health_line(T).startswith("beginning again without h1: 2 ranks")
+    for rank in range(2):
+        view.apply(state(rank, RankState.RUNNING))
+    view.apply(LinkChanged(t=T, run=RUN, host="h1", connected=False))
+    assert not view.lost_hosts
+    assert view.health_line(T).startswith("starting: 2 ranks")

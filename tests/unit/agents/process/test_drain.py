@@ -701,3 +701,19 @@ def test_a_spawning_process_that_is_started_anew_is_not_taken_for_the_one_that_e
     run.ring(1, pid=81, parent_pid=70).step(0)
     run.tick(1.0)
     assert run.states()[-2:] == [(1, "starting"), (1, "running")]
+
+
+def test_the_rank_of_an_engines_next_round_is_known_before_it_trains(engine_run: Run) -> None:
+    run = engine_run
+    run.start(0, pid=50)
+    first = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    run.ring(1, pid=first.pid, parent_pid=50)
+    run.tick(1.0)
+    first.communicate(b"\n")
+    run.tick(1.0)
+    run.ring(1, pid=os.getpid(), parent_pid=first.pid)  # a child of the rank's, and no rank
+    run.tick(1.0)
+    assert run.states()[-1] == (1, "killed")
+    run.ring(1, pid=os.getpid(), parent_pid=50)
+    run.tick(1.0)
+    assert run.states()[-1] == (1, "starting")
