@@ -196,7 +196,7 @@ def test_the_health_line_says_what_matters_most(events: list[object], line: str)
 
 def test_a_run_that_goes_on_without_a_rank_is_healthy_and_smaller() -> None:
     events = [window(0), window(1), window(2), state(1, RankState.FAILED)]
-    assert folded(*events).health_line(T).startswith("rank 1 failed: 2 ranks")
+    assert folded(*events).health_line(T).startswith("rank 1 failed: 3 ranks")
     about = {"check": "run.rank_lost", "severity": Severity.WARN, "summary": "s", "rank": 1}
     events.append(RunFinding(t=T, run=RUN, **about))
     assert folded(*events).health_line(T).startswith("healthy: 2 ranks")
