@@ -28,6 +28,7 @@ from distconsole_agent.probes import (
     shared_memory,
     shell,
     slurm,
+    torch_import,
 )
 from distconsole_agent.probes.asking import asked_from
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
@@ -130,6 +131,7 @@ _GROUPS: dict[str, Probe] = {
     "proc": holders.look,
     "shm": shared_memory.look,
     "names": names.look,
+    "import": torch_import.look,
     "kernel": kernel_log.look,
     "fabric": fabric.look,
     "net": interfaces.look,

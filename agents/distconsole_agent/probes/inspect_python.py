@@ -98,12 +98,30 @@ def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
         "folder": folder,
         "nccl": packages[nccl[0]] if nccl else None,
         "plugins": nccl_plugins(),
+        "nccl_library": nccl_library(folder),
+        "nccl_on_path": nccl_on_path(),
     }
 
 
 def none_or(value: str | None) -> str | None:
     """The text, or None where the file says None."""
     return None if value in (None, "None", "") else value
+
+
+def nccl_library(torch_folder: str) -> str | None:
+    """The NCCL that torch's wheels bring as a package beside it."""
+    path = os.path.join(os.path.dirname(torch_folder), "nvidia", "nccl", "lib", "libnccl.so.2")
+    return os.path.realpath(path) if os.path.exists(path) else None
+
+
+def nccl_on_path() -> list[str]:
+    """The copies that the loader finds before that one."""
+    preloaded = re.split(r"[ :]", os.environ.get("LD_PRELOAD", ""))
+    found = [path for path in preloaded if os.path.basename(path).startswith("libnccl.so")]
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    found += [os.path.join(folder, "libnccl.so.2") for folder in folders]
+    there = [os.path.realpath(path) for path in found if os.path.exists(path)]
+    return list(dict.fromkeys(there))[:8]
 
 
 def nccl_plugins() -> list[str]:

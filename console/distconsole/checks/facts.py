@@ -142,6 +142,8 @@ class TorchFacts(Facts, frozen=True, kw_only=True):
     folder: str = ""
     nccl: str | None = None
     plugins: tuple[str, ...] = ()
+    nccl_library: str | None = None
+    nccl_on_path: tuple[str, ...] = ()
     error: str = ""
 
 

@@ -30,7 +30,13 @@ from distconsole.checks.facts import (
     TorchFacts,
     convert,
 )
-from distconsole.checks.host_facts import FabricFacts, KernelFacts, ProcFacts, ShmFacts
+from distconsole.checks.host_facts import (
+    FabricFacts,
+    ImportFacts,
+    KernelFacts,
+    ProcFacts,
+    ShmFacts,
+)
 from distconsole.checks.slurm_facts import SlurmFacts
 from distconsole.errors import ConsoleError, NodeError
 from distconsole.model import outcome as fan
@@ -69,6 +75,7 @@ KINDS: dict[str, type[Facts]] = {
     "gpu": GpuFacts,
     "port": PortFacts,
     "proc": ProcFacts,
+    "import": ImportFacts,
     "kernel": KernelFacts,
     "fabric": FabricFacts,
     "shm": ShmFacts,
@@ -277,6 +284,7 @@ def _questions(
         "mpi": {"setup": host.setup, "deep": deep},
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
+        "import": shell,
         "gpu": {"health": not quick},
         "port": {"ports": [MASTER_PORT]},
         "proc": {"ports": RENDEZVOUS_PORTS, "patience_seconds": 1.0 if quick else 3.0},

@@ -22,7 +22,14 @@ from distconsole.checks.facts import (
     SshFacts,
     TorchFacts,
 )
-from distconsole.checks.host_facts import FabricFacts, KernelFacts, NameFacts, ProcFacts, ShmFacts
+from distconsole.checks.host_facts import (
+    FabricFacts,
+    ImportFacts,
+    KernelFacts,
+    NameFacts,
+    ProcFacts,
+    ShmFacts,
+)
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 
 GROUP_NAMES: dict[type[Facts], str] = {
@@ -38,6 +45,7 @@ GROUP_NAMES: dict[type[Facts], str] = {
     GpuFacts: "gpu",
     PortFacts: "port",
     NameFacts: "names",
+    ImportFacts: "import",
     KernelFacts: "kernel",
     FabricFacts: "fabric",
     ProcFacts: "proc",

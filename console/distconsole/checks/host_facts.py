@@ -37,6 +37,19 @@ class ProcFacts(Facts, frozen=True, kw_only=True):
     unread: int = 0
 
 
+class ImportFacts(Facts, frozen=True, kw_only=True):
+    """Group ``import``: how an import of torch went; ``late`` where it was given up after ``seconds``."""
+
+    present: bool
+    error: str = ""
+    seconds: float = 0.0
+    late: bool = False
+    version: str = ""
+    architectures: tuple[str, ...] = ()
+    nccl: str | None = None
+    nccl_mapped: tuple[str, ...] = ()
+
+
 class PeerName(Facts, frozen=True, kw_only=True):
     """What a name means on one host; ``late`` where its resolver did not answer in time."""
 

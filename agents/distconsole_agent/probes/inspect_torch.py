@@ -1,0 +1,67 @@
+"""Script: imports torch as a rank would, and says how long it took and what came with it.
+
+``inspect_torch.py SECONDS`` prints one line. It asks nothing of a GPU, so that it makes no context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from typing import Any
+
+MARK = "distconsole-torch "
+
+
+def mapped(pattern: str) -> list[str]:
+    """The libraries in this process whose path has ``pattern``."""
+    found = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            if re.search(pattern, line):
+                found.add(line.split(None, 5)[5].strip())
+    return sorted(found)[:16]
+
+
+def facts() -> dict[str, Any]:
+    """Import it."""
+    began = time.monotonic()
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        return {"present": error.name != "torch", "error": str(error)[:500], "seconds": 0.0}
+    except (ImportError, OSError, RuntimeError, AttributeError, SyntaxError, ValueError) as error:
+        text = f"{type(error).__name__}: {error}"
+        return {"present": True, "error": text[:500], "seconds": time.monotonic() - began}
+    seconds = time.monotonic() - began
+    flags = getattr(torch._C, "_cuda_getArchFlags", None)
+    version = None
+    with contextlib.suppress(Exception):
+        found = torch._C._nccl_version()
+        # As torch.cuda.nccl.version() takes it apart.
+        version = f"{found >> 32}.{(found >> 16) & 0xFFFF}.{found & 0xFFFF}"
+    return {
+        "present": True,
+        "error": "",
+        "seconds": seconds,
+        "version": str(torch.__version__),
+        "architectures": str(flags() or "").split() if flags is not None else [],
+        "nccl": version,
+        "nccl_mapped": mapped(r"/libnccl\.so"),
+    }
+
+
+if __name__ == "__main__":
+    # Whatever becomes of the agent, this process ends.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]) + 5.0)
+    # A rank's first entry is its script's folder; ours must not shadow anything.
+    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    sys.stdout.write("\n" + MARK + json.dumps(facts()) + "\n")
+    sys.stdout.flush()
+    # What libraries do at a regular end may take long, or crash.
+    os._exit(0)
