@@ -35,9 +35,11 @@ kill       run                                          result ``killing: true``
 runs                                                    result ``runs: [...]`` (``RUN_FIELDS``)
 read_log   run, rank, stream, offset, limit             result ``text, next, size``
 forget     run                                          result ``forgotten: bool``
-slurm      do: submit (options, name) | show (job) |    result ``job`` | ``text`` | ``cancelled`` |
-           cancel (job) | step (run, job, argv, held)   ``started`` | as ``prepare``, which in a run
-           | shim (run)                                 below Slurm answers ``shim_argv`` instead
+slurm      do: submit (argv) | show (job) | cancel      result ``job`` | ``text`` | ``cancelled`` |
+           (job) | step (run, job, argv, held) | shim   ``started`` | as ``prepare``, which in a run
+           (run) | checkpoint (run)                     below Slurm answers ``shim_argv`` instead |
+                                                        ``path: str | null``: the checkpoint that the
+                                                        job has left for whoever starts it again
 sync       run, manifest (none: the one sent before)    result ``missing: [sha256, ...], tree``;
                                                         with nothing missing the code stands ready
 sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from distconsole_agent.folders import default_node_dir, own_folder
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request, storage
+from distconsole_agent.restarts import last_checkpoint
 from distconsole_agent.shim_calls import ask_shim
 from distconsole_agent.slurm_words import STEP_ENDED, STEP_LOG, STEP_SCRIPT, read_complaint
 
@@ -32,9 +33,6 @@ HOLDER_SECONDS = 60.0
 SHIM_SECONDS = 60.0
 """How long srun may take until a shim answers."""
 
-UNUSED_SECONDS = 300
-"""A job whose console never says what to start is given back after so long."""
-
 KEPT = (
     "SLURM_CONF",
     "SLURM_JWT",
@@ -43,20 +41,6 @@ KEPT = (
     "SLURM_SUBMIT_HOST",
 )
 """Variables of Slurm that are no options of srun."""
-
-HOLDER = f"""exec bash -c '
-if [ "${{SLURM_RESTART_COUNT:-0}}" != 0 ]; then exit 75; fi
-folder=/tmp/distconsole-$(id -u)
-mkdir -p -m 700 "$folder" && [ -O "$folder" ] || exit 74
-pipe=$folder/slurm-$SLURM_JOB_ID
-mkfifo -m 600 "$pipe" || exit 74
-trap "rm -f $pipe" EXIT
-IFS= read -r -t {UNUSED_SECONDS} words <>"$pipe" || exit 75
-rm -f "$pipe"
-eval "exec $words"
-'
-"""
-"""What a submitted job runs; 75 (EX_TEMPFAIL) says that nothing was started in it."""
 
 
 def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict[str, Any]:
@@ -67,8 +51,10 @@ def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict
     """
     what = request.get("do")
     if what == "submit":
-        options, name = _words(request, "options"), _text(request, "name")
-        return {"job": submit(options, name, environment)}
+        argv = tuple(_words(request, "argv"))
+        if argv[:1] != ("sbatch",):
+            raise bad_request("argv is sbatch and its words")
+        return {"job": submit(argv, environment)}
     if what == "show":
         argv = ("scontrol", "-d", "-o", "show", "job", _job(request))
         return {"text": command(argv, environment)}
@@ -77,18 +63,16 @@ def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict
         return {"cancelled": True}
     if what == "step":
         return _begin_step(request, environment, runs)
+    if what == "checkpoint":
+        return {"path": last_checkpoint(runs.folder(request.get("run")))}
     if what == "shim":
         return await_shim(_text(request, "run"), runs)
     raise bad_request(f"slurm cannot {str(what)[:40]!r}")
 
 
-def submit(options: list[str], name: str, environment: dict[str, str]) -> str:
-    """Submit a job that holds its nodes until it is told what to start; return its number.
-
-    The script goes by ``--wrap``, so that a word among the options that is none cannot take its place.
-    """
-    argv = ["sbatch", "--parsable", "--no-requeue", "--job-name", name, "--output=/dev/null"]
-    told = command((*argv, *options, "--wrap", HOLDER), environment)
+def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
+    """Submit a job that holds its nodes until it is told what to start; return its number."""
+    told = command(argv, environment)
     job = told.strip().splitlines()[-1].partition(";")[0] if told.strip() else ""
     if not job.isdigit():
         raise Refusal(ErrorCode.START_FAILED, f"sbatch named no job: {told.strip()[:200]}")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import UnavailableError, UnreachableError
+from distconsole.launch.slurm_submit import job_script
 from distconsole.model.events import EndState, LogLine, Narration, PlanMade
 from distconsole.model.requests import Attach, Run, Where
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
-from distconsole_agent.slurm import HOLDER, UNUSED_SECONDS
 from suite.driving import Operator
 from testbed import Testbed
 from testbed.keeper import wait_for
@@ -274,7 +274,7 @@ def test_a_job_whose_nodes_cannot_be_used_is_given_back(slurm: Slurm, tmp_path: 
 
 
 def test_a_job_that_is_never_told_what_to_start_ends_by_itself(slurm: Slurm) -> None:
-    holder = HOLDER.replace(f"-t {UNUSED_SECONDS}", "-t 1")
+    holder = job_script(unused_seconds=1)
     submit = ["sbatch", "--parsable", "--output=/dev/null", "--wrap", holder]
     job = slurm.login.exec(submit).stdout.strip()
     assert nothing_left(slurm)

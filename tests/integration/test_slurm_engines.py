@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import EndState, LogLine, Narration, PlanMade
+from distconsole.model.events import EndState, LogLine, Narration, PlanMade, RunEnded
 from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.session import open_session
 from suite.driving import Operator
@@ -189,3 +190,41 @@ def test_inside_an_allocation_horovod_may_go_by_mpi(slurm: Slurm, tmp_path: Path
         assert (rank, place) in printed
         assert (rank, f"sum 1111 4 {rank % 2} True") in printed
     assert nothing_left(slurm)
+
+
+GO_ON = """
+import os, pathlib, sys, time
+e = os.environ
+rank = int(e["RANK"])
+if "DISTCONSOLE_RESTART" not in e:
+    if rank == 0:
+        pathlib.Path(sys.argv[1]).write_text("weights")
+        (pathlib.Path(e["DISTCONSOLE_RUN_DIR"]) / "checkpoint").write_text(sys.argv[1])
+    print("begun", flush=True)
+    time.sleep(300)
+print("goes on", e["DISTCONSOLE_RESTART"], e["DISTCONSOLE_CHECKPOINT"], e["SLURM_JOB_ID"], flush=True)
+sys.exit(7 if rank == 3 else 0)
+"""
+
+
+def test_a_job_that_is_requeued_goes_on_from_its_checkpoint(slurm: Slurm, tmp_path: Path) -> None:
+    asked, path = (
+        submitted(slurm, tmp_path, GO_ON, LauncherName.TORCH),
+        str(tmp_path / "step-3.pt"),
+    )
+    asked = replace(asked, slurm="-N2 --requeue", nproc="2", arguments=(path,))
+    with Operator(asked, open_session) as run:
+        job = job_of(run)
+        see_all(run, "begun")
+        slurm.login.exec(["scontrol", "requeue", job])
+        run.see(Narration, lambda event: "PENDING (BeginTime)" in event.text)
+        slurm.login.exec(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+        run.see(LogLine, lambda event: (event.rank, event.line) == (3, f"goes on 1 {path} {job}"))
+        run.finish()
+    first, last = run.of(RunEnded)
+    assert first.run != last.run
+    assert first.first_failure
+    assert (first.exit_code, first.first_failure.error) == (143, f"Slurm job {job} was requeued")
+    assert (last.state, last.exit_code) == (EndState.FAILED, 7)
+    assert nothing_left(slurm)
+    assert slurm.show(job)["ExitCode"] == "7:0"

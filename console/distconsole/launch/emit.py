@@ -6,7 +6,6 @@ No value that may be secret is written: the file says which variables it needs i
 from __future__ import annotations
 
 import posixpath
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from distconsole.launch.choose import Choice
 from distconsole.launch.environment import SECRET_NAME
 from distconsole.launch.job import OUTPUT_ENV, Job
 from distconsole.launch.script import ScriptTraits
-from distconsole.launch.slurm import words_of
+from distconsole.launch.slurm_submit import asked_of, words_of
 from distconsole.model.job import LaunchPlan
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 
@@ -27,7 +26,6 @@ PORT = 29500
 FIRST_PORT, PORTS = 15000, 15000
 """A job's rendezvous port is taken from here by its number, below the ports that kernels lend."""
 
-_GPUS = re.compile(r"^(?:--gres=gpu|--gpus-per-node=|-G)(?::?[A-Za-z][^:=]*)?:?(\d+)$")
 _TASKS = ("-n", "--ntasks", "--ntasks-per-node")
 
 TORCH_NAMES = {
@@ -170,7 +168,7 @@ def _ranks_a_node(what: ToEmit, words: Sequence[str]) -> int:
         return 1
     if what.request.nproc not in (None, "gpu"):
         return int(str(what.request.nproc))
-    return next((int(found[1]) for word in words if (found := _GPUS.match(word))), 1)
+    return asked_of(words).gpus_a_node or 1
 
 
 def _torchrun(what: ToEmit) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from distconsole.config.ranges import RangeError, expand, split_list
-from distconsole.errors import PlanError, UsageError
+from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import Choice
 from distconsole.launch.job import Job, PlacedNode
@@ -24,7 +24,7 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, Run
 
 WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
-RUNNING_STATE = "RUNNING"
+RUNNING_STATE, ENDING_STATE = "RUNNING", "COMPLETING"
 
 PARTING_SECONDS = 30
 """How long a shim may stay after the first one has left, which it does when all nodes are done."""
@@ -47,6 +47,7 @@ class JobState:
         tasks_a_node: Tasks that the job asked for on each node; None where it asked for none.
         cpus: Processors of the job, by node.
         gpus: GPUs of the job, by node.
+        restarts: How often Slurm has started it again.
     """
 
     state: str
@@ -55,6 +56,7 @@ class JobState:
     tasks_a_node: int | None = None
     cpus: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, int] = field(default_factory=dict)
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def read_job(text: str) -> JobState:
     state, nodelist = _field(text, "JobState"), _field(text, "NodeList")
     if not state:
         raise PlanError(f"scontrol says nothing of the job: {text[:120].strip()!r}")
-    reason = _field(text, "Reason")
+    reason, restarts = _field(text, "Reason"), _field(text, "Restarts")
     nodes = _expanded(nodelist) if nodelist not in ("", "(null)") else ()
     cpus: dict[str, int] = {}
     gpus: dict[str, int] = {}
@@ -100,6 +102,7 @@ def read_job(text: str) -> JobState:
         tasks_a_node=_tasks_a_node(text, len(nodes)),
         cpus=cpus,
         gpus=gpus,
+        restarts=int(restarts) if restarts.isdigit() else 0,
     )
 
 
@@ -115,34 +118,6 @@ def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
         return None
     named = all(host.name in nodes for host in cluster.hosts)
     return Allocation(job) if cluster.hosts and named else None
-
-
-def words_of(options: str) -> list[str]:
-    """Return the words of ``--slurm``.
-
-    Raises:
-        UsageError: if the quotes do not fit.
-    """
-    try:
-        return shlex.split(options)
-    except ValueError as error:
-        raise UsageError(f"--slurm {options!r}: {error}", "close the quotes") from None
-
-
-def submit_options(
-    options: str, hosts: Sequence[str] = (), exclude: Sequence[str] = ()
-) -> list[str]:
-    """Return sbatch's options for ``--slurm``, with exactly ``hosts`` where there are any.
-
-    Raises:
-        UsageError: if the quotes do not fit.
-    """
-    words = words_of(options)
-    if hosts:
-        words += [f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}"]
-    if exclude:
-        words.append(f"--exclude={','.join(exclude)}")
-    return words
 
 
 def fitted(

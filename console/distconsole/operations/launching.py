@@ -55,6 +55,7 @@ from distconsole.operations.refusing import (
 )
 from distconsole.operations.sessions import SessionSource, lasting, narrate
 from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
+from distconsole.operations.slurm_dry import show_submission
 from distconsole.operations.watching import watch_run
 from distconsole.session import Session
 
@@ -79,6 +80,8 @@ def run(
         yield from _run_on(request, sessions, control, store, exclude, again)
     elif request.emit is not None:
         yield from _emitted(request, None)
+    elif request.dry_run:
+        yield from show_submission(request, script_traits(request), exclude)
     else:
         then = partial(_run_on, sessions=sessions, control=control, store=store, again=again)
         yield from run_submitted(request, sessions, control, exclude, then)

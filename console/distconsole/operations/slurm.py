@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import socket
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from distconsole.config.hostfile import read_list
@@ -17,39 +17,31 @@ from distconsole.errors import ConsoleError, PlanError, UnavailableError, UsageE
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.identity import new_run_id
 from distconsole.launch.slurm import (
+    ENDING_STATE,
     RUNNING_STATE,
     WAITING_STATES,
     Allocation,
     JobState,
     fitted,
     read_job,
-    submit_options,
-    words_of,
 )
+from distconsole.launch.slurm_submit import asked_of, submit_command, words_of
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import EndState, Event, Narration, PlanMade, RunEnded, RunEvent
+from distconsole.model.events import EndState, Event, Narration, RunEnded
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run, Where
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.sessions import SessionSource
+from distconsole.operations.slurm_starts import Held, Starts, Then
 from distconsole.remote.link import NodeLink
 from distconsole.session import Session
 
 ASK_SECONDS = 45.0
+ENDING_SECONDS, ENDING_PAUSE_SECONDS = 120.0, 0.3
+"""How long a job whose run has failed may take until Slurm says whether it starts it again."""
 TICK_SECONDS = 0.05
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 10.0, 1.2
 """A queue is asked ever more rarely: slurmctld is everybody's."""
-
-Then = Callable[..., Iterator[Event]]
-"""``launching.run`` on the hosts of a job: called with a request and ``allocation``."""
-
-
-@dataclass
-class _Held:
-    """A job that was submitted; ``used`` once a run of ours ends it by itself."""
-
-    job: str
-    used: bool = False
 
 
 def run_submitted(
@@ -66,30 +58,57 @@ def run_submitted(
     Raises:
         ConsoleError: if it cannot be submitted, does not come to run, or as ``then``.
     """
-    _refuse_before_submitting(request)
-    named = _named_hosts(request.where)
+    refuse_before_submitting(request)
+    named = named_hosts(request.where)
     run = new_run_id(request.script, request.name, datetime.now().astimezone())
-    options = submit_options(request.slurm or "", list(named), exclude)
+    submit = submit_command(request.slurm or "", run, list(named), exclude)
     with _login(request, sessions, list(named)) as link:
-        job = _submit(link, options, run)
-        held = _Held(job)
+        held = Held(_submit(link, submit))
         try:
-            yield Narration(text=f"submitted Slurm job {job} on {link.host.name}")
-            state = yield from _wait_for_nodes(link, job, control)
-            if state is None:
-                assert control.asked is not None
-                yield Narration(text=f"cancelling Slurm job {job}")
-                yield _never_started(run, control.asked)
-                return
-            yield Narration(text=f"Slurm job {job} has {', '.join(state.nodes)}")
-            placed = replace(request, where=_where(request.where, state, named), slurm=None)
-            allocation = Allocation(job, held=True, run=run, asked=request, state=state)
-            for event in then(placed, allocation=allocation):
-                held.used = held.used or _says_started(event)
-                yield event
-            held.used = held.used or request.detach
+            yield Narration(text=f"submitted Slurm job {held.job} on {link.host.name}")
+            starts = Starts(request, run, held, sessions, control, then)
+            yield from _run_in(starts, link, named)
         finally:
             _give_back(link, held)
+
+
+def _run_in(
+    starts: Starts, link: NodeLink, named: Mapping[str, int | None]
+) -> Generator[Event, None, None]:
+    """Wait for the job's nodes and run on them, as often as Slurm starts it."""
+    held, control = starts.held, starts.control
+    while True:
+        state = yield from _wait_for_nodes(link, held.job, control)
+        if state is None:
+            assert control.asked is not None
+            yield Narration(text=f"cancelling Slurm job {held.job}")
+            yield _never_started(starts.run, control.asked)
+            return
+        yield Narration(text=f"Slurm job {held.job} has {', '.join(state.nodes)}")
+        ended = yield from starts.start(state, named)
+        if ended is None or ended.state is not EndState.FAILED or not starts.may_be_requeued:
+            return
+        if not _was_requeued(link, held.job, state.restarts, control):
+            held.used = held.used and control.asked is None
+            return
+        yield from starts.prepare_next(ended, state)
+
+
+def _was_requeued(link: NodeLink, job: str, restarts: int, control: Control) -> bool:
+    """Wait until the job has ended, or will be started again; return which."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while time.monotonic() < deadline and control.asked is None:
+        try:
+            state = _state(link, job)
+        except ConsoleError:
+            return False
+        again = state.state in WAITING_STATES or state.restarts > restarts
+        if again and state.state != ENDING_STATE:
+            return True
+        if state.state not in (RUNNING_STATE, ENDING_STATE):
+            return False
+        _pause(control, ENDING_PAUSE_SECONDS)
+    return False
 
 
 def fit_to_job(
@@ -118,26 +137,30 @@ def run_id_for(request: Run, allocation: Allocation | None) -> RunId:
     return new_run_id(request.script, request.name, datetime.now().astimezone())
 
 
-def _refuse_before_submitting(request: Run) -> None:
+def refuse_before_submitting(request: Run) -> None:
+    """Refuse what a submitted job cannot be asked for.
+
+    Raises:
+        UsageError: naming the options.
+    """
     if request.where.hostfile is not None or request.where.cluster is not None:
         raise UsageError(
             "--slurm chooses its nodes itself, or takes those of --hosts",
             "leave --hostfile and --cluster out",
         )
-    if "--requeue" in words_of(request.slurm or ""):
-        raise UnavailableError(
-            "--slurm with --requeue: what Slurm starts again nobody would watch",
-            "--emit sbatch writes a job that may be requeued; distconsole rerun starts a run again",
-        )
-    if request.dry_run:
-        raise UnavailableError(
-            "--dry-run cannot say what runs where before Slurm has chosen the nodes",
-            "--emit sbatch writes the job as a file; or salloc first, and --dry-run inside it",
+    if request.detach and asked_of(words_of(request.slurm or "")).requeue:
+        raise UsageError(
+            "--slurm with --requeue needs the console when Slurm starts the job again, and --detach leaves",
+            "leave one of them out; --emit sbatch writes a job that needs no console",
         )
 
 
-def _named_hosts(where: Where) -> dict[str, int | None]:
-    """Return the hosts of ``--hosts`` and their slots, in order."""
+def named_hosts(where: Where) -> dict[str, int | None]:
+    """Return the hosts of ``--hosts`` and their slots, in order.
+
+    Raises:
+        UsageError: if the list means nothing.
+    """
     if where.hosts is None:
         return {}
     try:
@@ -171,8 +194,8 @@ def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Itera
         yield session.link(session.cluster.hosts[0].name)
 
 
-def _submit(link: NodeLink, options: list[str], run: RunId) -> str:
-    job = str(_ask(link, do="submit", options=options, name=run).get("job"))
+def _submit(link: NodeLink, argv: list[str]) -> str:
+    job = str(_ask(link, do="submit", argv=argv).get("job"))
     if not job.isdigit():
         raise UnavailableError(f"{link.host.name} submitted a job and did not say which", "squeue")
     return job
@@ -211,18 +234,7 @@ def _pause(control: Control, seconds: float) -> None:
         time.sleep(min(TICK_SECONDS, left))
 
 
-def _where(where: Where, state: JobState, named: Mapping[str, int | None]) -> Where:
-    """Return the job's nodes as ``--hosts``, with the slots that were given."""
-    words = [f"{node}:{slots}" if (slots := named.get(node)) else node for node in state.nodes]
-    return replace(where, hosts=",".join(words), hostfile=None, cluster=None)
-
-
-def _says_started(event: Event) -> bool:
-    """Whether ``event`` comes from what runs on the nodes."""
-    return isinstance(event, RunEvent) and not isinstance(event, PlanMade | RunEnded)
-
-
-def _give_back(link: NodeLink, held: _Held) -> None:
+def _give_back(link: NodeLink, held: Held) -> None:
     """Cancel a job in which nothing was started; a run's own end ends it otherwise."""
     if not held.used:
         with suppress(ConsoleError):

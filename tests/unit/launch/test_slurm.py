@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from distconsole.errors import PlanError, UsageError
+from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.engines import Engines, MpiBuild
@@ -21,7 +21,6 @@ from distconsole.launch.slurm import (
     inside,
     read_job,
     step_command,
-    submit_options,
 )
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
@@ -31,6 +30,7 @@ from distconsole.model.requests import LauncherName, Run
 
 RUNNING = (
     "JobId=3 JobName=train-1121-a1 UserId=root(0) JobState=RUNNING Reason=None Dependency=(null) "
+    "Requeue=1 Restarts=2 BatchFlag=1 "
     "Partition=all NodeList=gpu[01-02] BatchHost=gpu01 NumNodes=2 NumCPUs=10 NumTasks=2 "
     "CPUs/Task=1 ReqB:S:C:T=0:0:*:* NtasksPerN:B:S:C=0:0:*:* CoreSpec=* JOB_GRES=gpu:a100:6   "
     "Nodes=gpu01 CPU_IDs=0-3,8 Mem=0 GRES=gpu:a100:4(IDX:0-3)   "
@@ -49,6 +49,7 @@ def test_a_running_job_says_what_it_has_of_each_node() -> None:
     assert job.cpus == {"gpu01": 5, "gpu02": 5}
     assert job.gpus == {"gpu01": 4, "gpu02": 2}
     assert job.tasks_a_node is None
+    assert job.restarts == 2
 
 
 def test_a_waiting_job_says_why() -> None:
@@ -114,19 +115,6 @@ def test_only_nodes_of_our_allocation_are_inside_it(
 ) -> None:
     found = inside(environ, cluster(*names))
     assert (found.job if found is not None else None) == job
-
-
-def test_named_hosts_are_exactly_the_jobs_nodes() -> None:
-    words = submit_options("-p gpu --comment 'a b'", ["n1", "n2"], ["n3"])
-    assert words == [
-        *("-p", "gpu", "--comment", "a b"),
-        *("--nodes=2", "--nodelist=n1,n2", "--exclude=n3"),
-    ]
-
-
-def test_an_open_quote_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="--slurm"):
-        submit_options("--comment 'a")
 
 
 def test_each_node_starts_its_own_shim_and_no_other() -> None:

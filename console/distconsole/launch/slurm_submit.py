@@ -1,0 +1,148 @@
+"""A Slurm job as it is submitted: its script, sbatch's words, what its options ask for. Pure; it submits nothing.
+
+The job's script only holds the nodes. What to start on them is not known before Slurm has chosen
+them, so the script waits on the first one for words, and becomes what they say.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from distconsole.errors import UsageError
+
+UNUSED_SECONDS = 300
+"""A job whose console never says what to start is given back after so long."""
+
+NEVER_AGAIN = 'if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then exit 75; fi\n'
+"""What Slurm starts again although nobody asked for that would have nobody to watch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What options of sbatch ask for, as far as they say it; None where they do not.
+
+    Attributes:
+        nodes: The least number of nodes.
+        tasks_a_node: Tasks, which are ranks unless ``--nproc`` says otherwise.
+        cpus: Processors of a task; Slurm gives one unless it is configured otherwise.
+        gpus_a_node: GPUs of each node.
+        requeue: Whether Slurm may start the job again.
+    """
+
+    nodes: int | None = None
+    tasks_a_node: int | None = None
+    cpus: int = 1
+    gpus_a_node: int | None = None
+    requeue: bool = False
+
+
+def words_of(options: str) -> list[str]:
+    """Return the words of ``--slurm``.
+
+    Raises:
+        UsageError: if the quotes do not fit.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"--slurm {options!r}: {error}", "close the quotes") from None
+
+
+def submit_command(
+    options: str, name: str, hosts: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> list[str]:
+    """Return the sbatch that submits a job with ``--slurm OPTIONS``, on exactly ``hosts`` if there are any.
+
+    The script goes by ``--wrap``, so that a word among the options that is none cannot take its place.
+
+    Raises:
+        UsageError: if the quotes do not fit.
+    """
+    words = words_of(options)
+    script = job_script(requeue=asked_of(words).requeue)
+    if hosts:
+        words += [f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}"]
+    if exclude:
+        words.append(f"--exclude={','.join(exclude)}")
+    ours = ["--parsable", "--no-requeue", "--job-name", name, "--output=/dev/null"]
+    return ["sbatch", *ours, *words, "--wrap", script]
+
+
+def job_script(*, requeue: bool = False, unused_seconds: int = UNUSED_SECONDS) -> str:
+    """Return what a submitted job runs; its code 75 (EX_TEMPFAIL) says that nothing was started in it.
+
+    Its pipe is where the first node's agent writes the words (``tell_holder`` of ``slurm.py`` there).
+    """
+    return f"""exec bash -c '
+{"" if requeue else NEVER_AGAIN}folder=/tmp/distconsole-$(id -u)
+mkdir -p -m 700 "$folder" && [ -O "$folder" ] || exit 74
+pipe=$folder/slurm-$SLURM_JOB_ID
+rm -f "$pipe"
+mkfifo -m 600 "$pipe" || exit 74
+trap "rm -f $pipe" EXIT
+IFS= read -r -t {unused_seconds} words <>"$pipe" || exit 75
+rm -f "$pipe"
+eval "exec $words"
+'
+"""
+
+
+def asked_of(words: Sequence[str]) -> Asked:
+    """Return what options of sbatch ask for."""
+    nodes = _count(_value(words, "-N", "--nodes"))
+    tasks = _count(_value(words, "--ntasks-per-node"))
+    if tasks is None:
+        tasks = _share(_count(_value(words, "-n", "--ntasks")), nodes)
+    gpus = _gpus(_value(words, "--gres"), "gpu")
+    if gpus is None:
+        gpus = _gpus(_value(words, "--gpus-per-node"))
+    if gpus is None:
+        gpus = _share(_gpus(_value(words, "-G", "--gpus")), nodes)
+    return Asked(
+        nodes=nodes,
+        tasks_a_node=tasks,
+        cpus=_count(_value(words, "-c", "--cpus-per-task")) or 1,
+        gpus_a_node=gpus,
+        requeue=_last_of(words, ("--requeue", "--no-requeue")) == "--requeue",
+    )
+
+
+def _value(words: Sequence[str], *names: str) -> str | None:
+    """Return the last value given to an option, in any of sbatch's spellings."""
+    found = None
+    for word, after in zip(words, [*words[1:], ""], strict=False):
+        for name in names:
+            long = name.startswith("--")
+            if word == name:
+                found = after
+            elif word.startswith(f"{name}=" if long else name):
+                found = word.removeprefix(name).removeprefix("=")
+    return found
+
+
+def _last_of(words: Iterable[str], names: Sequence[str]) -> str | None:
+    return next((word for word in reversed([*words]) if word in names), None)
+
+
+def _count(value: str | None) -> int | None:
+    found = re.match(r"\d+", value or "")
+    return int(found[0]) if found is not None else None
+
+
+def _gpus(value: str | None, kind: str = "") -> int | None:
+    """Return the number in ``gpu:a100:4`` (of ``kind`` gpu) or ``a100:4``; one where there is none."""
+    for item in (value or "").split(","):
+        name, *parts = item.split("=")[0].split(":")
+        if kind and name != kind:
+            continue
+        last = parts[-1] if parts else "" if kind else name
+        if item:
+            return int(last) if last.isdigit() else 1
+    return None
+
+
+def _share(total: int | None, nodes: int | None) -> int | None:
+    return None if total is None or total % (nodes or 1) else total // (nodes or 1)
