@@ -81,6 +81,27 @@ def test_a_rank_whose_torch_does_not_import_is_named(bed: Testbed, tmp_path: Pat
     assert "libcudart.so.12: gone" in found["summary"]
 
 
+def test_bench_collectives_sweeps_what_horovod_has(bed: Testbed) -> None:
+    words = ("--launcher", "horovod", "--ops", "all_reduce,reduce,barrier", "--sizes", "4,64K")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "distconsole", "bench", "collectives", "--json", *words),
+            *("--ssh-config", str(bed.ssh_config), "--hosts", bed.names),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    event = json.loads(done.stdout)
+    found = {(each["op"], each["bytes"]): each["correct"] for each in event["collectives"]}
+    assert found == {("all_reduce", 4): True, ("all_reduce", 65536): True, ("barrier", 0): True}
+    lacking = {each["op"] for each in event["verified"] if each["unsupported"]}
+    assert "reduce" in lacking
+    assert (event["launcher"], event["backend"], event["size"]) == ("horovod", "gloo", 2)
+
+
 def test_hosts_that_cannot_be_reached_exit_3(bed: Testbed) -> None:
     for host in bed.hosts:
         host.deny_keys()

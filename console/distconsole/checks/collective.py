@@ -29,7 +29,7 @@ from distconsole.checks.gather import Gathering
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
-from distconsole.model.requests import Level
+from distconsole.model.requests import CollectiveName, Level
 
 JOIN_SECONDS = 30.0
 """How long ranks wait for each other, instead of torch's ten minutes."""
@@ -60,13 +60,11 @@ class Job:
         return sum(map(len, self.ranks.values()))
 
 
-OPS = (
-    *("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all"),
-    *("send_recv", "barrier"),
-)
+OPS = tuple(name.value for name in CollectiveName)
 SIZES = tuple(4 << power for power in range(0, 25, 2))
 """Of a sweep, in bytes: 4 B to 64 MiB, each four times the one before."""
 
+TIMED = (1, 1024, 1 << 20)
 SWEEP_SHARE = 0.6
 """Of a job's time; the rest is for starting and for what each rank computes to verify."""
 
@@ -88,16 +86,25 @@ class Sweep:
 
 
 def work_for(
-    level: Level, sweep: Sweep | None, seconds: float, timeout_seconds: float, world: int
+    level: Level,
+    sweep: Sweep | None,
+    seconds: float,
+    timeout_seconds: float,
+    world: int,
+    timed: tuple[int, ...] = TIMED,
 ) -> dict[str, Any]:
-    """Return what the ranks do (``collective_worker``): a few cases, or at level full a sweep."""
+    """Return what the ranks do (``collective_worker``): a few cases, or at level full a sweep.
+
+    Args:
+        timed: Elements of the all-reduces that are timed where there is no sweep.
+    """
     if sweep is None and level is Level.FULL:
         sweep = Sweep()
     return {
         "seed": secrets.randbelow(1 << 30),
         "timeout_seconds": timeout_seconds,
         "world_size": world,
-        "cases": _few() if sweep is None else _each_type(sweep),
+        "cases": _few(timed) if sweep is None else _each_type(sweep),
         "sweep": sweep
         and {
             "ops": sweep.ops,
@@ -109,14 +116,13 @@ def work_for(
     }
 
 
-def _few() -> list[dict[str, Any]]:
+def _few(timed: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return every type once, then sizes of the operation that training uses."""
     types = ("float32", "float64", "int64", "float16", "bfloat16")
     found = [_case("all_reduce", dtype, ODD_ELEMENTS, 0) for dtype in types]
     operations = ("all_reduce_max", "broadcast", "all_gather")
     found += [_case(operation, "float32", ODD_ELEMENTS, 0) for operation in operations]
-    sizes = (1, 1024, 1 << 20)
-    found += [_case("all_reduce", "float32", size, _iterations(size)) for size in sizes]
+    found += [_case("all_reduce", "float32", size, _iterations(size)) for size in timed]
     return found
 
 
@@ -267,18 +273,23 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
         )
 
     waiting = {host.name: host for host in job.hosts}
-    for outcome in gathering.on_each(list(job.hosts), start, seconds):
-        waiting.pop(outcome.host)
-        evidence = gathering.hosts[outcome.host]
-        if isinstance(outcome, fan.Failed):
-            evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
-        else:
-            evidence.learn(_facts(job, outcome.host, outcome.value, timeout))
-        facts = evidence.known.get(CollFacts)
-        well = isinstance(facts, CollFacts) and not any(rank.exit_code for rank in facts.ranks)
-        if waiting and not well:
-            _stop(gathering, job, list(waiting.values()))
-        yield outcome.host
+    try:
+        for outcome in gathering.on_each(list(job.hosts), start, seconds):
+            waiting.pop(outcome.host)
+            evidence = gathering.hosts[outcome.host]
+            if isinstance(outcome, fan.Failed):
+                evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
+            else:
+                evidence.learn(_facts(job, outcome.host, outcome.value, timeout))
+            facts = evidence.known.get(CollFacts)
+            well = isinstance(facts, CollFacts) and not any(rank.exit_code for rank in facts.ranks)
+            if waiting and not well:
+                _stop(gathering, job, list(waiting.values()))
+            yield outcome.host
+    except BaseException:
+        # Ctrl-C, or a consumer that went away: nobody waits for the ranks any more.
+        _stop(gathering, job, list(waiting.values()))
+        raise
 
 
 def _stop(gathering: Gathering, job: Job, hosts: list[Host]) -> None:

@@ -35,6 +35,8 @@ from distconsole.model.cluster import Host
 from distconsole.model.requests import LauncherName
 
 LEAST_SECONDS = 3.0
+TIMED = (1 << 20,)
+"""Elements of the all-reduce that is timed: short ones would have to wait for Horovod's cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def run_engine(
     placed = tuple(replace(host, slots=slots_of(gathering, host)) for host in hosts)
     world = sum(host.slots or 1 for host in placed)
     timeout = join_seconds(seconds)
-    work = work_for(gathering.request.level, sweep, seconds, timeout, world)
+    work = work_for(gathering.request.level, sweep, seconds, timeout, world, TIMED)
     env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
     job = EngineJob(engine.launcher, placed, work, seconds, env)
     try:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome, View
+from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome
 from distconsole.checks.facts import (
     BandwidthFacts,
-    CollFacts,
     Edge,
-    HorovodCollFacts,
-    MpiCollFacts,
     ReachFacts,
 )
 from distconsole.checks.gather import Gathering
 from distconsole.checks.judge import Verdicts
 from distconsole.checks.rule import Rule, warn
+from distconsole.checks.timings import collectives_of, left_out_of, verified_of
 from distconsole.model.events import (
     CheckReport,
-    CollectiveReport,
     HostReport,
     NetworkReport,
     PairReport,
@@ -34,21 +30,6 @@ NEVER_COVERED = (
 )
 INCOMPLETE = "check.incomplete"
 MAX_REASONS = 6
-
-
-def bus_factor(op: str, ranks: int) -> float:
-    """Return what algbw is multiplied with for busbw (nccl-tests, doc/PERFORMANCE.md)."""
-    if op.startswith("all_reduce"):
-        return 2 * (ranks - 1) / ranks
-    if op in ("all_gather", "reduce_scatter", "all_to_all"):
-        return (ranks - 1) / ranks
-    return 1.0
-
-
-def message_bytes(op: str, elements: int, element_bytes: int, ranks: int) -> int:
-    """Return nccl-tests' size: the bytes of the larger of the two buffers."""
-    whole = op in ("all_gather", "reduce_scatter", "all_to_all")
-    return elements * element_bytes * (ranks if whole else 1)
 
 
 def make_report(
@@ -67,6 +48,8 @@ def make_report(
         findings=findings,
         network=NetworkReport(pairs=_pairs(gathering)),
         collectives=collectives_of(gathering.view()),
+        verified=verified_of(gathering.view()),
+        left_out=left_out_of(gathering.view()),
         seconds=round(seconds, 3),
         cells={
             host: {check: cell.outcome.value for check, cell in cells.items()}
@@ -134,52 +117,6 @@ def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
             )
         )
     return tuple(reports)
-
-
-def collectives_of(view: View) -> tuple[CollectiveReport, ...]:
-    """Return what was timed, over the ranks of each job."""
-    kinds: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, MpiCollFacts)
-    return tuple(report for kind in kinds for report in _collectives(view.of(kind)))
-
-
-def _collectives(facts: Mapping[str, CollFacts]) -> Iterator[CollectiveReport]:
-    cases: dict[tuple[str, str, int], list[tuple[int, dict[str, Any]]]] = {}
-    for found in facts.values():
-        for rank in found.ranks:
-            for said in rank.said:
-                if isinstance(said.get("wrong"), int):
-                    key = (str(said["case"]), str(said["dtype"]), int(said["elements"]))
-                    cases.setdefault(key, []).append((rank.rank, said))
-    some = next(iter(facts.values()), None)
-    for key, entries in cases.items() if some is not None else ():
-        report = _collective(key, entries, some) if some is not None else None
-        if report is not None:
-            yield report
-
-
-def _collective(
-    key: tuple[str, str, int], entries: list[tuple[int, dict[str, Any]]], job: CollFacts
-) -> CollectiveReport | None:
-    op, dtype, elements = key
-    times = [said["time_us"] for _, said in entries if isinstance(said.get("time_us"), float)]
-    if not times or sum(times) <= 0:
-        return None
-    size = message_bytes(op, elements, int(entries[0][1].get("element_bytes", 4)), job.world_size)
-    mean_us = sum(times) / len(times)
-    algbw = size / mean_us / 1e3
-    return CollectiveReport(
-        launcher=job.launcher,
-        backend=job.backend,
-        op=op,
-        dtype=dtype,
-        bytes=size,
-        time_us=round(mean_us, 1),
-        algbw_gbs=algbw,
-        busbw_gbs=algbw * bus_factor(op, job.world_size),
-        correct=len(entries) == job.world_size and not any(said["wrong"] for _, said in entries),
-        size=job.world_size,
-        ranks=tuple(sorted(rank for rank, _ in entries)),
-    )
 
 
 def _uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tuple[str, ...]:

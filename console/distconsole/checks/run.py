@@ -72,6 +72,7 @@ def run_check(
     clock: Callable[[], float] = time.monotonic,
     passports: Passports | None = None,
     start: StartJob | None = None,
+    sweep: collective.Sweep | None = None,
 ) -> Iterator[Event]:
     """Judge the hosts of ``session``, and compare them with their ``passports``.
 
@@ -81,6 +82,7 @@ def run_check(
         clock: Monotonic seconds.
         passports: What the hosts were when they last passed; None compares with nothing.
         start: How a short job by an engine is started; without it there is none.
+        sweep: What collective jobs do instead of what the level says.
 
     Yields:
         ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found, and
@@ -93,7 +95,7 @@ def run_check(
     chosen = selected(CATALOGUE, request.only, request.skip)
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
-    checking = _Checking(gathering, rules, start)
+    checking = _Checking(gathering, rules, start, sweep)
     yield from checking.stages()
     for rule in chosen:
         if rule not in rules:
@@ -123,6 +125,7 @@ class _Checking:
     gathering: Gathering
     rules: Sequence[Rule]
     start: StartJob | None = None
+    sweep: collective.Sweep | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
 
@@ -150,7 +153,7 @@ class _Checking:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))
         if CollFacts in needed:
-            yield from self._stage("coll.init", collective.run_job(self.gathering))
+            yield from self._stage("coll.init", collective.run_job(self.gathering, self.sweep))
             yield from self._judge(needed & {BandwidthFacts, HorovodCollFacts, MpiCollFacts})
         yield from self._engines(needed)
         if BandwidthFacts in needed:
@@ -166,7 +169,7 @@ class _Checking:
                 why = "there is nobody here who starts jobs"
                 self.gathering.lack((engine.kind,), Outcome.SKIPPED, why)
             else:
-                work = engine_jobs.run_engine(self.gathering, engine, self.start)
+                work = engine_jobs.run_engine(self.gathering, engine, self.start, self.sweep)
                 yield from self._stage(engine.stage, work)
             waiting = {each.kind for each in left}
             yield from self._judge(needed & ({BandwidthFacts} | waiting))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from distconsole.model.events import BenchEnded, CheckEnded, Event, RunEnded
+from distconsole.model.events import (
+    BenchEnded,
+    CheckEnded,
+    CollectivesMeasured,
+    Event,
+    RunEnded,
+)
 
 
 class ExitCode(IntEnum):
@@ -21,7 +27,7 @@ class ExitCode(IntEnum):
 def exit_code_of(event: Event) -> int | None:
     """Return the exit code that ``event`` decides, or None if it decides nothing."""
     match event:
-        case RunEnded() | BenchEnded():
+        case RunEnded() | BenchEnded() | CollectivesMeasured():
             return event.exit_code
         case CheckEnded():
             hosts = event.report.hosts.values()

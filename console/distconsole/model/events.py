@@ -303,6 +303,16 @@ class ChangeReport(msgspec.Struct, frozen=True, kw_only=True):
     now: str
 
 
+class VerifiedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A collective of a type that was verified and not timed, or why it is not there."""
+
+    op: str
+    dtype: str
+    elements: int
+    correct: bool | None = None
+    unsupported: str = ""
+
+
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The object that ``check --json`` prints."""
 
@@ -312,6 +322,9 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkReport
     collectives: tuple[CollectiveReport, ...]
     seconds: float
+    verified: tuple[VerifiedReport, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Collectives of a sweep for which there was no time."""
     cells: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """host -> check -> outcome, so that nothing is dropped silently."""
     why: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
@@ -464,6 +477,24 @@ class BenchEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", t
     exit_code: int
 
 
+class CollectivesMeasured(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bench_collectives"
+):
+    """The result of ``bench collectives``; ``left_out`` are sizes for which there was no time."""
+
+    hosts: tuple[str, ...]
+    launcher: str
+    backend: str
+    size: int
+    collectives: tuple[CollectiveReport, ...]
+    verified: tuple[VerifiedReport, ...]
+    left_out: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    seconds: float
+    state: EndState
+    exit_code: int
+
+
 RunEvents: TypeAlias = (
     PlanMade
     | RankChanged
@@ -492,4 +523,5 @@ Event: TypeAlias = (
     | BenchProgress
     | BenchRun
     | BenchEnded
+    | CollectivesMeasured
 )

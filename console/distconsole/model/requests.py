@@ -279,7 +279,7 @@ class PrecisionName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Measure collectives or strategies over the hosts; sizes that are None follow from the hosts."""
+    """Measure strategies over the hosts; sizes that are None follow from the hosts."""
 
     what: str
     where: Where = Where()
@@ -292,6 +292,37 @@ class Bench:
     width: int | None = None
     precision: PrecisionName = PrecisionName.FP32
     nproc: str | None = None
+    json: bool = False
+
+
+class CollectiveName(StrEnum):
+    """Operations that ``bench collectives`` measures."""
+
+    ALL_REDUCE = "all_reduce"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    SEND_RECV = "send_recv"
+    BARRIER = "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCollectives:
+    """Measure collectives over the hosts; nothing in ``ops`` or ``sizes`` stands for the usual ones.
+
+    Attributes:
+        launcher: ``torch``, ``horovod`` or ``mpi``.
+        sizes: In bytes.
+    """
+
+    where: Where = Where()
+    launcher: LauncherName = LauncherName.TORCH
+    ops: tuple[CollectiveName, ...] = ()
+    sizes: tuple[int, ...] = ()
+    nproc: str | None = None
+    budget_seconds: float | None = None
     json: bool = False
 
 
@@ -342,6 +373,7 @@ Request: TypeAlias = (
     | Why
     | ReportPage
     | Bench
+    | BenchCollectives
     | Prepare
     | Demo
     | OpenConsole

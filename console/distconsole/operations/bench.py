@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from distconsole.errors import ConsoleError, PlanError, UnavailableError
+from distconsole.errors import ConsoleError, PlanError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import Choice
@@ -56,14 +56,8 @@ def bench(
     """Measure what was asked for; the last event is ``BenchEnded``.
 
     Raises:
-        UnavailableError: for collectives.
         ConsoleError: if no strategy can run, or a host cannot be reached.
     """
-    if request.what != "strategies":
-        raise UnavailableError(
-            f"bench {request.what} comes with a later version",
-            "until then: distconsole check --level full measures collectives",
-        )
     with sessions(request.where) as session:
         connect_all(session)
         yield from Contest(request, session, control, store).hold()

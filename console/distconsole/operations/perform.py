@@ -13,6 +13,7 @@ from distconsole.monitor.store import RunStore
 from distconsole.operations import (
     attach,
     bench,
+    bench_collectives,
     check,
     demo,
     export,
@@ -88,6 +89,8 @@ def _operation(  # noqa: C901  (one case a verb, nothing nested)
             return _later("report", f"until then: distconsole export {request.run} --format csv")
         case ask.Bench():
             return bench.bench(request, sessions, control, store)
+        case ask.BenchCollectives():
+            return bench_collectives.bench_collectives(request, sessions)
         case ask.Prepare():
             return _later("setup", "until then: distconsole check says what the hosts lack")
         case ask.OpenConsole():

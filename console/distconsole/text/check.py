@@ -29,7 +29,7 @@ def show_report(output: Output, report: CheckReport) -> None:
     worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
     told = [finding for finding in worst_first if finding.severity is not Severity.OK]
     for finding in told:
-        _show_finding(output, finding)
+        show_finding(output, finding)
     if report.collectives:
         _show_collectives(output, report)
     _show_summary(output, report)
@@ -61,7 +61,8 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
     return lines
 
 
-def _show_finding(output: Output, finding: Finding) -> None:
+def show_finding(output: Output, finding: Finding) -> None:
+    """Print a finding: what, on which hosts, what was seen, and what to do."""
     paint = output.paint_out
     hosts = f" {paint(','.join(finding.hosts), 'bold')}:" if finding.hosts else ""
     output.data(

@@ -13,6 +13,7 @@ from distconsole.model.events import (
     BenchRun,
     CheckEnded,
     CheckProgress,
+    CollectivesMeasured,
     Event,
     FindingMade,
     GpuSample,
@@ -29,6 +30,7 @@ from distconsole.model.events import (
 from distconsole.model.findings import Severity
 from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
 from distconsole.text.check import show_progress, show_report
+from distconsole.text.collectives import show_collectives
 from distconsole.text.lists import show_load, show_runs, show_summary
 from distconsole.text.output import Output
 from distconsole.text.run import RunText
@@ -79,7 +81,7 @@ class JsonShow:
                 self._output.data(event.text)
             case CheckProgress() | FindingMade() | HostStatus() | BenchProgress():
                 pass
-            case RunEvent() | BenchRun() | BenchEnded():
+            case RunEvent() | BenchRun() | BenchEnded() | CollectivesMeasured():
                 self._print(event)
 
     def finish(self) -> None:
@@ -125,6 +127,8 @@ class TextShow:
                 show_bench_run(self._output, event)
             case BenchEnded():
                 show_bench(self._output, event)
+            case CollectivesMeasured():
+                show_collectives(self._output, event)
             case _:
                 self._run.show(event)
 

@@ -24,10 +24,10 @@ from distconsole.checks.facts import (
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.reference import explain, reference_page
-from distconsole.checks.report import bus_factor, message_bytes
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
 from distconsole.checks.run import needs_of
 from distconsole.checks.select import at_level, selected
+from distconsole.checks.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import CheckReport, HostReport, NetworkReport

@@ -69,7 +69,20 @@ CASES = [
         ask.Export(run="r1", format=ask.ExportFormat.CSV, output="x.csv"),
     ),
     ("report r1 -o x.html", ask.ReportPage(run="r1", output="x.html")),
-    ("bench collectives", ask.Bench(what="collectives")),
+    ("bench collectives", ask.BenchCollectives()),
+    (
+        "bench collectives --hosts a,b --launcher mpi --ops all_reduce,send_recv --sizes 4,64K,1MiB "
+        "--budget 2m --nproc 2 --json",
+        ask.BenchCollectives(
+            where=ask.Where(hosts="a,b"),
+            launcher=ask.LauncherName.MPI,
+            ops=(ask.CollectiveName.ALL_REDUCE, ask.CollectiveName.SEND_RECV),
+            sizes=(4, 65536, 1048576),
+            nproc="2",
+            budget_seconds=120.0,
+            json=True,
+        ),
+    ),
     (
         "bench strategies --hosts a,b --only single,ddp+fp16 --rounds 5 --images 64 --batch 8 "
         "--epochs 2 --width 4 --precision bf16 --nproc gpu --json",
@@ -132,6 +145,10 @@ def test_hosts_given_with_the_verb_replace_a_cluster_given_before() -> None:
         ("check --bogus", "--bogus"),
         ("bench strategies --only ddp,fsdp", "'fsdp' is no strategy"),
         ("bench strategies --rounds 0", "--rounds"),
+        ("bench strategies --sizes 4", "bench strategies has no --sizes"),
+        ("bench collectives --rounds 2", "bench collectives has no --rounds"),
+        ("bench collectives --ops allreduce", "'allreduce' is no collective"),
+        ("bench collectives --sizes 4,2G", "'2G' is no size"),
     ],
 )
 def test_a_wrong_line_is_one_clear_error_with_exit_code_2(

@@ -205,7 +205,6 @@ def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_p
     [
         ask.Why("last"),
         ask.ReportPage("last", "x.html"),
-        ask.Bench("collectives"),
         ask.Prepare(),
         ask.Export("last", ask.ExportFormat.TENSORBOARD),
         ask.Export("last", ask.ExportFormat.PROMETHEUS),
