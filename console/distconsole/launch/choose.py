@@ -12,6 +12,7 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, PassArgs
 
 CAN_LOSE_HOSTS = (LauncherName.TORCHRUN,)
+ELASTIC = "HOROVOD_ELASTIC"
 NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
 
@@ -172,9 +173,13 @@ def engines_needed(
 def settle_controller(
     choice: Choice, env: Mapping[str, str], engines: Mapping[HostName, Engines]
 ) -> Choice:
-    """Return ``choice``, or mpirun in place of Horovod's own start where that needs MPI."""
+    """Return ``choice``, or mpirun in place of Horovod's own start where that needs MPI.
+
+    ``HOROVOD_ELASTIC`` says whether the ranks are elastic where the script does not show it.
+    """
     if choice.launcher is not LauncherName.HOROVOD:
         return choice
+    choice = _as_elastic_as_told(choice, env.get(ELASTIC))
     if _wants_mpi(env):
         why = f"{choice.why}; HOROVOD_CONTROLLER=mpi"
     elif not has_gloo(engines):
@@ -184,6 +189,13 @@ def settle_controller(
     if choice.elastic:
         why = f"{why}; {NOT_ELASTIC}"
     return Choice(LauncherName.MPI, why, choice.pass_args)
+
+
+def _as_elastic_as_told(choice: Choice, told: str | None) -> Choice:
+    elastic = choice.elastic if told is None else told.strip() not in ("", "0")
+    if elastic == choice.elastic:
+        return choice
+    return replace(choice, why=f"{choice.why}; {ELASTIC}={told}", elastic=elastic)
 
 
 def _wants_mpi(env: Mapping[str, str]) -> bool:

@@ -96,6 +96,15 @@ def test_elastic_horovod_is_told_apart_and_said(asked: LauncherName, source: str
     assert choice.why.endswith(", elastic (hvd.elastic)")
 
 
+def test_a_variable_says_whether_ranks_are_elastic_where_the_script_does_not() -> None:
+    plain = choose_launcher(LauncherName.AUTO, traits_of("import horovod.torch, my.loop"))
+    told = settle_controller(plain, {"HOROVOD_ELASTIC": "1"}, {})
+    assert (plain.elastic, told.elastic) == (False, True)
+    assert told.why.endswith("; HOROVOD_ELASTIC=1")
+    assert not settle_controller(told, {"HOROVOD_ELASTIC": "0"}, {}).elastic
+    assert settle_controller(told, {}, {}) == told
+
+
 def test_elastic_horovod_by_mpi_is_not_elastic_and_that_is_said() -> None:
     traits = traits_of("import horovod.torch as hvd\n@hvd.elastic.run\ndef train(state): pass")
     by_gloo = choose_launcher(LauncherName.AUTO, traits)
