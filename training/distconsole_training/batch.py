@@ -22,13 +22,15 @@ class Source:
 
     Attributes:
         number: Counts the iterators of this process from 1.
+        began: Nanoseconds at which a batch was asked of it that has not arrived yet, else 0.
         full: Samples in each of its batches, counted from 1, that comes before ``full_until``.
     """
 
-    __slots__ = ("_agreeing", "_batch_size", "_last_size", "full", "full_until", "number")
+    __slots__ = ("_agreeing", "_batch_size", "_last_size", "began", "full", "full_until", "number")
 
     def __init__(self, iterator: Any, number: int) -> None:
         self.number = number
+        self.began = 0
         self._batch_size = self._last_size = 0
         self.full = self.full_until = 0
         # What a data set gives that batches for itself may as well be one sample, of one tensor.

@@ -36,19 +36,20 @@ class Lane:
         trains_from: The place at which the next backward is in order.
         source: The number of the iterator that is fetched from.
         fetch_began, fetched, backward_began, backward_ended, optimizer_began: Nanoseconds.
-        samples: Of the batch.
+        samples: Of the batch; 0 where unknown, or while it is not known yet.
         loss: What backward was called on.
         optimizer: The one optimizer.
+        emit: What takes the finished steps.
         nested: How many calls of its step are inside the outermost.
         previous_end: When the step before ended.
         steps: What is told of everything that is out of the ordinary.
     """
 
     __slots__ = (
-        "_emit",
         "_stepping_calls",
         "backward_began",
         "backward_ended",
+        "emit",
         "fetch_began",
         "fetched",
         "fetches_from",
@@ -65,7 +66,7 @@ class Lane:
     )
 
     def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
-        self._emit = emit
+        self.emit = emit
         self._stepping_calls = stepping_calls
         self.steps = Steps(emit, stepping_calls)
         self.place = OUTSIDE
@@ -81,6 +82,7 @@ class Lane:
             self.place = FETCHING
             self.source = source
             self.fetch_began = now
+            self.samples = 0
             return
         self.leave()
         self.steps.fetch_begins(source)
@@ -173,7 +175,7 @@ class Lane:
             samples = self.samples
         else:
             fetched, data, samples = began, _NAN, 0
-        self._emit(
+        self.emit(
             now,
             0,
             samples,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _NAN = math.nan
-_U32 = 0xFFFFFFFF
 _INT64 = struct.Struct("<q")
 _INT32 = struct.Struct("<i")
 
@@ -36,6 +35,12 @@ class Recorder:
 
     The file is allocated in full before it is mapped, so that a full disk or a full ``/dev/shm``
     is an error here and never a SIGBUS in the job.
+
+    Attributes:
+        path: The file.
+        map: The mapping.
+        capacity: How many records it holds.
+        next_sequence: Returns the next record's number, from 1; atomic, so that every thread may ask.
     """
 
     def __init__(
@@ -52,11 +57,9 @@ class Recorder:
             OSError: when there is no room, or the folder is not ours to write to.
         """
         self.path = os.path.join(folder, f"{os.getpid()}-{started_time_ns}{records.RING_SUFFIX}")
-        self._capacity = capacity
-        self._map = _mapped_file(
-            self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size
-        )
-        self._sequence = count(1).__next__
+        self.capacity = capacity
+        self.map = _mapped_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
+        self.next_sequence = count(1).__next__
         self._names: dict[str, int] = {}
         self._pack = records.RECORD.pack_into
         header = records.HEADER.pack(
@@ -78,7 +81,7 @@ class Recorder:
             0,
             _title(),
         )
-        self._map[: len(header)] = header
+        self.map[: len(header)] = header
         # The name is the announcement: a reader never sees a ring without its header.
         os.rename(self.path + ".new", self.path)
         tally.on_error = self._put_errors
@@ -99,17 +102,17 @@ class Recorder:
         value: float = _NAN,
     ) -> None:
         """Store one record; the oldest is overwritten when the ring is full."""
-        sequence = self._sequence()
+        sequence = self.next_sequence()
         self._pack(
-            self._map,
-            records.RECORDS_OFFSET + (sequence - 1) % self._capacity * 64,
+            self.map,
+            records.RECORDS_OFFSET + (sequence - 1) % self.capacity * 64,
             sequence,
             step,
             time_ns,
             kind,
             flags,
             name,
-            samples if 0 <= samples <= _U32 else 0,
+            samples if 0 <= samples <= records.MAX_SAMPLES else 0,
             a,
             b,
             c,
@@ -117,7 +120,7 @@ class Recorder:
             e,
             value,
         )
-        _INT64.pack_into(self._map, records.OFFSET_WRITTEN, sequence)
+        _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
 
     def write_words(
         self,
@@ -130,10 +133,10 @@ class Recorder:
         samples: int = 0,
     ) -> None:
         """Store one record of four words of 64 bits."""
-        sequence = self._sequence()
+        sequence = self.next_sequence()
         records.WORDS.pack_into(
-            self._map,
-            records.RECORDS_OFFSET + (sequence - 1) % self._capacity * records.WORDS.size,
+            self.map,
+            records.RECORDS_OFFSET + (sequence - 1) % self.capacity * records.WORDS.size,
             sequence,
             step,
             time_ns,
@@ -143,7 +146,7 @@ class Recorder:
             samples,
             *words,
         )
-        _INT64.pack_into(self._map, records.OFFSET_WRITTEN, sequence)
+        _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
 
     def phase(self, name: str, time_ns: int) -> None:
         """Store that a start-up phase (one of ``records.PHASES``) was reached at ``time_ns``."""
@@ -164,19 +167,19 @@ class Recorder:
             (records.OFFSET_WORLD_SIZE, identity.world_size),
             (records.OFFSET_RANK, identity.rank),
         ):
-            _INT32.pack_into(self._map, offset, value)
+            _INT32.pack_into(self.map, offset, value)
 
     def close(self) -> None:
         """Give the mapping back, as a forked child does with its parent's; nothing can be written."""
-        self._map.close()
+        self.map.close()
 
     def finish(self) -> None:
         """Store that the process went through its exit handlers."""
-        _INT32.pack_into(self._map, records.OFFSET_FLAGS, records.HEADER_FINISHED)
+        _INT32.pack_into(self.map, records.OFFSET_FLAGS, records.HEADER_FINISHED)
 
     def _put_errors(self, errors: int) -> None:
-        if not self._map.closed:
-            _INT64.pack_into(self._map, records.OFFSET_GUARD_ERRORS, errors)
+        if not self.map.closed:
+            _INT64.pack_into(self.map, records.OFFSET_GUARD_ERRORS, errors)
 
     def _name_index(self, name: str) -> int | None:
         index = self._names.get(name)
@@ -188,8 +191,8 @@ class Recorder:
             return None
         raw = name.encode("utf-8", "replace")[: records.NAME_BYTES]
         offset = records.NAMES_OFFSET + index * records.NAME_BYTES
-        self._map[offset : offset + len(raw)] = raw
-        _INT32.pack_into(self._map, records.OFFSET_NAMES_USED, index + 1)
+        self.map[offset : offset + len(raw)] = raw
+        _INT32.pack_into(self.map, records.OFFSET_NAMES_USED, index + 1)
         return index
 
 

@@ -80,6 +80,10 @@ OFFSET_FLAGS = 84
 RECORD = struct.Struct("<Q Q q B B H I f f f f f 4x d")
 """sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value: 64 bytes."""
 
+PLAIN_STEP = struct.Struct("<Q Q q Q 5f 4x d")
+"""A RECORD whose kind, flags, name and samples are one word: kind + flags * 2**8 + name * 2**16 +
+samples * 2**32."""
+
 WORDS = struct.Struct("<Q Q q B B H I 4Q")
 """The record of the kinds ``DETAIL`` and ``CHECK``: as RECORD, with four words for a..value."""
 
@@ -140,5 +144,8 @@ ENV_VERIFY = "DISTCONSOLE_VERIFY"
 MAX_ERROR_BYTES = 64 * 1024
 """Longest error file; a longer traceback keeps its end."""
 
-assert RECORD.size == WORDS.size == 64
+MAX_SAMPLES = 0xFFFFFFFF
+"""Most samples that a record can say; more are unknown."""
+
+assert RECORD.size == PLAIN_STEP.size == WORDS.size == 64
 assert HEADER.size <= HEADER_BYTES

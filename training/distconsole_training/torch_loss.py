@@ -20,13 +20,20 @@ _NEAR_NS = 30_000_000
 
 
 class ScalarReader:
-    """Reads scalars of ``torch``."""
+    """Reads scalars of ``torch``.
+
+    Attributes:
+        tensor: The class of torch's own tensors.
+        functions_active, dispatch_active: Return how many modes of the script are in force, which
+            would see what is done to a tensor.
+    """
 
     def __init__(self, torch: Any, *, thinned: bool) -> None:
         """``thinned``: leave out values on devices that follow each other too closely."""
+        self.tensor = torch.Tensor
         self._plain = (torch.Tensor, torch.nn.Parameter)
-        self._functions_active = torch._C._len_torch_function_stack
-        self._dispatch_active = torch._C._len_torch_dispatch_stack
+        self.functions_active = torch._C._len_torch_function_stack
+        self.dispatch_active = torch._C._len_torch_dispatch_stack
         self._no_functions = torch._C.DisableTorchFunction
         self._device = _DeviceReader(torch)
         self._thinning = _Thinning(_NEAR_NS) if thinned else None
@@ -38,9 +45,9 @@ class ScalarReader:
         script would see it: neither is touched. ``step`` is what thinning goes by; without it,
         the next one.
         """
-        if type(tensor) not in self._plain or tensor.numel() != 1 or self._dispatch_active():
+        if type(tensor) not in self._plain or tensor.numel() != 1 or self.dispatch_active():
             return None
-        if self._functions_active():
+        if self.functions_active():
             with self._no_functions():
                 return self._read_plain(tensor, step)
         if tensor.is_cpu:

@@ -16,7 +16,6 @@ from distconsole_training.identity import from_horovod
 from distconsole_training.process import process
 from distconsole_training.records import ENV_VERIFY
 from distconsole_training.torch_lane import (
-    NextAndLook,
     NextAndTell,
     backward_that_tells,
     optimizer_hooks,
@@ -101,11 +100,7 @@ def _listen_to_optimizers(torch: Any, watch: TorchSteps) -> None:
 
 def _listen_to_loaders(torch: Any, watch: TorchSteps) -> None:
     kind: Any = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-    original = kind.__next__
-    if watch.look is None:
-        kind.__next__ = NextAndTell(original, watch)
-    else:
-        kind.__next__ = NextAndLook(original, watch, watch.look)
+    kind.__next__ = NextAndTell(kind.__next__, watch, watch.look)
 
 
 def _listen_to_backward(torch: Any, watch: TorchSteps) -> None:

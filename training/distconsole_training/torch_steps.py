@@ -18,7 +18,7 @@ from distconsole_training.identity import from_process_group
 from distconsole_training.lane import IN_BACKWARD, Lane
 from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 from distconsole_training.process import process
-from distconsole_training.records import LOSS, STEP
+from distconsole_training.records import LOSS, MAX_SAMPLES, STEP
 from distconsole_training.torch_loss import ScalarReader, divisor_of
 
 TYPE_CHECKING = False
@@ -66,7 +66,7 @@ class TorchSteps:
     Attributes:
         first: The steps of the thread that imported torch; the same object for good.
         scales: Whether a GradScaler was ever at work.
-        read: Returns the value of a loss.
+        reader: Reads the values of losses.
         is_compiling: Whether torch compiles what calls it.
         look: What wants to see every batch with its iterator; None if nothing does.
     """
@@ -74,7 +74,7 @@ class TorchSteps:
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
         """``emit``: what takes the finished steps; by default they are written."""
         self._emit = emit
-        self.read: Callable[[Any], Value] = ScalarReader(torch, thinned=True).read
+        self.reader = ScalarReader(torch, thinned=True)
         self._step_code = _code_of_step()
         self.first = ThreadSteps(self._stepping_calls, emit)
         self._others = _OtherThread(self._stepping_calls, emit)
@@ -102,24 +102,28 @@ class TorchSteps:
         """Emit the last step of the thread that ends the process."""
         self._steps().finish()
 
-    def fetch_began(self, iterator: Any) -> tuple[Source, int]:
-        """``next(iterator)`` of a DataLoader begins; return what ``fetched`` wants to know."""
+    def fetch_began(self, iterator: Any) -> Source:
+        """``next(iterator)`` of a DataLoader begins; return what is known of it."""
         steps = self._steps()
         steps.trains = True
-        source = getattr(iterator, "_distconsole_source", None)
+        source: Source | None = getattr(iterator, "_distconsole_source", None)
         if source is None:
             # In the iterator, which cannot be pickled, so that it lives as long and no longer.
             source = iterator._distconsole_source = Source(iterator, _number_of_source())
-        now = monotonic_ns()
+        source.began = now = monotonic_ns()
         steps.fetch_begins(source.number, now)
-        return source, now
+        return source
 
-    def fetched(self, iterator: Any, source: Source, began_ns: int, batch: Any) -> None:
+    def fetched(self, iterator: Any, batch: Any) -> None:
         """The batch arrived."""
         ended_ns = monotonic_ns()
+        source: Source = iterator._distconsole_source
+        # A script that keeps ``__next__`` and calls it again does not tell when it begins.
+        began_ns, source.began = source.began or ended_ns, 0
         index = iterator._num_yielded
         samples = source.full if index < source.full_until else source.samples(index, batch)
-        self._steps().fetch_ended(source.number, began_ns, ended_ns, samples)
+        known = samples if samples <= MAX_SAMPLES else 0
+        self._steps().fetch_ended(source.number, began_ns, ended_ns, known)
 
     def backward_began(self, tensors: Any, gradients: Any) -> ThreadSteps | None:
         """``torch.autograd.backward`` begins; return whose it is."""
@@ -169,7 +173,9 @@ class TorchSteps:
             # Of several losses none is the step's, and none is unscaled.
             steps.scaled.append((weakref.ref(self), UNKNOWN))
         else:
-            steps.scaled.append((weakref.ref(scaled), (self.read(outputs), divisor_of(outputs))))
+            steps.scaled.append(
+                (weakref.ref(scaled), (self.reader.read(outputs), divisor_of(outputs)))
+            )
         del steps.scaled[:-_MAX_SCALED]
 
     def scaler_updates(self, scaler: Any) -> None:
@@ -191,7 +197,7 @@ class TorchSteps:
             tensors = tensors[0]
         if not steps.scaled:
             divisor = divisor_of(tensors) if steps.steps.micro else NOT_LOOKED_AT
-            return self.read(tensors), divisor
+            return self.reader.read(tensors), divisor
         for index, (scaled, loss) in enumerate(steps.scaled):
             if scaled() is tensors:
                 del steps.scaled[index]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from distconsole_training import guard, torch_lane, torch_steps
+from distconsole_training import guard, records, torch_lane, torch_steps
+from distconsole_training.identity import Identity
 from distconsole_training.lane import OUTSIDE, Lane
+from distconsole_training.process import Process
+from distconsole_training.recorder import Recorder
 from distconsole_training.torch_lane import NextAndTell, backward_that_tells, optimizer_hooks
 from distconsole_training.torch_steps import TorchSteps
 
@@ -27,7 +31,8 @@ class Script:
         self.watch = TorchSteps(torch)
         self.began, self.ended = optimizer_hooks(self.watch)
         self.fails = False
-        self.backward = backward_that_tells(self._backward, self.watch)
+        self.now = 10**15
+        self.backward = backward_that_tells(self._like_torch(), self.watch)
         original = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
         self.following = NextAndTell(original, self.watch)
         self.batches = {source: self.loader(source) for source in (1, 2)}
@@ -43,15 +48,27 @@ class Script:
             self.batches[source] = self.loader(source)
             self.following.__get__(self.batches[source])()
 
-    def _backward(self, *_: Any) -> None:
-        if self.fails:
-            raise FailsError
+    def _like_torch(self) -> Any:
+        def backward(
+            tensors: Any,
+            grad_tensors: Any = None,
+            retain_graph: Any = None,
+            create_graph: Any = False,
+            grad_variables: Any = None,
+            inputs: Any = None,
+        ) -> None:
+            self.now += 3
+            if self.fails:
+                raise FailsError
+
+        return backward
 
     def backs(self, loss: float, gradient: Any = None) -> None:
         self.backward(torch.tensor(loss, dtype=torch.float64), gradient)
 
     def steps(self, one: int) -> None:
         self.began(self.optimizers[one], (), {})
+        self.now += 2
         self.ended(self.optimizers[one], (), {})
 
     def odd_move(self, moves: random.Random) -> None:
@@ -109,6 +126,86 @@ def test_the_short_way_and_the_long_way_agree(seed: int, monkeypatch: pytest.Mon
     assert short_way == emitted
 
 
+def ordinary_records(folder: Path, script: Script, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the records of steps of ``script``, whose clock is its own."""
+    folder.mkdir()
+    process = Process()
+    for home in (torch_lane, torch_steps):
+        monkeypatch.setattr(home, "monotonic_ns", lambda: script.now)
+        monkeypatch.setattr(home, "process", process)
+    process.made = recorder = Recorder(str(folder), Identity(0, 0, 1), 1, 1, capacity=32)
+    for number in range(50):
+        script.now += number
+        script.fetches(1)
+        script.now += 7
+        script.backs(number / 8 if number % 7 else math.nan)
+        script.now += 1
+        script.steps(7)
+    raw = Path(recorder.path).read_bytes()[records.RECORDS_OFFSET :]
+    recorder.close()
+    return [str(record) for record in records.RECORD.iter_unpack(raw)]
+
+
+def test_an_ordinary_step_is_written_as_every_other_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script()
+    short_way = ordinary_records(tmp_path / "short", script, monkeypatch)
+    assert script.watch.first.place != OUTSIDE
+    monkeypatch.setattr(Lane, "_enter", lambda _: None)
+    assert short_way == ordinary_records(tmp_path / "long", Script(), monkeypatch)
+    assert len(set(short_way)) == 32
+
+
+@pytest.mark.parametrize("takes_more", [False, True])
+def test_a_backward_of_any_version_of_torch_is_told(
+    takes_more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitted: list[Any] = []
+    monkeypatch.setattr(torch_steps, "write_step", lambda *step: emitted.append(step))
+    script = Script()
+    if takes_more:
+
+        def original(tensors: Any, grad_tensors: Any = None, *, more: Any = None) -> None: ...
+
+        script.backward = backward_that_tells(original, script.watch)
+    for number in range(5):
+        script.fetches(1)
+        script.backs(float(number))
+        script.steps(7)
+    assert [step[-1] for step in emitted] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert all(step[6] >= 0 for step in emitted)
+
+
+def test_what_is_no_scalar_is_no_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted: list[Any] = []
+    monkeypatch.setattr(torch_steps, "write_step", lambda *step: emitted.append(step))
+    script = Script()
+    before = guard.tally.errors
+    for number in range(6):
+        script.fetches(1)
+        script.backward(torch.ones(number % 3))
+        script.steps(7)
+    assert [step[-1] for step in emitted] == [None, 1.0, None] * 2
+    assert guard.tally.errors == before
+
+
+def test_a_next_that_is_kept_gives_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted: list[Any] = []
+    monkeypatch.setattr(torch_steps, "write_step", lambda *step: emitted.append(step))
+    script = Script()
+    iterator = script.loader(2)
+    kept = script.following.__get__(iterator)
+    for batch in (kept() for _ in range(4)):
+        assert len(batch[0] if isinstance(batch, list) else batch) == 5
+        script.backs(1.0)
+        script.steps(7)
+    with pytest.raises(StopIteration):
+        kept()
+    assert [step[2] for step in emitted] == [5] * 4
+    assert all(0 <= step[4] <= step[3] for step in emitted[1:])
+
+
 def test_a_step_that_cannot_be_written_is_counted_and_in_the_end_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,8 +228,8 @@ def test_a_step_that_cannot_be_written_is_counted_and_in_the_end_left_alone(
     def fails(*_: Any) -> None:
         raise OSError
 
-    for emitter in (script.watch.first, script.watch.first.steps):
-        monkeypatch.setattr(emitter, "_emit", fails)
+    monkeypatch.setattr(script.watch.first, "emit", fails)
+    monkeypatch.setattr(script.watch.first.steps, "_emit", fails)
     trains(1)
     assert tally.errors == 1
     trains(2 * guard.MAX_ERRORS)
