@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from distconsole.config import paths
 from distconsole.config.hosts import resolve_cluster
@@ -22,13 +24,17 @@ from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Outcome
 from distconsole.model.requests import Where
 from distconsole.remote.fanout import as_done, fan_out
-from distconsole.remote.link import Lost, NodeLink
-from distconsole.remote.local_transport import LocalTransport
-from distconsole.remote.pack import agent_pack
-from distconsole.remote.transport import Clock, Transport
+from distconsole.remote.transport import Clock, Connection, Transport
+
+if TYPE_CHECKING:
+    from distconsole.remote.link import Lost, NodeLink
 
 CONNECT_SECONDS = 120.0
 """Each node's deadline for everything up to the hand-shake, the push of the agent included."""
+
+TURN_SECONDS = 0.0005
+"""While hosts are being connected, the rest of the program is imported: a thread that has heard from
+its host waits so long for its turn, rather than Python's 5 ms at each word of the SSH handshake."""
 
 
 class Session:
@@ -56,7 +62,7 @@ class Session:
         self.config = config
         self.cluster = cluster
         self._remote = remote
-        self._local = local or LocalTransport(clock=clock)
+        self._local = local
         self._clock = clock
         self._lock = threading.Lock()
         self._links: dict[HostName, NodeLink] = {}
@@ -94,7 +100,10 @@ class Session:
         threading.Thread(
             target=self._connect_begun, args=(begun,), name="connect", daemon=True
         ).start()
-        # While the nodes have yet to answer; each thread would make it for itself.
+        # While the nodes have yet to answer: what is needed only once they have.
+        import_module("distconsole.remote.link")
+        from distconsole.remote.pack import agent_pack  # noqa: PLC0415
+
         agent_pack()
 
     def connect(self, hosts: Sequence[Host] | None = None) -> list[Outcome[NodeLink]]:
@@ -146,13 +155,18 @@ class Session:
             link.close()
         if remote is not None:
             remote.close()
-        self._local.close()
+        if self._local is not None:
+            self._local.close()
 
     def _connect_begun(self, begun: Mapping[HostName, Future[NodeLink]]) -> None:
         """Give every future its link or its error."""
         waited = [host for host in self.cluster.hosts if host.name in begun]
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(TURN_SECONDS)
         try:
-            for outcome in as_done(waited, self._made, seconds=CONNECT_SECONDS, clock=self._clock):
+            for outcome in as_done(
+                waited, self._made_ahead, seconds=CONNECT_SECONDS, clock=self._clock
+            ):
                 if isinstance(outcome, Failed):
                     begun[outcome.host].set_exception(outcome.error)
                 else:
@@ -161,18 +175,34 @@ class Session:
             for each in begun.values():
                 if not each.done():
                     each.set_exception(error)
+        finally:
+            sys.setswitchinterval(usual)
 
     def _connected(self, host: Host) -> NodeLink:
         with self._lock:
             begun = self._begun.pop(host.name, None)
         return self._made(host) if begun is None else begun.result()
 
-    def _made(self, host: Host) -> NodeLink:
+    def _made_ahead(self, host: Host) -> NodeLink:
+        """As ``_made``; the host is reached while the code for what comes then is still imported."""
+        return self._made(host, self._transport(host).connect(host))
+
+    def _made(self, host: Host, connection: Connection | None = None) -> NodeLink:
+        from distconsole.remote.link import NodeLink  # noqa: PLC0415 - see begin
+
         with self._lock:
             link = self._links.get(host.name)
             if link is None:
-                link = NodeLink(host, self._transport(host), on_lost=self._lost, clock=self._clock)
+                link = NodeLink(
+                    host,
+                    self._transport(host),
+                    on_lost=self._lost,
+                    clock=self._clock,
+                    connection=connection,
+                )
                 self._links[host.name] = link
+            elif connection is not None:
+                connection.close()
             closed = self._closed
         if closed:
             link.close()
@@ -181,6 +211,10 @@ class Session:
 
     def _transport(self, host: Host) -> Transport:
         if host.local:
+            if self._local is None:
+                from distconsole.remote.local_transport import LocalTransport  # noqa: PLC0415
+
+                self._local = LocalTransport(clock=self._clock)
             return self._local
         if self._remote is None:
             # Imported late: paramiko takes a tenth of a second, which this machine alone does not need.

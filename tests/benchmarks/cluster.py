@@ -22,6 +22,7 @@ from testbed import Testbed
 
 SECONDS = 120.0
 POLL_SECONDS = 0.01
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,19 @@ class Program:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return what a console starts with: nobody's configuration, and its data in ``folder``."""
+    """Return what a console starts with: nobody's configuration, and its data in ``folder``.
+
+    Its bytecode is kept, as that of an installed program is, whatever the developer's own setting.
+    """
     home = folder / "console-home"
     home.mkdir(exist_ok=True)
-    return {**scrubbed(os.environ), "HOME": str(home), "XDG_DATA_HOME": str(folder / "data")}
+    kept = {name: text for name, text in scrubbed(os.environ).items() if name != _NO_BYTECODE}
+    return {
+        **kept,
+        "HOME": str(home),
+        "XDG_DATA_HOME": str(folder / "data"),
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+    }
 
 
 def distconsole(bed: Testbed, verb: str, *words: str, hosts: str = "") -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,8 @@ def read_config(path: Path) -> Config:
     Raises:
         ConfigError: as ``load_config``.
     """
+    import tomllib  # noqa: PLC0415 - most have no such file, and it takes its time
+
     try:
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)

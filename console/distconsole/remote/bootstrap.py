@@ -24,8 +24,9 @@ from distconsole.errors import (
 from distconsole.model.cluster import Host
 from distconsole.remote.install import INSTALLER
 from distconsole.remote.pack import Pack
+from distconsole.remote.plain import quote
 from distconsole.remote.transport import Channel, Clock, Connection
-from distconsole.remote.wire import quote, start_refusal
+from distconsole.remote.wire import start_refusal
 
 BRIDGE_LINE = b"distconsole-bridge 1"
 START_SECONDS = 30.0

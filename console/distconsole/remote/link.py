@@ -50,6 +50,7 @@ class NodeLink:
         on_lost: Called once for each loss of the link, on its reader's thread; not after ``close``.
         clock: Monotonic seconds.
         pack: The agent that the node shall run.
+        connection: To the node, if it is reached already; the link's own from now on.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class NodeLink:
         on_lost: Lost | None = None,
         clock: Clock = time.monotonic,
         pack: Pack | None = None,
+        connection: Connection | None = None,
     ) -> None:
         self.host = host
         self._transport = transport
@@ -69,7 +71,7 @@ class NodeLink:
         self._connecting = threading.Lock()
         self._state = threading.Lock()
         self._closed = threading.Event()
-        self._connection: Connection | None = None
+        self._connection = connection
         self._conversation: Conversation | None = None
         self._hello: Hello | None = None
         self.pushed = False

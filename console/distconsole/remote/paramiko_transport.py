@@ -16,11 +16,10 @@ from distconsole.model.cluster import Host
 from distconsole.remote.known_hosts import KnownHosts, Lookup
 from distconsole.remote.lean_paramiko import paramiko
 from distconsole.remote.login import KeyRing, log_in
-from distconsole.remote.plain import plain_lines
+from distconsole.remote.plain import plain_lines, quote
 from distconsole.remote.sockets import WatchedStream, open_proxy_command, open_tcp
 from distconsole.remote.ssh_config import SshConfig, SshOptions
 from distconsole.remote.transport import Clock, Completed
-from distconsole.remote.wire import quote
 
 BANNER_SECONDS = 10.0
 HANDSHAKE_SECONDS = 15.0

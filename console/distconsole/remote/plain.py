@@ -55,3 +55,10 @@ def log_text(line: str) -> str:
     # Odd parts are the colour sequences themselves.
     kept = "".join(part if index % 2 else plain_text(part) for index, part in enumerate(parts))
     return kept if kept.endswith((_RESET, "\x1b[m")) else kept + _RESET
+
+
+def quote(data: bytes, limit: int = 120) -> str:
+    """Return the beginning of ``data`` as a person may see it: cleaned, in quotes."""
+    text = data[: 4 * limit].decode("utf-8", "replace").replace("\n", " ")
+    text = plain_text(text).strip()
+    return f"'{text[:limit]}…'" if len(text) > limit or len(data) > 4 * limit else f"'{text}'"

@@ -26,7 +26,7 @@ from distconsole.remote.frames import (
     SampleBody,
     Synced,
 )
-from distconsole.remote.plain import plain_lines, plain_text
+from distconsole.remote.plain import plain_lines, plain_text, quote
 from distconsole_agent import protocol
 
 PROTOCOL_VERSION = protocol.PROTOCOL_VERSION
@@ -141,13 +141,6 @@ def start_refusal(line: bytes) -> NodeError | None:
             return PythonError(said.message, said.hint)
         case _:
             return AgentError(said.message, said.hint)
-
-
-def quote(data: bytes, limit: int = 120) -> str:
-    """Return the beginning of ``data`` as a person may see it: cleaned, in quotes."""
-    text = data[: 4 * limit].decode("utf-8", "replace").replace("\n", " ")
-    text = plain_text(text).strip()
-    return f"'{text[:limit]}…'" if len(text) > limit or len(data) > 4 * limit else f"'{text}'"
 
 
 def _checked(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
