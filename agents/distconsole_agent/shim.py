@@ -326,6 +326,8 @@ class Shim:
         self._begin_stop(reason, grace_seconds)
 
     def _begin_stop(self, reason: str, grace_seconds: float) -> None:
+        if self._state == "ended":
+            return
         if self._state != "stopping":
             self._state = "stopping"
             self._log.write("stopping", reason=reason)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import msgspec
+
 from distconsole.model.events import (
     CheckEnded,
     CheckProgress,
@@ -27,6 +29,7 @@ from distconsole.model.events import (
     RunEnded,
     RunFinding,
     RunListed,
+    RunRestarted,
     RunSummary,
     Window,
 )
@@ -179,6 +182,27 @@ def straggling(world: int = 4) -> Iterator[Event]:
         hint="its data come late: more DataLoader workers there",
         rank=world - 1,
     )
+
+
+def restarting(world: int = 4) -> Iterator[Event]:
+    """Rank 2 raises, the others are killed, and all are started anew and train."""
+    *told, _end = failing(world)
+    for event in told:
+        if isinstance(event, RunFinding):
+            first = event.summary.partition(";")[0]
+            yield msgspec.structs.replace(
+                event,
+                check="run.restart",
+                severity=Severity.WARN,
+                summary=f"{first}; restart 1 of 3, with the checkpoint /c/step-4.pt",
+            )
+        else:
+            yield event
+    yield RunRestarted(t=MINUTE_LATER, run=RUN, restart=1, of=3, checkpoint="/c/step-4.pt")
+    for number in range(world):
+        yield rank(number, RankState.STARTING, MINUTE_LATER)
+        yield rank(number, RankState.RUNNING, MINUTE_LATER + 1)
+        yield window(number, 610, MINUTE_LATER + 1)
 
 
 def failing(world: int = 4) -> Iterator[Event]:

@@ -84,6 +84,17 @@ async def test_a_failed_run_shows_the_first_failure_and_its_traceback() -> None:
         assert "samples/s 1714" in screen_text(app)
 
 
+async def test_ranks_that_are_started_anew_are_followed() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.restarting}, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "healthy: 4 ranks" in text
+        assert "restart 1 of 3" in text
+        assert "failed first" in text
+        assert "with the checkpoint /c/step-4.pt" in text
+
+
 async def test_a_run_that_went_well_shows_its_results() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.succeeded}, request=ATTACH)
     async with on_screen(app, stage):

@@ -33,6 +33,7 @@ from distconsole.model.events import (
     RankState,
     RunEnded,
     RunFinding,
+    RunRestarted,
     Window,
 )
 from distconsole.model.findings import Finding, Severity
@@ -117,6 +118,27 @@ def test_a_finding_shows_its_traceback_and_its_hint() -> None:
         "     Traceback",
         "       line 1",
         "     hint: look here",
+    ]
+
+
+def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
+    def running(rank: int) -> RankChanged:
+        where = {"host": f"node{rank + 1}", "local_rank": 0, "pid": 1}
+        return RankChanged(t=2.0, run=RUN, rank=rank, state=RankState.RUNNING, **where)
+
+    def starting(rank: int) -> RankChanged:
+        return msgspec.structs.replace(running(rank), state=RankState.STARTING)
+
+    again = RunRestarted(t=3.0, run=RUN, restart=1, of=3, checkpoint="/c/step-4.pt")
+    end = RunEnded(t=9.0, run=RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=8.0, restarts=1)
+    attempt = [running(0), running(1), again, starting(0), starting(1), running(0), running(1)]
+    _, err = Pipes().show(ask.Run(script="t.py"), plan(), *attempt, end)
+    told = err.splitlines()
+    assert told[-4:] == [
+        "all 2 ranks run",
+        "restart 1 of 3",
+        "all 2 ranks run",
+        "succeeded after 8.0s, 1 restart",
     ]
 
 
