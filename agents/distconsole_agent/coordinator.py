@@ -26,6 +26,7 @@ from distconsole_agent.link import (
     read_seconds,
     read_stop_message,
 )
+from distconsole_agent.members import Member
 from distconsole_agent.restarts import Restart, Restarts, again_message
 
 if TYPE_CHECKING:
@@ -34,22 +35,11 @@ if TYPE_CHECKING:
     from distconsole_agent.blame import Failure, Stop, Verdict
     from distconsole_agent.channel import Proof, Wire
     from distconsole_agent.loop import Loop, Timer
-    from distconsole_agent.runspec import NodeSpec, RunSpec
+    from distconsole_agent.runspec import RunSpec
 
 OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
 """Messages that mean the attempt in which they were said, and nothing after it; what is ``final``
 means the run."""
-
-
-class _Node:
-    """One node as the coordinator knows it; node 0 has no conversation."""
-
-    def __init__(self, spec: NodeSpec, conversation: Conversation | None) -> None:
-        self.spec = spec
-        self.conversation = conversation
-        self.ended = False
-        self.lost = False
-        self.idle = False
 
 
 class Coordinator(Link):
@@ -85,7 +75,7 @@ class Coordinator(Link):
         self._restart = 0
         self._pause: Timer | None = None
         self._nodes = [
-            _Node(node, self._conversation(index) if index else None)
+            Member(node, self._conversation(index) if index else None)
             for index, node in enumerate(spec.nodes)
         ]
         self._timers: list[Timer] = []
@@ -249,10 +239,9 @@ class Coordinator(Link):
         for index, node in enumerate(self._nodes):
             if index == but or node.lost:
                 continue
+            node.post(message)
             if node.conversation is None:
                 self._events.stop(reason, grace_seconds)
-            else:
-                node.conversation.post(message)
 
     def _ended(self, index: int) -> None:
         self._nodes[index].ended = True
@@ -287,7 +276,7 @@ class Coordinator(Link):
         if self._is_needed(node) and not node.lost:
             self._lose(index, why)
 
-    def _is_needed(self, node: _Node) -> bool:
+    def _is_needed(self, node: Member) -> bool:
         """Whether a node has something to end, or is about to start again."""
         return not node.ended or self._pause is not None
 
@@ -310,8 +299,7 @@ class Coordinator(Link):
         of = f"the run goes on with {left} of {len(self._nodes)} nodes"
         self._note_loss(lost, "warn", of)
         for node in self._nodes:
-            if node.conversation is not None and not node.lost:
-                node.conversation.post({"op": "node_lost", "node": lost.node})
+            node.post({"op": "node_lost", "node": lost.node})
         self._events.node_lost(lost.node)
 
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
@@ -363,30 +351,21 @@ class Coordinator(Link):
     def _why_not_again(self, complete: bool) -> str:
         """Return why the ranks cannot be started anew; empty where they can."""
         gone = [node.spec.host for node in self._nodes if node.lost]
+        busy = [node.spec.host for node in self._nodes if not (complete or node.ended)]
         if self._stops:
             return "the run was asked to stop"
-        if gone:
-            return f"without {', '.join(gone)} its ranks have no place"
-        if not complete:
-            busy = [node.spec.host for node in self._nodes if not node.ended]
-            return f"what runs on {', '.join(busy)} does not end"
-        final = next((failure.final for failure in self._failures if failure.final), "")
-        if final or self._pause is not None or self._restarts.left:
-            return final
-        return f"all {self._spec.max_restarts} restarts are used up"
+        return self._restarts.why_not(self._failures, gone, busy)
 
     def _again(self, restart: Restart) -> None:
         """Have every node start its ranks anew; none of them has anything left."""
         self._pause = None
         self._stop_grace = None
         self._failures = []
-        for node in self._nodes:
-            node.ended = node.idle = False
         self._restart = restart.number
         self._restarts.begin()
         for node in self._nodes:
-            if node.conversation is not None:
-                node.conversation.post(again_message(restart))
+            node.begin_again()
+            node.post(again_message(restart))
         self._events.again(restart)
 
     # The verdict
@@ -396,8 +375,7 @@ class Coordinator(Link):
         self._verdict = verdict
         self._farewell_at = self._loop.clock() + self._times.farewell
         for node in self._nodes:
-            if node.conversation is not None and not node.lost:
-                node.conversation.post({"op": "verdict", **self._verdict.as_json()})
+            node.post({"op": "verdict", **self._verdict.as_json()})
         self._events.verdict(self._verdict)
         self._timers.append(self._loop.call_later(self._times.farewell, self._part))
         self._part()
@@ -413,10 +391,6 @@ class Coordinator(Link):
         if self._verdict is None or not self._nodes[0].ended or self._farewell_at is None:
             return
         waited = self._loop.clock() >= self._farewell_at
-        if waited or all(_has_everything(node) for node in self._nodes):
+        if waited or all(node.has_everything for node in self._nodes):
             self._farewell_at = None
             self._events.finished()
-
-
-def _has_everything(node: _Node) -> bool:
-    return node.conversation is None or node.lost or node.conversation.settled

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from distconsole_agent.channel import LinkError
 
 if TYPE_CHECKING:
-    from distconsole_agent.blame import Verdict
+    from collections.abc import Sequence
+
+    from distconsole_agent.blame import Failure, Verdict
     from distconsole_agent.runspec import RunSpec
 
 ENV_RESTART, ENV_CHECKPOINT = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
@@ -68,15 +70,30 @@ class Restarts:
         self._number = self._quick = 0
         self._begun: float | None = None
         self._failed: float | None = None
+        self._pausing = False
 
-    @property
-    def left(self) -> bool:
-        """Whether the ranks may be started once more."""
-        return self._number < self._allowed
+    def why_not(
+        self, failures: Sequence[Failure], gone: Sequence[str], busy: Sequence[str]
+    ) -> str:
+        """Return why the ranks cannot be started anew; empty where they can.
+
+        Args:
+            failures: Those of the attempt.
+            gone: Hosts that are lost.
+            busy: Hosts that have not ended in time.
+        """
+        if gone:
+            return f"without {', '.join(gone)} its ranks have no place"
+        if busy:
+            return f"what runs on {', '.join(busy)} does not end"
+        final = next((failure.final for failure in failures if failure.final), "")
+        if final or self._number < self._allowed or self._pausing:
+            return final
+        return f"all {self._allowed} restarts are used up"
 
     def begin(self) -> None:
         """Note that the ranks of an attempt start now."""
-        self._begun, self._failed = self._clock(), None
+        self._begun, self._failed, self._pausing = self._clock(), None, False
 
     def failed(self) -> None:
         """Note that a rank of the attempt failed now."""
@@ -86,6 +103,7 @@ class Restarts:
     def next(self, port: int, checkpoint: str | None) -> Restart:
         """Count one more restart and return it."""
         self._number += 1
+        self._pausing = True
         return Restart(self._number, self._allowed, port, checkpoint)
 
     def pause_seconds(self) -> float:

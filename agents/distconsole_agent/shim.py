@@ -24,6 +24,7 @@ from distconsole_agent.control import (
     read_stop,
 )
 from distconsole_agent.coordinator import Coordinator
+from distconsole_agent.ending import Ending
 from distconsole_agent.failures import count_oom_kills
 from distconsole_agent.folders import NodeFolders, this_program
 from distconsole_agent.lingering import Lingering
@@ -72,15 +73,14 @@ class Shim:
         self._rounds = Rounds(loop, spec)
         self._oom_kills = 0
         self._stop: blame.Stop | None = None
-        self._verdict: blame.Verdict | None = None
-        self._is_gone = self._finished = self._over = False
+        self._ending = Ending(loop, self._log, self._end)
         self._start_answer: Later | None = None
         self._refused: Refusal | None = None
         self._events = LinkEvents(
             self._stop_from_link,
-            self._judged,
+            self._ending.judged,
             self._note,
-            self._finish,
+            self._ending.finish,
             self._command,
             self._command_ended,
             renew=self._renew,
@@ -96,6 +96,14 @@ class Shim:
         self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
         loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
         loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._ending.gone
+
+    @property
+    def _verdict(self) -> blame.Verdict | None:
+        return self._ending.verdict
 
     @property
     def exit_code(self) -> int:
@@ -130,7 +138,8 @@ class Shim:
         if op == "start":
             return self._start(request)
         if op == "stop":
-            return self._asked_to_stop(request)
+            self._request_stop(*read_stop(request, self._spec.grace))
+            return {"ok": True, "stopping": True}
         if op == "kill":
             self._request_stop(self._stop.reason if self._stop else blame.USER, 0.0)
             return {"ok": True, "killing": True}
@@ -149,11 +158,6 @@ class Shim:
             "master_port": self._held and self._held.port,
         }
 
-    def _asked_to_stop(self, request: dict[str, Any]) -> Answer:
-        reason, seconds = read_stop(request, self._spec.grace)
-        self._request_stop(reason, seconds)
-        return {"ok": True, "stopping": True}
-
     # Starting
 
     def _prepare(self) -> tuple[Coordinator | None, Rendezvous | None]:
@@ -164,11 +168,9 @@ class Shim:
             coordinator = Coordinator(self._loop, self._spec, self._events)
             return coordinator, open_rendezvous(self._loop, self._spec, coordinator, self._note)
         except OSError as error:
-            self._refused = Refusal(
-                ErrorCode.START_FAILED,
-                f"cannot listen on {address}: {error.strerror or error}",
-                f"{address} must be an address of {self._spec.host}; --nic names the interface",
-            )
+            why = f"cannot listen on {address}: {error.strerror or error}"
+            hint = f"{address} must be an address of {self._spec.host}; --nic names the interface"
+            self._refused = Refusal(ErrorCode.START_FAILED, why, hint)
             self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
             return None, None
 
@@ -297,9 +299,9 @@ class Shim:
             self._stop = stop
             self._state = "stopping"
             self._log.write("stopping", reason=reason)
-            self._is_gone = True
-            self._judged(blame.Verdict("stopped", blame.STOP_EXIT_CODES[reason], None))
-            self._finish()
+            self._ending.gone = True
+            self._ending.judged(blame.Verdict("stopped", blame.STOP_EXIT_CODES[reason], None))
+            self._ending.finish()
             return
         if self._is_gone and self._verdict is not None:
             return
@@ -381,7 +383,7 @@ class Shim:
         self._lingering.close()
         self._lingering = Lingering(self._loop, self._ranks, self._end_linger)
         self._teardown = self._make_teardown()
-        self._is_gone = False
+        self._ending.gone = False
 
     def _has_to_end(self) -> bool:
         return self._stop is not None
@@ -390,36 +392,13 @@ class Shim:
 
     def _gone(self) -> None:
         if not self._is_gone:
-            self._is_gone = True
+            self._ending.gone = True
             assert self._link is not None
             self._link.ended()
-            self._conclude()
+            self._ending.check()
 
-    def _judged(self, verdict: blame.Verdict) -> None:
-        self._verdict = verdict
-        self._log.write_verdict(verdict)
-        self._conclude()
-
-    def _finish(self) -> None:
-        self._finished = True
-        self._conclude()
-
-    def _conclude(self) -> None:
-        if self._verdict is None or not self._is_gone:
-            return
-        if self._state != "ended":
-            self._state = "ended"
-            self._log.write("ended")
-        if self._finished and not self._over:
-            self._over = True
-            self._leave()
-
-    def _leave(self) -> None:
-        """Leave when the log is on the disk; a full one may become free again."""
-        if self._log.written:
-            self._loop.stop()
-        else:
-            self._loop.call_later(1.0, self._leave)
+    def _end(self) -> None:
+        self._state = "ended"
 
     def _note(self, note: dict[str, Any]) -> None:
         self._log.write("note", **note)
