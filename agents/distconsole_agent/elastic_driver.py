@@ -67,6 +67,11 @@ class ShimLine:
         end = self._ends[host, slot] = Exited()
         return end
 
+    def running(self, host: str) -> list[int]:
+        """Return the slots of a host whose ranks were started and have not ended."""
+        ends = list(self._ends.items())
+        return sorted(slot for (where, slot), end in ends if where == host and not end.is_set())
+
     def take(self, message: dict[str, Any]) -> None:
         """Take one message of the shim."""
         if "hosts" in message:

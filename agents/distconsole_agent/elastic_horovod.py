@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from distconsole_agent.elastic_driver import ShimLine
 
-LOOK_SECONDS = 0.2
-"""How often a thread looks whether Horovod has given up the host of its rank."""
-
 
 def drive(line: ShimLine) -> str:
     """Run Horovod's driver until the job is over; return why it failed, or nothing.
@@ -78,6 +75,23 @@ class ShimsStore:
         """Nothing: it lives as long as the run."""
 
 
+class Hosts(HostManager):  # type: ignore[misc]
+    """Horovod's list of the hosts that it uses, which ends what is left on one that it gives up.
+
+    Horovod itself has a thread for each rank look several times a second whether that is so.
+    """
+
+    def __init__(self, discovery: HostDiscovery, line: ShimLine) -> None:
+        super().__init__(discovery)
+        self._line = line
+
+    def blacklist(self, host: str) -> None:
+        """See Horovod."""
+        super().blacklist(host)
+        for slot in self._line.running(host):
+            self._line.send(end=[host, slot])
+
+
 class States(WorkerStateRegistry):  # type: ignore[misc]
     """Horovod's count of who is there, has failed or has ended: once all are counted it goes on."""
 
@@ -110,20 +124,20 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         self.why: str | None = None
         self._line = line
         self._failed_hosts: set[str] = set()
-        super().__init__(ShimsStore(line), CoordinatorsHosts(line), 1, sum(line.hosts.values()))
+        discovery = CoordinatorsHosts(line)
+        super().__init__(ShimsStore(line), discovery, 1, sum(line.hosts.values()))
+        with self._wait_hosts_cond:  # its own thread looks for hosts already
+            self._host_manager = Hosts(discovery, line)
+            self._host_manager.update_available_hosts()
         self._worker_registry = States(self, self._host_manager, line)
         self.over: threading.Event = self._shutdown
 
-    def run_rank(self, slot: Any, events: list[threading.Event]) -> tuple[int, float]:
+    def run_rank(self, slot: Any, _events: list[threading.Event]) -> tuple[int, float]:
         """Have a rank started, wait for its end, and return its exit code and when that was."""
         place = slot.hostname, slot.local_rank
         end = self._line.expect(*place)
         self._line.send(start=place, env=create_slot_env_vars(slot))
-        given_up, told = events[-1], False
-        while not end.wait(LOOK_SECONDS):
-            if given_up.is_set() and not told:
-                told = True
-                self._line.send(end=place)
+        end.wait()
         return end.code, time.time()
 
     def answer(self, ask: int, host: str, slot: int) -> None:

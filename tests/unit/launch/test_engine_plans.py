@@ -124,6 +124,15 @@ def test_the_fewest_hosts_of_an_elastic_job(
     assert f"while {'one host is' if fewest == 1 else '2 hosts are'} left" in made.notes[0]
 
 
+def test_more_elastic_ranks_than_can_begin_anew_are_refused_with_a_way_out() -> None:
+    many = Host(HostName("a"), slots=401)
+    with pytest.raises(PlanError, match="401 elastic ranks are more than 400") as caught:
+        plan(LauncherName.HOROVOD, many, elastic=True)
+    assert "HOROVOD_ELASTIC=0" in caught.value.hint
+    told = plan(LauncherName.HOROVOD, many, elastic=True, env={"HOROVOD_ELASTIC": "0"})
+    assert (told.world_size, told.nodes[0].driver) == (401, ())
+
+
 def test_a_plan_of_elastic_ranks_says_who_starts_them() -> None:
     made = plan(LauncherName.HOROVOD, elastic=True)
     (note,) = made.notes
