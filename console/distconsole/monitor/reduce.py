@@ -48,13 +48,14 @@ class RunReducer:
 
     Args:
         run: The run's id.
-        hosts: The hosts whose ``end`` makes the run's end.
+        hosts: The hosts whose ``end`` makes the run's end, in the order of nodes.
     """
 
     def __init__(self, run: str, hosts: tuple[str, ...]) -> None:
         self.run = run
         self.ended: RunEnded | None = None
         self._hosts = frozenset(hosts)
+        self._coordinator = hosts[0] if hosts else ""
         self._waiting = set(hosts)
         self._points = PointReducer()
         self._stragglers = StragglerWatch()
@@ -120,7 +121,8 @@ class RunReducer:
                 self._outcome.failed(host, entry, t)
             case frames.NoteEntry():
                 yield note_finding(self.run, host, entry, t)
-                yield from self._lose(entry, t)
+                if host == self._coordinator:
+                    yield from self._lose(entry, t)
             case frames.VerdictEntry():
                 first = self._outcome.take(entry)
                 if first is not None:

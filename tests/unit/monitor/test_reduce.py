@@ -450,3 +450,23 @@ def test_an_end_told_where_a_rank_no_longer_lives_says_nothing_about_it() -> Non
     feed("b", "state", rank=1, local_rank=0, pid=8, state="starting")
     assert feed("a", "state", rank=1, local_rank=0, pid=7, state="killed") == []
     assert feed.window(1, host="a") == []
+
+
+def test_who_is_lost_is_the_coordinators_to_say() -> None:
+    feed = Feed("a", "b", "c")
+    feed("c", "state", rank=2, local_rank=0, pid=7, state="running")
+    said = {"summary": "node c lost", "host": "c", "severity": "warn"}
+    assert not only(feed("b", "note", check="run.node_lost", **said), RankChanged)
+    assert feed.reducer.waiting == {"a", "b", "c"}
+
+
+def test_no_rank_stays_running_for_ever_on_a_host_that_never_tells_its_end() -> None:
+    feed = Feed("a", "b")
+    for rank, host in enumerate("ab"):
+        feed(host, "state", rank=rank, local_rank=0, pid=7, state="running")
+    feed("a", "state", rank=0, local_rank=0, pid=7, state="exited", exit_code=0)
+    feed("a", "end", state="failed", exit_code=1, seconds=1.0)
+    last = list(feed.reducer.lost_for_good(feed.t))
+    (rank,) = only(last, RankChanged)
+    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.KILLED)
+    assert isinstance(last[-1], RunEnded)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distconsole.config.schema import Config
-from distconsole.errors import PlanError
+from distconsole.errors import PlanError, UnreachableError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import EmitKind, Run
@@ -31,6 +31,16 @@ def test_what_cannot_be_meant_is_refused_before_any_host_is_asked(
 ) -> None:
     with Session(Config(), NAMED) as session, pytest.raises(PlanError, match=told):
         next(reach(session, NAMED, request_))
+
+
+def test_too_few_hosts_are_named_with_why() -> None:
+    deaf = Cluster(tuple(Host(HostName(f"{name}.invalid")) for name in "abc"))
+    fewer = replace(deaf, hosts=deaf.hosts[:2])
+    with Session(Config(), deaf) as session, pytest.raises(UnreachableError) as caught:
+        list(reach(session, fewer, Run("t.py", nnodes="2:3")))
+    assert caught.value.message.startswith(
+        "2 of 2 hosts cannot be reached, and --nnodes 2:3 needs 2: a.invalid: "
+    )
 
 
 def test_a_fixed_number_counts_without_hosts_that_are_excluded() -> None:
