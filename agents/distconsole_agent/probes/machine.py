@@ -14,7 +14,7 @@ from typing import Any
 
 from distconsole_agent.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes import budgets
+from distconsole_agent.probes import budgets, mounts
 from distconsole_agent.probes.asking import home, session_environment
 from distconsole_agent.probes.programs import run_script
 from distconsole_agent.probes.sources import script_source
@@ -39,6 +39,7 @@ _SYSCTLS = {
 }
 
 MAX_PATHS = 16
+_HARMLESS = ("EACCES", "EPERM", "ENOENT")
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -50,12 +51,18 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             process.
     """
     folders = [*read.texts(args, "paths")[:MAX_PATHS], *_usual_folders()]
-    slow = _slow_parts(socket.gethostname(), list(dict.fromkeys(folders)), seconds)
+    every = mounts.read_mounts()
+    network = mounts.network_mounts(every)
+    asked = dict.fromkeys([*folders, *(mount.point for mount in network)])
+    slow = _slow_parts(socket.gethostname(), list(asked), seconds)
     return {
         "hostname": socket.gethostname(),
         "fqdn": slow["fqdn"]["name"],
         "resolution": slow.get("resolution"),
-        "filesystems": {path: slow.get(f"folder {path}") for path in folders},
+        "filesystems": {path: _placed(path, slow[f"folder {path}"], every) for path in folders},
+        "network_mounts": [
+            {**mount.told(), "error": _trouble(slow[f"folder {mount.point}"])} for mount in network
+        ],
         "machine_id": _first_line("/etc/machine-id"),
         "kernel": platform.release(),
         "architecture": platform.machine(),
@@ -83,6 +90,17 @@ def _usual_folders() -> list[str]:
 
 def _temporary() -> str:
     return session_environment().get("TMPDIR") or TEMPORARY
+
+
+def _placed(path: str, room: dict[str, Any], every: list[mounts.Mount]) -> dict[str, Any]:
+    """Return ``room`` with the mount that ``path`` lies on."""
+    mount = mounts.mount_of(str(room.get("real") or os.path.abspath(path)), every)
+    return {**room, "mount": None if mount is None else mount.told()}
+
+
+def _trouble(room: dict[str, Any]) -> str:
+    """Return why a mount is of no use to anybody; that only some may look into it is no trouble."""
+    return "" if room.get("code", "") in _HARMLESS else str(room.get("error", ""))
 
 
 def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, Any]:

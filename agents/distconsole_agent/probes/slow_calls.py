@@ -6,6 +6,7 @@ one answers. It runs in a process of its own because a dead NFS server blocks ``
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -44,10 +45,15 @@ def fqdn(hostname: str) -> dict[str, Any]:
 def folder(path: str) -> dict[str, Any]:
     """Ask a filesystem for its room."""
     try:
-        room = os.statvfs(path)
+        room, status = os.statvfs(path), os.stat(path)
     except OSError as error:
-        return {"error": error.strerror or str(error)}
+        return {
+            "error": error.strerror or str(error),
+            "code": errno.errorcode.get(error.errno or 0, ""),
+        }
     return {
+        "real": os.path.realpath(path),
+        "inode": status.st_ino,
         "total": room.f_blocks * room.f_frsize,
         "free": room.f_bavail * room.f_frsize,
         "files": room.f_files,

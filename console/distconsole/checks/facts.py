@@ -64,6 +64,17 @@ class Resolution(Facts, frozen=True, kw_only=True):
     error: str = ""
 
 
+class Mount(Facts, frozen=True, kw_only=True):
+    """Where a folder comes from; ``error`` is why a network filesystem does not answer."""
+
+    point: str
+    kind: str = ""
+    source: str = ""
+    options: str = ""
+    network: bool = False
+    error: str = ""
+
+
 class Filesystem(Facts, frozen=True, kw_only=True):
     """Room in a folder, in bytes."""
 
@@ -74,6 +85,8 @@ class Filesystem(Facts, frozen=True, kw_only=True):
     read_only: bool = False
     noexec: bool = False
     writable: bool = True
+    inode: int | None = None
+    mount: Mount | None = None
     error: str = ""
 
 
@@ -92,6 +105,7 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     machine_id: str | None = None
     resolution: Resolution = Resolution()
     filesystems: dict[str, Filesystem] = {}
+    network_mounts: tuple[Mount, ...] = ()
     kernel: str = ""
     architecture: str = ""
     distribution: str = ""

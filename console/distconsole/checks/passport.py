@@ -28,7 +28,7 @@ LASTING: Mapping[str, tuple[str, ...]] = {
     "os": (
         *("hostname", "resolution.addresses", "machine_id", "kernel", "architecture"),
         *("distribution", "libc", "uid", "home", "cpus", "limits", "memory.total"),
-        *("fqdn", "temporary", "cpu_clocks"),
+        *("fqdn", "temporary", "cpu_clocks", "network_mounts"),
         *("memory.swap_total", "cgroup", "infiniband", "containerised", "sysctl"),
     ),
     "python": ("version", "executable", "prefix", "packages"),
@@ -43,6 +43,7 @@ LASTING: Mapping[str, tuple[str, ...]] = {
 
 PASSING = {
     ("os", "sysctl", "boot_id"),
+    ("os", "network_mounts", "error"),
     ("os", "cgroup", "memory_used"),
     ("os", "cgroup", "pids_used"),
     ("gpu", "gpus", "mem_used"),
@@ -53,7 +54,7 @@ PASSING = {
 }
 """Group, field and innermost name of what changes by itself, or says twice what the others say."""
 
-NAMED_BY = ("uuid", "address", "iface")
+NAMED_BY = ("uuid", "address", "iface", "point")
 """What tells the items of a list apart, where they are objects."""
 
 Marks = dict[str, str]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import budgets, fabric, kernel_log
+from distconsole_agent.probes import budgets, fabric, kernel_log, machine, mounts
+from distconsole_agent.probes.programs import Ended
 from fakes import nvml
 
 CASES = Path(__file__).parents[3] / "cases" / "facts"
@@ -153,3 +154,40 @@ def test_the_health_of_gpus_is_asked_of_nvml_and_only_when_wanted(
         assert probes.run("gpu", {}, 20.0)["health"] == []
     finally:
         fake.close()
+
+
+@pytest.mark.parametrize("case", cases("mountinfo"), ids=lambda case: str(case["name"]))
+def test_a_folder_lies_on_the_mount_that_the_kernel_says(
+    case: dict[str, Any], tmp_path: Path
+) -> None:
+    lay_out({"mountinfo": case["output"]}, tmp_path)
+    every = mounts.read_mounts(str(tmp_path / "mountinfo"))
+    for path, expected in case["places"].items():
+        found = mounts.mount_of(path, every)
+        assert found is not None
+        assert [found.point, found.kind, found.source, found.network] == expected
+    assert [mount.point for mount in mounts.network_mounts(every)] == case["network"]
+
+
+def test_a_folder_says_where_it_lies_and_which_it_is(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/dev/shm")
+    facts = probes.run("os", {"paths": [str(link)]}, 10.0)["filesystems"]
+    assert facts[str(link)]["mount"]["point"] == "/dev/shm"
+    assert facts[str(link)]["inode"] == Path("/dev/shm").stat().st_ino
+    assert facts["/dev/shm"]["mount"]["kind"] == "tmpfs"
+
+
+def test_a_mount_that_hangs_is_told_and_one_that_is_closed_to_us_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = [mounts.Mount(f"/net/{name}", "nfs4", f"f:/{name}", "rw") for name in ("dead", "shut")]
+    said = [["folder /net/shut", {"error": "Permission denied", "code": "EACCES"}]]
+
+    def some(*_: Any, **__: Any) -> Ended:
+        return Ended(None, "\n".join(map(json.dumps, said)), "", 1.0)
+
+    monkeypatch.setattr(mounts, "read_mounts", lambda: table)
+    monkeypatch.setattr(machine, "run_script", some)
+    found = {mount["point"]: mount["error"] for mount in machine.look({}, 1.0)["network_mounts"]}
+    assert found == {"/net/dead": "did not answer in 1.0 s", "/net/shut": ""}

@@ -1,0 +1,75 @@
+"""Which filesystem a folder lies on, from the kernel's table of mounts. It touches no filesystem."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+MAX_TABLE_BYTES = 1 << 20
+MAX_NETWORK_MOUNTS = 32
+
+_NETWORK = re.compile(
+    r"nfs4?|lustre|gpfs|ceph|beegfs|glusterfs|cifs|smb3|afs|wekafs|panfs|pvfs2|orangefs|9p|virtiofs"
+    r"|fuse\.(?:sshfs|juicefs|s3fs|glusterfs|ceph|gcsfuse|rclone|beegfs|mount-s3|weka|dfuse|seaweedfs)"
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """One line of mountinfo (proc(5)): where, of which kind, from where, how."""
+
+    point: str
+    kind: str
+    source: str
+    options: str
+
+    @property
+    def network(self) -> bool:
+        """Whether other machines may have the same files, and its server may be away."""
+        return _NETWORK.fullmatch(self.kind) is not None
+
+    def told(self) -> dict[str, Any]:
+        """Return it for a report."""
+        return {
+            "point": self.point[:512],
+            "kind": self.kind[:64],
+            "source": self.source[:512],
+            "options": self.options[:256],
+            "network": self.network,
+        }
+
+
+def read_mounts(path: str = "/proc/self/mountinfo") -> list[Mount]:
+    """Return all mounts in their order; a later one at the same place hides the one before."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read(MAX_TABLE_BYTES).splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        head, separator, tail = line.partition(" - ")
+        fields, rest = head.split(), tail.split(" ")
+        if separator and len(fields) >= 6 and len(rest) >= 2:
+            found.append(Mount(_plain(fields[4]), rest[0], _plain(rest[1]), fields[5]))
+    return found
+
+
+def _plain(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
+
+
+def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
+    """Return the mount that ``path``, free of links, lies on."""
+    best: Mount | None = None
+    for mount in mounts:
+        inside = mount.point == "/" or path == mount.point or path.startswith(mount.point + "/")
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def network_mounts(mounts: list[Mount]) -> list[Mount]:
+    """Return the network filesystems, each place once."""
+    found = {mount.point: mount for mount in mounts}
+    return [mount for mount in found.values() if mount.network][:MAX_NETWORK_MOUNTS]

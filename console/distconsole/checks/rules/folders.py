@@ -1,0 +1,150 @@
+"""Checks of group ``fs`` on folders that hosts share, or should. No file is written for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.checks.addresses import machines
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import Filesystem, NetFacts, OsFacts, SshFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.model.requests import Level
+
+MAX_LISTED = 8
+NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
+"""Filesystems whose server numbers the folders, so that a number is the same on every host."""
+
+
+def _shared(view: View) -> Iterator[Said]:
+    """The home, and every folder that lies on a network filesystem somewhere, must be one folder."""
+    facts = view.of(OsFacts)
+    if len(set(machines(view).values())) < 2:
+        yield Unjudged(tuple(facts), "one host")
+        return
+    homes = {name: found.filesystems.get(found.home) for name, found in facts.items()}
+    yield from _one_folder("the home folder", {n: f for n, f in homes.items() if f is not None})
+    paths = dict.fromkeys(path for found in facts.values() for path in found.filesystems)
+    for path in paths:
+        there = {
+            name: found.filesystems[path]
+            for name, found in facts.items()
+            if path in found.filesystems and path != found.home
+        }
+        yield from _one_folder(path, there)
+    yield from _mounted(facts)
+
+
+def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
+    known = {
+        name: room for name, room in there.items() if room.mount is not None and not room.error
+    }
+    network = {name: room for name, room in known.items() if room.mount and room.mount.network}
+    if not network or len(known) < 2:
+        return
+    local = [name for name in known if name not in network]
+    if local:
+        minority = local if 2 * len(local) <= len(known) else list(network)
+        verb = "is local" if minority == local else "comes over the network"
+        yield warn(
+            "fs.shared",
+            f"{what} {verb} on {named(minority)}, unlike on the other hosts",
+            minority,
+            seen=_listed(known),
+            expected="one folder for all; else a checkpoint or a script is seen by some ranks only",
+            hint=f"on {named(local)}: findmnt; sudo mount -a; systemctl --failed shows mounts that did "
+            "not come up",
+        )
+        return
+    sources = dissent({name: room.mount.source for name, room in network.items() if room.mount})
+    numbered = all(room.mount and room.mount.kind in NUMBERED for room in network.values())
+    inodes = dissent({name: room.inode for name, room in network.items()})
+    if numbered and inodes is not None:
+        split = sources or inodes
+        yield warn(
+            "fs.shared",
+            f"{what} is not the same folder on {named(split.minority)} as on the other hosts",
+            split.minority,
+            seen=_listed(network),
+            expected="the same source, and the same number of the folder in it",
+            hint="compare /etc/fstab of the hosts, and the automounter's maps",
+        )
+    elif sources is not None and not numbered:
+        yield info(
+            "fs.shared",
+            f"{what} comes from different sources",
+            sources.minority,
+            seen=_listed(network),
+            expected="one source, unless they are names of one",
+        )
+
+
+def _listed(rooms: dict[str, Filesystem]) -> str:
+    lines = [
+        f"{name}: {room.mount.kind} {room.mount.source} at {room.mount.point}, inode {room.inode}"
+        for name, room in rooms.items()
+        if room.mount is not None
+    ]
+    more = len(lines) - MAX_LISTED
+    return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
+    """A network filesystem that most hosts have and some have not."""
+    points = dict.fromkeys(mount.point for f in facts.values() for mount in f.network_mounts)
+    for point in points:
+        has = [n for n, f in facts.items() if any(m.point == point for m in f.network_mounts)]
+        lacks = [name for name in facts if name not in has]
+        if lacks and len(has) > len(lacks):
+            yield warn(
+                "fs.shared",
+                f"{point} is not mounted on {named(lacks)}, on {len(has)} other hosts it is",
+                lacks,
+                seen=", ".join(
+                    f"{mount.source} on {has[0]}"
+                    for mount in facts[has[0]].network_mounts
+                    if mount.point == point
+                ),
+                expected="the same network filesystems on every host",
+                hint=f"on {named(lacks)}: sudo mount {point}; sudo mount -a",
+            )
+
+
+def _stuck(view: View) -> Iterator[Said]:
+    none = tuple(name for name, found in view.of(OsFacts).items() if not found.network_mounts)
+    if none:
+        yield Unjudged(none, "no network filesystem")
+    for name, found in view.of(OsFacts).items():
+        for mount in found.network_mounts:
+            if mount.error:
+                yield warn(
+                    "fs.mounts",
+                    f"{mount.point} on {name}: {mount.error}",
+                    (name,),
+                    seen=f"{mount.kind} {mount.source}, {mount.options}",
+                    expected="a filesystem that answers: whatever touches it hangs until it does",
+                    hint=f"is its server up? on {name}: sudo umount -f -l {mount.point} && sudo mount "
+                    f"{mount.point}",
+                )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "fs.shared",
+        "fs",
+        Level.QUICK,
+        (OsFacts, NetFacts, SshFacts),
+        "A shared home or data folder that is a local one on some host: a mount that did not come up.",
+        "findmnt; sudo mount -a",
+        _shared,
+    ),
+    Rule(
+        "fs.mounts",
+        "fs",
+        Level.QUICK,
+        (OsFacts,),
+        "NFS, Lustre and others that do not answer: everything that touches them hangs.",
+        "The server; umount -f -l.",
+        _stuck,
+    ),
+)
