@@ -26,6 +26,9 @@ from distconsole_agent.runspec import RankSpec, RunSpec
 from distconsole_agent.spawning import Command
 
 REPORTS, REMOTE, SCRATCH = "reports", "remote", "engine"
+BASH = "/bin/bash"
+"""Where it is there, it stands in for dash, which unblocks every signal for what it starts."""
+
 MAX_COMMAND_BYTES = 48 * 1024
 MAX_LINE_BYTES = 512
 READ_BYTES = 1 << 16
@@ -287,4 +290,7 @@ def _login_shell() -> str:
     except KeyError:
         shell = ""
     usable = os.access(shell, os.X_OK) and os.path.basename(shell) not in ("nologin", "false")
+    name = os.path.basename(shell)
+    if (not usable or name in ("sh", "dash")) and os.access(BASH, os.X_OK):
+        return BASH
     return shell if usable else "/bin/sh"

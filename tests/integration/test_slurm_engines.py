@@ -80,34 +80,26 @@ def job_of(run: Operator) -> str:
     return told.split()[3]
 
 
-def see_all(run: Operator, line: str) -> None:
-    for rank in range(WORLD):
-        run.see(LogLine, lambda event, rank=rank: (event.rank, event.line) == (rank, line))
+def see_line(run: Operator, rank: int, line: str) -> None:
+    run.see(LogLine, lambda event: (event.rank, event.line) == (rank, line))
 
 
-def see_places(run: Operator, job: str) -> None:
-    """Wait until every rank has said where it is, and that it is where a task of srun would be."""
-    for rank in range(WORLD):
-        line = f"at {rank} {rank} {rank % 2} {WORLD} {rank // 2} {job} 0,1 True"
-        run.see(
-            LogLine, lambda event, rank=rank, line=line: (event.rank, event.line) == (rank, line)
-        )
+def see_all(run: Operator, line: str, world: int = WORLD) -> None:
+    for rank in range(world):
+        see_line(run, rank, line)
+
+
+def place(rank: int, world: int, job: str) -> str:
+    """Return what a rank on one of two equal nodes says where a task of srun would be."""
+    node, local = divmod(rank, world // 2)
+    return f"at {rank} {rank} {local} {world} {node} {job} 0,1 True"
 
 
 def nothing_left(slurm: Slurm) -> bool:
     """Wait until no job and no process of one is left."""
 
     def is_gone() -> bool:
-        words = (
-            "job.py",
-            "step.sh",
-            "pyz step",
-            "pyz shim",
-            "srun",
-            "slurmstepd",
-            "mpirun",
-            "orted",
-        )
+        words = ("job.py", "step.sh", "pyz step", "pyz shim", "srun", "slurmstepd", "orted")
         return not any(node.processes(word) for node in slurm.bed.hosts for word in words)
 
     return wait_for(lambda: not slurm.queue(), GONE_SECONDS) and wait_for(is_gone, GONE_SECONDS)
@@ -117,19 +109,16 @@ def nothing_left(slurm: Slurm) -> bool:
 def test_horovods_ranks_are_the_jobs_and_the_first_failure_is_its_exit_code(
     slurm: Slurm, tmp_path: Path
 ) -> None:
-    text = f"{HOROVOD}\nawait_signal(signal.SIGUSR1)\nif rank == 3: sys.exit(7)\ntime.sleep(300)"
-    request = submitted(slurm, tmp_path, text, LauncherName.AUTO)
+    then = "if rank == 1:\n    time.sleep(0.5)\n    sys.exit(7)\ntime.sleep(300)"
+    text = f"{HOROVOD}\nawait_signal(signal.SIGUSR1)\n{then}"
+    request = replace(submitted(slurm, tmp_path, text, LauncherName.AUTO), nproc="1")
     with Operator(request, open_session) as run:
         job = job_of(run)
-        see_places(run, job)
-        for rank in range(WORLD):
-            line = f"sum 1111 4 {rank % 2} False"
-            run.see(
-                LogLine,
-                lambda event, rank=rank, line=line: (event.rank, event.line) == (rank, line),
-            )
+        for rank in range(2):
+            see_line(run, rank, place(rank, 2, job))
+            see_line(run, rank, "sum 11 2 0 False")
         slurm.login.exec(["scancel", "--signal=USR1", job])
-        see_all(run, "heard SIGUSR1 1")
+        see_all(run, "heard SIGUSR1 1", 2)
         end = run.end()
         run.finish()
     plan = run.of(PlanMade)[0]
@@ -139,7 +128,7 @@ def test_horovods_ranks_are_the_jobs_and_the_first_failure_is_its_exit_code(
     )
     assert (end.state, end.exit_code) == (EndState.FAILED, 7), end
     assert end.first_failure
-    assert (end.first_failure.rank, end.first_failure.host) == (3, "node2")
+    assert (end.first_failure.rank, end.first_failure.host) == (1, "node2")
     assert nothing_left(slurm)
     assert slurm.show(job)["ExitCode"] == "7:0"
 
@@ -153,7 +142,8 @@ def test_ranks_of_mpirun_hear_of_slurm_once_and_may_save(slurm: Slurm, tmp_path:
     request = submitted(slurm, tmp_path, text, LauncherName.MPI)
     with Operator(request, open_session) as run:
         job = job_of(run)
-        see_places(run, job)
+        for rank in range(WORLD):
+            see_line(run, rank, place(rank, WORLD, job))
         slurm.login.exec(["scancel", "--signal=USR1", job])
         see_all(run, "heard SIGUSR1 1")
         slurm.login.exec(["scancel", job])
@@ -170,8 +160,8 @@ def test_ranks_of_mpirun_hear_of_slurm_once_and_may_save(slurm: Slurm, tmp_path:
 @pytest.mark.horovod
 def test_inside_an_allocation_horovod_may_go_by_mpi(slurm: Slurm, tmp_path: Path) -> None:
     path = tmp_path / "job.py"
-    path.write_text(f"{HOROVOD}\nif rank == 2: os.kill(os.getpid(), 9)\ntime.sleep(300)")
-    run = f"distconsole run --env HOROVOD_CONTROLLER=mpi --nproc 2 --json {path}; echo $?"
+    path.write_text(f"{HOROVOD}\nif rank == 1: os.kill(os.getpid(), 9)\ntime.sleep(300)")
+    run = f"distconsole run --env HOROVOD_CONTROLLER=mpi --nproc 1 --json {path}; echo $?"
     words = ["salloc", "-N2", "--gres=gpu:2", "bash", "-c", run]
     done = slurm.login.exec(words, timeout=90)
     *lines, code = done.stdout.splitlines()
@@ -183,12 +173,11 @@ def test_inside_an_allocation_horovod_may_go_by_mpi(slurm: Slurm, tmp_path: Path
     assert plan["why"] == (
         f"the script imports Horovod; HOROVOD_CONTROLLER=mpi; by srun, in Slurm job {job}"
     )
-    assert end["first_failure"]["rank"] == 2
+    assert end["first_failure"]["rank"] == 1
     printed = {(event.get("rank"), event["line"]) for event in events if event["event"] == "log"}
-    for rank in range(WORLD):
-        place = f"at {rank} {rank} {rank % 2} {WORLD} {rank // 2} {job} 0,1 True"
-        assert (rank, place) in printed
-        assert (rank, f"sum 1111 4 {rank % 2} True") in printed
+    for rank in range(2):
+        assert (rank, place(rank, 2, job)) in printed
+        assert (rank, "sum 11 2 0 True") in printed
     assert nothing_left(slurm)
 
 
@@ -219,7 +208,7 @@ def test_a_job_that_is_requeued_goes_on_from_its_checkpoint(slurm: Slurm, tmp_pa
         slurm.login.exec(["scontrol", "requeue", job])
         run.see(Narration, lambda event: "PENDING (BeginTime)" in event.text)
         slurm.login.exec(["scontrol", "update", f"JobId={job}", "StartTime=now"])
-        run.see(LogLine, lambda event: (event.rank, event.line) == (3, f"goes on 1 {path} {job}"))
+        see_line(run, 3, f"goes on 1 {path} {job}")
         run.finish()
     first, last = run.of(RunEnded)
     assert first.run != last.run

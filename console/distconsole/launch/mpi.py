@@ -52,7 +52,7 @@ LET_SIGNALS_IN = (
     "os.execvp(sys.argv[1],sys.argv[1:])"
 )
 """Below Slurm mpirun runs with signals blocked (``processes.py`` of the agent). Open MPI unblocks
-them for its ranks (odls_default_module.c); the MPICH family does not, and no shell can."""
+them for its ranks (odls_default_module.c); the MPICH family does not, nor does every shell."""
 
 NODES_OWN = ("GROUP_RANK",)
 """Variables that mpirun cannot hand to all ranks alike."""
