@@ -98,6 +98,15 @@ def test_debians_hosts_line_is_found_with_the_way_around(hosts: Testbed) -> None
     assert "export GLOO_SOCKET_IFNAME=eth0" in found.hint
 
 
+def test_a_name_that_one_host_does_not_know_is_found_with_the_line_for_it(hosts: Testbed) -> None:
+    first, _, third = hosts.hosts
+    lines = first.right_etc_hosts.read_text().splitlines(keepends=True)
+    first.wrong_etc_hosts("".join(line for line in lines if "chk3" not in line))
+    report = check(hosts, level=Level.STANDARD, only=("os.peer_names",))
+    assert trouble(report) == [("warn", "os.peer_names", ("chk1",))]
+    assert f"on chk1, in /etc/hosts: {third.address} chk3" in report.findings[0].hint
+
+
 def test_a_dropped_port_range_is_one_finding_about_one_host(hosts: Testbed) -> None:
     hosts.hosts[2].drop_ports(40000, 45000)
     report = check(hosts)

@@ -24,9 +24,9 @@ from distconsole.model.findings import Finding, Severity
 from distconsole.model.requests import Check, Level
 
 NEVER_COVERED = (
-    "RDMA and NVLink",
+    "traffic over RDMA and NVLink",
     "the health of GPUs under load",
-    "shared folders and data sets",
+    "data sets",
 )
 INCOMPLETE = "check.incomplete"
 MAX_REASONS = 6
