@@ -129,6 +129,8 @@ class Elastic:
             self.running.discard(slot)
             self._tell(ended=[self._names[slot.node], slot.local_rank, exit_code])
             self._break_round()
+            if exit_code and not self._have_met:
+                self._end("a rank ended before all had met")
 
     def failed(self, failure: Failure) -> None:
         """Take that a rank failed by itself; what becomes of the run the driver says."""
@@ -233,7 +235,7 @@ class Elastic:
             self.running.add(slot)
             self._events.start(slot, env)
         elif "end" in message:
-            self._end(self._placed(message["end"]))
+            self._give_up(self._placed(message["end"]))
         elif "round" in message:
             self._begin([self._indexes[name] for name in message["round"]], int(message["size"]))
         elif "answer" in message:
@@ -241,11 +243,9 @@ class Elastic:
         elif "outlived" in message:
             self._outlived(self._placed(message["outlived"]))
         elif "over" in message:
-            self.is_over = True
-            failures = list(self._failures.values())
-            self._events.over(str(message["over"])[:MAX_WHY_CHARS], failures)
+            self._end(str(message["over"])[:MAX_WHY_CHARS])
 
-    def _end(self, slot: Slot) -> None:
+    def _give_up(self, slot: Slot) -> None:
         if slot in self.running:
             self._events.end(slot)
 
@@ -253,6 +253,20 @@ class Elastic:
         reply = self._asks.pop(ask)
         if _PLACE.match(place):
             reply(place.encode("ascii"))
+
+    @property
+    def _have_met(self) -> bool:
+        """Whether the ranks have been a world once: before that none has anything to go on from.
+
+        The first ``hvd.init()`` is outside of what Horovod repeats, so all would fail in it, after
+        its time limit.
+        """
+        return self._rounds > 1 or len(self._there[False]) == self._size
+
+    def _end(self, why: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._events.over(why, list(self._failures.values()))
 
     def _break_round(self) -> None:
         """Keep no rank waiting for one that will not come; Horovod has a time limit for that."""

@@ -13,7 +13,7 @@ from fakes.shims import RunUnderTest, script
 PY = sys.executable
 
 DRIVER = """
-import json, os, socket, sys
+import http.client, json, os, socket, sys
 line = socket.socket(socket.AF_UNIX)
 line.connect(os.path.join(os.environ["DISTCONSOLE_RUN_DIR"], "driver.sock"))
 heard = line.makefile("r")
@@ -31,6 +31,13 @@ say(round=hosts, size=len(hosts))
 for number, host in enumerate(hosts):
     env = {"HOROVOD_RANK": str(number), "HOROVOD_SIZE": "2", "LD_PRELOAD": "x", "HOROVOD_HOSTNAME": "a b"}
     say(start=[host, 0], env=env)
+
+def meet():  # as the ranks do when they look for each other
+    for number in range(len(hosts)):
+        store = http.client.HTTPConnection("127.0.0.1", int(os.environ["MASTER_PORT"]))
+        store.request("PUT", f"/global/{number}", b"x")
+        assert store.getresponse().status == 200
+        store.close()
 """
 
 
@@ -72,13 +79,18 @@ def test_each_node_starts_its_own_ranks_with_the_place_that_the_driver_gives(
 @pytest.mark.parametrize("over", ["", "too few"])
 def test_a_failure_ends_the_run_only_where_the_driver_says_so(tmp_path: Path, over: str) -> None:
     then = f"""
+meet()
+open("met", "w").close()
 assert hear("ended") == [hosts[1], 0, 7]
 {"" if over else "say(outlived=[hosts[1], 0])"}
 {"" if over else "open('go', 'w').close()"}
 {"" if over else "hear('ended')"}
 say(over={over!r})
 """
-    ranks = 'if [ "$RANK" = 1 ]; then exit 7; fi; while [ ! -e go ]; do sleep 0.05; done'
+    ranks = (
+        "while [ ! -e met ]; do sleep 0.05; done; "
+        'if [ "$RANK" = 1 ]; then exit 7; fi; while [ ! -e go ]; do sleep 0.05; done'
+    )
     with elastic(tmp_path, ranks, then) as run:
         run.start()
         verdict = run.verdict()
@@ -100,6 +112,7 @@ def test_a_rank_that_is_not_wanted_any_more_is_ended_and_is_nobodys_failure(
     ranks = "trap '' TERM; : >up$RANK; while :; do sleep 0.05; done"
     then = """
 import time
+meet()
 while not (os.path.exists("up0") and os.path.exists("up1")):
     time.sleep(0.02)
 say(end=[hosts[1], 0])
@@ -110,6 +123,15 @@ say(over="")
         run.start()
         assert run.verdict()["state"] == "succeeded"
         assert [shim.event("exited")["exit_code"] for shim in run.shims] == [137, 137]
+
+
+def test_a_rank_that_fails_before_all_have_met_ends_the_run_at_once(tmp_path: Path) -> None:
+    ranks = 'if [ "$RANK" = 1 ]; then exit 7; fi; sleep 600'
+    with elastic(tmp_path, ranks, "hear('ended'); heard.readline()") as run:
+        run.start()
+        verdict = run.verdict()
+        assert notes(run, "run.rank_lost") == []
+    assert (verdict["exit_code"], verdict["first_failure"]["rank"]) == (7, 1)
 
 
 @pytest.mark.parametrize(

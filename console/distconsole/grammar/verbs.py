@@ -90,7 +90,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     "--nnodes",
     metavar="N|MIN:MAX",
     type=NodesValue(),
-    help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun).",
+    help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
 )
 @click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m.")
 @click.option(

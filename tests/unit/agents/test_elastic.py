@@ -72,11 +72,13 @@ class Node:
             text = b""
         return [json.loads(line) for line in text.splitlines()]
 
-    def start(self) -> None:
-        """All ranks run, and everybody has heard so."""
+    def start(self, met: bool = True) -> None:
+        """All ranks run, have found each other, and everybody has heard so."""
         self.say(round=["0-a", "1-user-b"], size=3)
         for place in (["0-a", 0], ["1-user-b", 0], ["1-user-b", 1]):
             self.say(start=place, env={"HOROVOD_RANK": "0"})
+        for key in [b"0", b"1", b"2"] if met else []:
+            self.elastic.kept(Request(b"PUT", b"global", key, b"x"))
         self.told.clear()
         self.heard()
 
@@ -161,10 +163,11 @@ def test_a_rank_that_asks_for_its_place_hears_what_the_driver_says(node: Node) -
 
 
 def test_ranks_begin_to_look_for_each_other_once_all_are_there(node: Node) -> None:
-    node.start()
+    node.start(met=False)
+    look = Request(b"GET", b"global", b"", b"")
     for key in ("rank_{}", "{}"):
+        look = look._replace(key=key.format(0).encode())
         for rank in range(3):
-            look = Request(b"GET", b"global", key.format(0).encode(), b"")
             assert node.elastic.holds(look)
             assert not node.elastic.holds(look._replace(scope=b"local_0-a"))
             assert not node.told
@@ -177,11 +180,22 @@ def test_ranks_begin_to_look_for_each_other_once_all_are_there(node: Node) -> No
 
 
 def test_no_rank_waits_for_one_that_has_ended(node: Node) -> None:
-    node.start()
+    node.start(met=False)
     look = Request(b"GET", b"global", b"0", b"")
     assert node.elastic.holds(look)
-    node.elastic.ended(B0, 1)
+    node.elastic.ended(B0, 0)
     assert (node.elastic.holds(look), node.told) == (False, [("release", None)])
+
+
+def test_a_rank_that_fails_before_all_have_met_ends_the_run(node: Node) -> None:
+    node.start(met=False)
+    node.elastic.failed(failed(1))
+    node.elastic.ended(B0, 137)
+    over = ("a rank ended before all had met", [failed(1)])
+    assert node.told == [("release", None), ("over", over)]
+    node.elastic.ended(B1, 1)
+    node.say(over="")
+    assert [kind for kind, _ in node.told].count("over") == 1
 
 
 @pytest.mark.parametrize("key", [b"2-c:0", b"0-a:1", b"0-a", b"0-a:x", b"0-a:-1"])
