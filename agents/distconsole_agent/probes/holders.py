@@ -37,6 +37,7 @@ _TRAINING = re.compile(
 )
 _LAUNCHER = re.compile(r"mpirun|mpiexec.*|orterun|prterun|prte|srun|slurmstepd|horovodrun")
 _DAEMON = re.compile(r"orted|prted|hydra_pmi_proxy|hydra_bstrap.*")
+_INIT = re.compile(r"systemd|init|tini|dumb-init|docker-init|catatonit|runit|s6-svscan")
 _OURS = re.compile(rb"distconsole_agent|/agent-\w+\.pyz\0")
 _GPU = re.compile(r"/dev/nvidia(\d+)$")
 _CUDA = "/dev/nvidia-uvm"
@@ -121,7 +122,6 @@ def _interesting(
         return None
     if _OURS.search(read_head(f"/proc/{process.pid}/cmdline", 4096) + b"\0"):
         return None
-    parent = every.get(process.ppid)
     return {
         **process.told(),
         "state": process.state,
@@ -130,8 +130,17 @@ def _interesting(
         "ports": ports,
         "run": run,
         "run_state": state,
-        "orphan": parent is None or parent.pid == 1 or parent.name in ("systemd", "init"),
+        "orphan": _adopted(every.get(process.ppid)),
     }
+
+
+def _adopted(parent: Process | None) -> bool:
+    """Whether a process has the parent that the kernel gives to those that lost theirs.
+
+    In a container the first process may be the job itself. A parent that is not to be seen is
+    another user's (hidepid of proc(5)), and alive.
+    """
+    return parent is not None and _INIT.fullmatch(parent.name) is not None
 
 
 def _role(name: str) -> str:

@@ -67,10 +67,10 @@ def _on_gpus(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
         gpus = sorted({gpu for each in processes for gpu in each.gpus})
         yield warn(
             "proc.leftovers",
-            f"on {name} GPU {numbers(gpus)} is held by {who(processes[0])}, whose parent is gone",
+            f"on {name} GPU {numbers(gpus)} is held by {who(processes[0])}, which lost its parent",
             (name,),
             seen=_listed(processes),
-            expected="GPUs that nobody computes on",
+            expected="GPUs that nobody computes on; a service, too, has init for its parent",
             hint=_end(name, processes, "if it is no job that is meant to run"),
         )
 

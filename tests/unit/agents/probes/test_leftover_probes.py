@@ -20,7 +20,7 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes import holders, shared_memory
-from distconsole_agent.probes.procfs import read_process, uptime_seconds
+from distconsole_agent.probes.procfs import Process, read_process, uptime_seconds
 
 
 @contextmanager
@@ -207,3 +207,21 @@ def test_shared_memory_is_looked_at_where_it_lies() -> None:
     assert facts["error"] == ""
     assert facts["uid"] == os.getuid()
     assert isinstance(facts["all_processes_seen"], bool)
+
+
+@pytest.mark.parametrize(
+    ("parent", "adopted"), [("systemd", True), ("tini", True), ("bash", False), (None, False)]
+)
+def test_a_process_lost_its_parent_where_init_took_it(parent: str | None, adopted: bool) -> None:
+    process = None if parent is None else Process(1, 0, 0, parent, "S", 9.0, 1, False)
+    assert holders._adopted(process) is adopted
+
+
+def test_a_name_of_a_process_may_hold_anything(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    rest = " ".join(["S", "3", *"000000", *["1"] * 12])
+    (tmp_path / "7/stat").write_bytes(b"7 (a) b\x1b[2J (c) " + rest.encode() + b"\n")
+    process = read_process(7, 100.0, str(tmp_path))
+    assert process is not None
+    assert (process.name, process.ppid, process.state) == ("a) b?[2J (c", 3, "S")
+    assert not process.kernel
