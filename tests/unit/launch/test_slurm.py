@@ -249,3 +249,12 @@ def test_slurm_procid_without_slurm_is_said_as_it_is() -> None:
     choice = choose_launcher(LauncherName.AUTO, ScriptTraits(readable=True, slurm=True))
     assert choice.launcher is LauncherName.TORCH
     assert "this is no Slurm job" in choice.why
+
+
+def test_elastic_ranks_are_not_elastic_in_a_job_and_it_is_said() -> None:
+    elastic = choose_launcher(
+        LauncherName.AUTO, ScriptTraits(readable=True, horovod=True, elastic=True)
+    )
+    below = below_slurm(elastic, JOB)
+    assert (elastic.elastic, below.elastic) == (True, False)
+    assert below.why.endswith("in Slurm job 12; not elastic there")
