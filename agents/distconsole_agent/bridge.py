@@ -16,8 +16,11 @@ from distconsole_agent.limits import CONNECT_SECONDS
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal
 
-GREETING = b"distconsole-bridge 1\n"
-"""The first line of ours on stdout; whatever came before it is the shell's own noise."""
+GREETING = b"distconsole-bridge 1 "
+"""Begins the first line of ours on stdout; whatever came before it is the shell's own noise.
+
+The session's interpreter follows: the agent's own may be one that another session named.
+"""
 
 BUFFER_BYTES = 256 * 1024
 """Most that is held in each direction before the bridge stops reading."""
@@ -43,7 +46,7 @@ def bridge(node_dir: str) -> int:
         return 1
     with agent:
         sys.stdout.flush()
-        os.write(1, GREETING)
+        os.write(1, GREETING + os.fsencode(sys.executable) + b"\n")
         copy(agent, 0, 1)
     return 0
 

@@ -32,7 +32,7 @@ def refusal(node_dir: Path) -> tuple[dict[str, str], int]:
 
 def test_a_bridge_starts_the_agent_and_says_who_it_is(node: AgentNode) -> None:
     with node.bridge() as bridge:
-        assert bridge.greeting == b"distconsole-bridge 1\n"
+        assert bridge.greeting == f"distconsole-bridge 1 {sys.executable}\n".encode()
         hello = bridge.done("hello", protocol=1)
         assert hello["agent_pid"] == node.agent().pid
         assert hello["node_dir"] == str(node.node_dir)

@@ -30,7 +30,7 @@ NODE = Host(HostName("node"))
 STAND_IN = pack(
     {
         "__main__.py": b"import sys, os\n"
-        b"sys.stdout.write('distconsole-bridge 1\\n'); sys.stdout.flush()\n"
+        b"sys.stdout.write('distconsole-bridge 1 /py\\n'); sys.stdout.flush()\n"
         b"sys.stdout.write(' '.join(sys.argv[1:]) + '|' + os.environ.get('FROM_SETUP', '') + '\\0\\n')\n"
         b"sys.stdout.flush(); sys.stdin.read()\n"
     }

@@ -29,6 +29,7 @@ from distconsole_agent.probes import (
     shell,
     slurm,
     torch_import,
+    wheels,
 )
 from distconsole_agent.probes.asking import asked_from
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
@@ -143,6 +144,8 @@ _GROUPS: dict[str, Probe] = {
     "slurm.encode": slurm.encode,
     "slurm.decode": slurm.decode,
     "slurm.limits": slurm.step_limits,
+    "build": wheels.look,
+    "build.wheel": wheels.piece,
     "coll": collectives.run_ranks,
     "coll.stop": collectives.stop_ranks,
 }

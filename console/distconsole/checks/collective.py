@@ -267,7 +267,7 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
                 "backend": job.backend,
                 "job": work,
                 "token": job.token,
-                "python": host.python,
+                "python": gathering.links[host.name].python,
                 "setup": host.setup,
             },
         )

@@ -275,7 +275,7 @@ def _questions(
     needed = gathering.needed
     deep = gathering.request.level is Level.FULL
     quick = gathering.request.level is Level.QUICK
-    shell = {"python": host.python, "setup": host.setup}
+    shell = {"python": gathering.links[host.name].python, "setup": host.setup}
     if needed & set(PYTHON_KINDS.values()):
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 from distconsole.cli.exit_codes import ExitCode, exit_code_of
@@ -37,7 +39,7 @@ def perform_headless(
         return ExitCode.OK
     show = show_for(request, streams)
     code: int = ExitCode.OK
-    control = Control()
+    control = Control(partial(_confirmed, streams.say) if sys.stdin.isatty() else None)
     try:
         with interruptible(request, control, streams.say):
             for event in perform(request, sessions, control):
@@ -53,6 +55,16 @@ def perform_headless(
     finally:
         streams.close()
     return code
+
+
+def _confirmed(say: Callable[[str], None], question: str) -> bool:
+    """Ask on the terminal; Ctrl-C there ends the program, since nothing goes on yet."""
+    say(f"{question} [y/N]")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def tell_error(error: ConsoleError, streams: Streams) -> None:
@@ -75,7 +87,7 @@ def interruptible(
 
     Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual.
     """
-    if isinstance(request, ask.Run | ask.Rerun | ask.Bench | ask.Demo):
+    if isinstance(request, ask.Run | ask.Rerun | ask.Bench | ask.Demo | ask.Prepare):
         on_signal = _stop_run(control, say)
     elif isinstance(request, ask.Attach):
         on_signal = _leave_run(control, say)

@@ -326,10 +326,21 @@ def report(**given: Any) -> ask.Request:
 
 @click.command(cls=Verb, short_help="Bring what the hosts lack.")
 @host_options
+@click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done and do nothing.")
+@click.option(
+    "--source", metavar="FILE", type=FILE, help="Horovod's source archive, in place of an index."
+)
 @click.pass_context
-def setup(context: click.Context, /, **given: Any) -> ask.Request:
-    """Build or bring what the hosts lack (Horovod against the torch that is there)."""
-    return ask.Prepare(where=where(context, given))
+def setup(
+    context: click.Context, /, yes: bool, dry_run: bool, source: str | None, **given: Any
+) -> ask.Request:
+    """Bring what the hosts lack: Horovod, built against the torch that is there.
+
+    It is built once for each kind of host, on one of them, and installed into the Python that the
+    ranks use (--python) on all that lack it; then checked.
+    """
+    return ask.Prepare(where(context, given), source, yes, dry_run)
 
 
 @click.command(cls=Verb, short_help="An embedded cluster on this machine: check, then train.")

@@ -55,7 +55,7 @@ def _asked(
             group="engines",
             args={
                 "engines": list(engines),
-                "python": host.python,
+                "python": link.python,
                 "setup": host.setup,
                 "timeout": PROBE_SECONDS,
             },

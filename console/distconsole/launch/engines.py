@@ -18,8 +18,8 @@ INSTALL_MPI = (
     "brings it into PATH (module load openmpi); see: distconsole check --only mpi"
 )
 INSTALL_HOROVOD = (
-    "install it for that Python (HOROVOD_WITH_PYTORCH=1 pip install horovod), or name another one "
-    "with --python; see: distconsole check --only horovod"
+    "distconsole setup builds it against the torch that is there and installs it; or name another "
+    "Python with --python; see: distconsole check --only horovod"
 )
 
 

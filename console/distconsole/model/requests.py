@@ -328,9 +328,18 @@ class BenchCollectives:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Bring what the hosts lack (``setup``)."""
+    """Bring what the hosts lack (``setup``).
+
+    Attributes:
+        yes: Ask nothing.
+        dry_run: Say what would be done and do nothing.
+        source: An archive of Horovod's source, where no package index can be reached.
+    """
 
     where: Where = Where()
+    source: str | None = None
+    yes: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
@@ -53,9 +54,13 @@ class Control:
         signal.signal(signal.SIGINT, lambda *_: control.kill() if control.asked else control.stop())
         for event in perform(request, sessions, control):
             show(event)
+
+    Attributes:
+        confirm: Asks the person a question, for yes or no; None where nobody can be asked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, confirm: Callable[[str], bool] | None = None) -> None:
+        self.confirm = confirm
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._asked: Command | None = None
 

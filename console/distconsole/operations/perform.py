@@ -20,6 +20,7 @@ from distconsole.operations import (
     launching,
     logs,
     past,
+    setup,
     stopping,
     top,
 )
@@ -92,7 +93,7 @@ def _operation(  # noqa: C901  (one case a verb, nothing nested)
         case ask.BenchCollectives():
             return bench_collectives.bench_collectives(request, sessions)
         case ask.Prepare():
-            return _later("setup", "until then: distconsole check says what the hosts lack")
+            return setup.prepare(request, sessions, control, store)
         case ask.OpenConsole():
             return _later("a console inside an operation", "run distconsole without a verb")
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -46,6 +46,12 @@ class SessionSource(Protocol):
     def __call__(self, where: Where, /) -> AbstractContextManager[Session]:
         """Return a session on the hosts of ``where``, connected or not."""
         ...
+
+
+@contextmanager
+def lent(session: Session) -> Iterator[Session]:
+    """Give a session that stays open afterwards."""
+    yield session
 
 
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:

@@ -28,7 +28,7 @@ from distconsole.remote.plain import quote
 from distconsole.remote.transport import Channel, Clock, Connection
 from distconsole.remote.wire import start_refusal
 
-BRIDGE_LINE = b"distconsole-bridge 1"
+BRIDGE_WORD = b"distconsole-bridge 1 "
 START_SECONDS = 30.0
 """From the command to the bridge's first line, without the setup command and the transfer."""
 SETUP_SECONDS = 60.0
@@ -52,11 +52,14 @@ class Bridge:
     Attributes:
         early: Bytes that came after that line already.
         pushed: Whether the agent's file had to be sent.
+        python: The interpreter that runs it, which this session's host and ``--python`` decide; the
+            agent's may be another.
     """
 
     channel: Channel
     early: bytes
     pushed: bool
+    python: str
 
 
 def open_bridge(
@@ -160,8 +163,9 @@ class _Start:
         deadline = self.clock() + seconds
         while True:
             line = self._line(deadline)
-            if line == BRIDGE_LINE:
-                return Bridge(self.channel, bytes(self.held), pushed)
+            if line.startswith(BRIDGE_WORD):
+                python = line[len(BRIDGE_WORD) :].decode("utf-8", "replace")
+                return Bridge(self.channel, bytes(self.held), pushed, python)
             word = line[len(self.prefix) :] if line.startswith(self.prefix) else b""
             match word.split(b" ", 1)[0]:
                 case b"missing":

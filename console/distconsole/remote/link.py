@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from distconsole.errors import AgentError, LinkLostError, NodeError
 from distconsole.model.cluster import Host
 from distconsole.remote import wire
@@ -103,6 +105,15 @@ class NodeLink:
         if self._hello is None:
             raise LinkLostError(f"{self.name} is not connected")
         return self._hello
+
+    @property
+    def python(self) -> str:
+        """The interpreter of the node's ranks and checks: what was asked for, else the session's.
+
+        Raises:
+            LinkLostError: before the first ``connect``, if nothing was asked for.
+        """
+        return self.host.python or self.hello.python
 
     def connect(self) -> None:
         """Reach the node, start its bridge and shake hands; does nothing on a link that stands.
@@ -202,7 +213,7 @@ class NodeLink:
                 self.name, bridge.channel, bridge.early, self._lost, clock=self._clock
             )
             conversation.start()
-            hello = self._shake_hands(conversation)
+            hello = msgspec.structs.replace(self._shake_hands(conversation), python=bridge.python)
         except BaseException:
             if conversation is not None:
                 conversation.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from distconsole.config.load import load_config
 from distconsole.grammar import Vocabulary, parse_line
 from distconsole.model import requests as ask
 from distconsole.operations import perform
+from distconsole.operations.sessions import lent
 from distconsole.session import Session, open_session
 from distconsole.tui.feeds import Feed, Perform, Transcript
 from distconsole.tui.keys import ALIASES, SCREEN_VERBS
@@ -90,7 +90,7 @@ class Sitting:
     def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
         """Lend the console's own session, or open one where other hosts are named."""
         own, meant = self._own, where.over(self.where)
-        return open_session(meant) if own is None or meant != self.where else _lent(own)
+        return open_session(meant) if own is None or meant != self.where else lent(own)
 
     def submit(self, line: str) -> Feed:
         """Start what ``line`` asks for; what it leaves open the configuration says.
@@ -159,11 +159,6 @@ class Sitting:
         """Return the newest list of runs that is whole, else the newest, or None."""
         found = [feed for feed in reversed(self.feeds) if isinstance(feed.request, ask.Runs)]
         return next((feed for feed in found if feed.done), next(iter(found), None))
-
-
-@contextlib.contextmanager
-def _lent(session: Session) -> Iterator[Session]:
-    yield session
 
 
 def screen_words(line: str) -> list[str]:

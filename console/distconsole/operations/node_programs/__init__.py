@@ -1,0 +1,1 @@
+"""Programs that ``setup`` brings to nodes and has their Python run: 3.9, standard library only."""

@@ -1,0 +1,177 @@
+"""What ``setup`` would do: which hosts have a Horovod that works, where one is built and for whom. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from distconsole.launch.engines import HorovodBuild, engines_of
+from distconsole.model.names import HostName
+
+HOROVOD_VERSION = "0.28.1"
+"""The newest release."""
+
+BUILD_CPU_MINUTES = 5
+"""That a build takes of one processor, about."""
+
+
+class Torch(msgspec.Struct, frozen=True, kw_only=True):
+    """The torch of a host's Python, as its version file says."""
+
+    version: str = ""
+    cuda: str | None = None
+    hip: str | None = None
+
+
+class Mpi(msgspec.Struct, frozen=True, kw_only=True):
+    """The mpirun on a host's PATH."""
+
+    present: bool = False
+    family: str = ""
+    version: str = ""
+
+
+class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probe ``build`` says of a host.
+
+    Attributes:
+        tag: The ABI of its Python, as in the names of compiled modules.
+        site: Where that Python has its packages; ``writable`` by us; ``site_id`` is the same on
+            hosts that share the folder.
+        managed: Whether the system forbids pip to touch it (PEP 668).
+        tools: Compilers and the like, by name; null where it has none.
+    """
+
+    tag: str
+    platform: str = ""
+    libc: str = ""
+    executable: str = ""
+    site: str = ""
+    site_id: str = ""
+    writable: bool = True
+    managed: bool = False
+    pip: bool = True
+    torch: Torch | None = None
+    tools: dict[str, str | None] = {}
+    cpus: int = 1
+    mpi: Mpi = Mpi()
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Hosts that are equal in this can have the same wheel."""
+        torch = self.torch or Torch()
+        mpi = f"{self.mpi.family} {self.mpi.version.partition('.')[0]}" if self.mpi.present else ""
+        gpu = torch.cuda or torch.hip or ""
+        return (self.tag, self.platform, self.libc, torch.version, mpi, gpu)
+
+    @property
+    def compiler(self) -> bool:
+        """Whether it could be built here."""
+        return any(self.tools.get(name) for name in ("g++", "c++"))
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One wheel: where it is built, below which folder it lies there, and who gets it.
+
+    Attributes:
+        hosts: That lack it.
+        installs: Those of them where it is installed: one of those that share a folder.
+    """
+
+    host: HostName
+    folder: str
+    minutes: int
+    torch: str
+    hosts: tuple[HostName, ...]
+    installs: tuple[HostName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetupPlan:
+    """What is to be done; ``cannot`` says by host why nothing can, and what to do about it."""
+
+    fine: tuple[HostName, ...]
+    builds: tuple[Build, ...]
+    cannot: Mapping[HostName, tuple[str, str]]
+
+
+def facts_of_build(answer: object) -> BuildFacts:
+    """Return a probe's answer.
+
+    Raises:
+        ValueError: if it is not one.
+    """
+    try:
+        return msgspec.convert(answer, BuildFacts)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def horovod_of(answer: Mapping[str, Any]) -> HorovodBuild | None:
+    """Return what a host has of Horovod, as the probe ``engines`` says."""
+    return engines_of(answer, ("horovod",)).horovod
+
+
+def works(horovod: HorovodBuild | None, torch: str) -> bool:
+    """Whether a host's Horovod was built for the torch that is there."""
+    return horovod is not None and horovod.library and horovod.against in ("", torch)
+
+
+def plan_setup(
+    facts: Mapping[HostName, BuildFacts], horovod: Mapping[HostName, HorovodBuild | None]
+) -> SetupPlan:
+    """Return what the hosts of ``facts`` need, in their order."""
+    fine, cannot = [], {}
+    lacking: dict[tuple[str, ...], list[HostName]] = {}
+    for host, each in facts.items():
+        reason = _obstacle(each)
+        if each.torch is not None and works(horovod.get(host), each.torch.version):
+            fine.append(host)
+        elif reason is not None:
+            cannot[host] = reason
+        else:
+            lacking.setdefault(each.kind, []).append(host)
+    builds = []
+    for kind, hosts in lacking.items():
+        builder = _builder([host for host, each in facts.items() if each.kind == kind], facts)
+        if builder is None:
+            why = ("no C++ compiler, on any host of its kind", "install g++ (apt install g++)")
+            cannot.update(dict.fromkeys(hosts, why))
+            continue
+        own = facts[builder]
+        folder = f"horovod{HOROVOD_VERSION}-{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}"
+        minutes = max(1, round(BUILD_CPU_MINUTES / own.cpus))
+        torch = own.torch.version if own.torch is not None else ""
+        places = {facts[host].site_id or host: host for host in reversed(hosts)}
+        installs = tuple(host for host in hosts if host in places.values())
+        builds.append(Build(builder, folder, minutes, torch, tuple(hosts), installs))
+    return SetupPlan(tuple(fine), tuple(builds), cannot)
+
+
+def _obstacle(facts: BuildFacts) -> tuple[str, str] | None:
+    """Return why Horovod cannot be installed there, and what to do; None if it can."""
+    other = "give --python a virtual environment's interpreter"
+    if facts.torch is None:
+        return f"{facts.executable} has no torch", f"pip install torch there, or {other}"
+    if not facts.pip:
+        return f"{facts.executable} has no pip", f"python -m ensurepip there, or {other}"
+    if facts.managed:
+        return f"{facts.executable} belongs to the system (PEP 668)", other
+    if not facts.writable:
+        return f"{facts.site} is not writable for us", other
+    return None
+
+
+def _builder(hosts: Sequence[HostName], facts: Mapping[HostName, BuildFacts]) -> HostName | None:
+    """Return the host that can build the most, and of those the one that does it fastest."""
+
+    def able(host: HostName) -> tuple[bool, bool, int]:
+        tools = facts[host].tools
+        return bool(tools.get("mpicxx")), bool(tools.get("nvcc")), facts[host].cpus
+
+    return max((host for host in hosts if facts[host].compiler), key=able, default=None)
