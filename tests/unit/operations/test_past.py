@@ -205,11 +205,6 @@ def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_p
     [
         ask.Why("last"),
         ask.ReportPage("last", "x.html"),
-<<<<<<< HEAD
-        ask.Prepare(),
-=======
-        ask.Bench("collectives"),
->>>>>>> 1144c03 (setup builds Horovod once for each kind of host, installs it where it is lacking, and has the checks prove it; a session's ranks have that session's Python)
         ask.Export("last", ask.ExportFormat.TENSORBOARD),
         ask.Export("last", ask.ExportFormat.PROMETHEUS),
     ],
