@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import EndState, LogLine, RunFinding, RunRestarted
+from distconsole.model.events import EndState, LogLine, Narration, RunFinding, RunRestarted
 from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.session import open_session
 from suite.driving import Operator
@@ -99,3 +99,26 @@ def test_a_submitted_job_starts_its_ranks_anew_within_its_step(
         max_restarts=3,
     )
     assert followed(asked) == ["attempt 0", "attempt 1", "attempt 2"]
+
+
+@pytest.mark.slurm
+def test_what_slurm_ends_in_a_pause_is_not_started_anew(slurm: Slurm, tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("import os\nraise SystemExit(5)\n")
+    asked = Run(
+        str(path),
+        where=Where(ssh_config=str(slurm.bed.ssh_config)),
+        slurm="-N2",
+        slurm_login=slurm.login.name,
+        launcher=LauncherName.SLURM,
+        max_restarts=9,
+    )
+    with Operator(asked, open_session) as run:
+        told = run.see(Narration, lambda event: "submitted Slurm job" in event.text).text
+        run.see(RunFinding, lambda finding: "restart 4 of 9 in 4 s" in finding.summary)
+        slurm.login.exec(f"scancel {told.split()[3]}")
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code, end.restarts) == (EndState.FAILED, 5, 3)
+    (why,) = [each for each in run.of(RunFinding) if each.check == "run.not_restarted"]
+    assert why.summary == "not restarted: Slurm has ended the step"
