@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent import blame
-from distconsole_agent.failures import Raised, read_raised
+from distconsole_agent.failures import Raised, forget_raised, read_raised
 from distconsole_agent.journal import Journal, Mark
 from distconsole_agent.last_word import tell_in_background
 from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WINDOW_SECONDS
@@ -56,6 +56,7 @@ class Drain:
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._folder = folder
+        self._errors = os.path.join(folder, "errors")
         self._spec = spec
         self._journal = journal
         self._monotonic, self._wall_ns = monotonic, wall_ns
@@ -191,6 +192,7 @@ class Drain:
         """Fold one event of the shim into entries."""
         if event["event"] == "attempt":
             self._recorders.begin_again(event["t_ns"])
+            forget_raised(self._errors, event["t_ns"])
         self._entries += self._story.tell(event)
 
     def _take_everything(self, now: float, rank: int | None, ended_ns: int) -> None:
@@ -249,7 +251,7 @@ class Drain:
             self._entries += self.ranks.vanished(number, pid, state, t)
 
     def _raised(self) -> list[Raised]:
-        return read_raised(os.path.join(self._folder, "errors"), past=True)
+        return read_raised(self._errors, past=True)
 
     def _shim_is_gone(self) -> bool:
         """Return whether the shim has died without a word."""

@@ -84,6 +84,14 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
     return sorted(found, key=lambda raised: raised.t_ns)
 
 
+def forget_raised(folder: str, before_ns: int) -> None:
+    """Remove the exceptions noted in ``folder`` before a UNIX time: a later process may have that pid."""
+    for raised in read_raised(folder):
+        if raised.t_ns < before_ns:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, f"{raised.pid}.json"))
+
+
 def read_tail(path: str, since: int = 0) -> Told:
     """Return the last traceback in the log at ``path``, or its last lines; empty when it has none.
 

@@ -607,6 +607,9 @@ def test_an_attempt_counts_from_0_again_and_leaves_no_ring_of_the_one_before(run
     run.exit(0, 1)
     run.shim("restart", restart=1, of=3, checkpoint=None, pause=0.5, first_failure=None)
     run.tick()
+    for pid, late in ((5000, -1), (6000, 1)):
+        raised = {"time_ns": int(run.now * 1e9) + late, "type": "ValueError", "message": "boom"}
+        (run.folder / "errors" / f"{pid}.json").write_text(json.dumps(raised))
     begin_again(run)
     run.now += 0.1
     run.start(0, pid=6000)
@@ -619,6 +622,7 @@ def test_an_attempt_counts_from_0_again_and_leaves_no_ring_of_the_one_before(run
     assert [(w["step"], w["steps"]) for w in windows] == [(2, 3), (0, 1)]
     assert windows[0]["seq"] < attempt["seq"] < windows[1]["seq"]
     assert len(list((run.folder / "rings").iterdir())) == 1
+    assert [path.name for path in (run.folder / "errors").iterdir()] == ["6000.json"]
     run.exit(0, 7, pid=6000)
     run.tick()
     # Not "exited", as a rank that is stopped: the stop was that of the attempt before.
