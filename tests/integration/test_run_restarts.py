@@ -110,4 +110,5 @@ def test_a_job_that_has_no_restart_left_ends_as_its_last_attempt_did(
     assert "ValueError: boom 1" in first["traceback"]
     assert "boom 0" not in first["traceback"]
     checks = [each["check"] for each in events(told, "finding")]
-    assert checks == ["run.restart", "run.not_restarted", "run.first_failure"]
+    assert [name for name in checks if "restart" in name] == ["run.restart", "run.not_restarted"]
+    assert checks.count("run.first_failure") == 1
