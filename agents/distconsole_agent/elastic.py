@@ -34,7 +34,12 @@ of Horovod, rendezvous/context.cc of Gloo)."""
 MEET_SECONDS = 600.0
 """How long ranks may take to be all there; Horovod's own HOROVOD_ELASTIC_TIMEOUT."""
 
+PATIENCE_SECONDS = 3.0
+"""A rank that has not noticed a failure after so long is in a collective with one that has."""
+
 MAX_LINE_BYTES = 1 << 20
+MAX_RANKS_NAMED = 8
+TIME_LIMIT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 MAX_ASKS = 1 << 16
 MAX_WHY_CHARS = 500
 
@@ -85,10 +90,11 @@ class Elastic:
         self._indexes = {name: index for index, name in enumerate(self._names)}
         self._lost: set[int] = set()
         self._failures: dict[Slot, Failure] = {}
-        self._asks: dict[int, Reply] = {}
+        self._asks: dict[int, tuple[Slot, Reply]] = {}
         self._asked = 0
         self._rounds = 0
         self._size = 0
+        self._told = 0
         self._broken = False
         self._there: tuple[set[bytes], set[bytes]] = (set(), set())
         """Keys of the ranks that have said where they are, and that have said their host's name."""
@@ -155,7 +161,7 @@ class Elastic:
             reply(NO_PLACE)
             return True
         self._asked += 1
-        self._asks[self._asked] = reply
+        self._asks[self._asked] = slot, reply
         self._tell(ask=self._asked, host=self._names[slot.node], slot=slot.local_rank)
         return True
 
@@ -250,7 +256,7 @@ class Elastic:
             self._events.end(slot)
 
     def _answer(self, ask: int, place: str) -> None:
-        reply = self._asks.pop(ask)
+        _, reply = self._asks.pop(ask)
         if _PLACE.match(place):
             reply(place.encode("ascii"))
 
@@ -293,6 +299,7 @@ class Elastic:
 
     def _outlived(self, slot: Slot) -> None:
         """Say of what a rank died whose end is not that of the run; of a lost node all is said."""
+        self._loop.call_later(PATIENCE_SECONDS, partial(self._tell_awaited, self._rounds))
         failure = self._failures.get(slot)
         if failure is None:
             return
@@ -307,6 +314,27 @@ class Elastic:
                 "rank": failure.rank,
                 "host": host,
                 "seen": failure.traceback,
+            }
+        )
+
+    def _tell_awaited(self, number: int) -> None:
+        """Say for whom Horovod waits before it goes on, once a round."""
+        awaited = self.running - {slot for slot, _ in self._asks.values()}
+        if number != self._rounds or number == self._told or self.is_over or not awaited:
+            return
+        self._told = number
+        nodes = self._spec.nodes
+        ranks = [nodes[slot.node].ranks[slot.local_rank] for slot in sorted(awaited)]
+        named = ", ".join(map(str, ranks[:MAX_RANKS_NAMED]))
+        more = f" and {len(ranks) - MAX_RANKS_NAMED} more" if len(ranks) > MAX_RANKS_NAMED else ""
+        limit = self._spec.env.get(TIME_LIMIT, "30")
+        whom = f"ranks {named}{more}, which have" if len(ranks) > 1 else f"rank {named}, which has"
+        self._events.note(
+            {
+                "check": "run.awaited",
+                "severity": "info",
+                "summary": f"Horovod waits for {whom} not noticed the failure: {limit} s at most",
+                "hint": f"a smaller {TIME_LIMIT} (--env) makes this shorter",
             }
         )
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from distconsole_agent.blame import Failure
-from distconsole_agent.elastic import NO_PLACE, Elastic, ElasticEvents, Slot, host_name
+from distconsole_agent.elastic import (
+    NO_PLACE,
+    PATIENCE_SECONDS,
+    Elastic,
+    ElasticEvents,
+    Slot,
+    host_name,
+)
 from distconsole_agent.elastic_driver import SOCKET
 from distconsole_agent.kvstore import Request
 from distconsole_agent.loop import Loop
@@ -28,6 +35,7 @@ SPEC = {
     ],
     "ranks": [],
     "min_nodes": 1,
+    "env": {"HOROVOD_GLOO_TIMEOUT_SECONDS": "7"},
     "driver": ["python3", "{agent}", "elastic-driver"],
 }
 B0, B1 = Slot(1, 0), Slot(1, 1)
@@ -37,7 +45,8 @@ class Node:
     """Node 0's part, a connection as the driver has it, and what was asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self.loop = Loop()
+        self.now = 100.0
+        self.loop = Loop(clock=lambda: self.now)
         self.told: list[tuple[str, Any]] = []
         self.elastic = Elastic(self.loop, parse_spec(SPEC), self._events())
         self.elastic.open(str(folder))
@@ -141,6 +150,34 @@ def test_a_failure_that_is_outlived_is_told_with_what_the_rank_died_of(node: Nod
     assert note["summary"].startswith(
         "rank 2 on user@b failed: killed by SIGKILL; Horovod goes on"
     )
+
+
+def test_it_is_said_for_whom_horovod_waits_after_a_failure(node: Node) -> None:
+    node.start()
+    node.elastic.ended(B0, 137)
+    node.say(outlived=["1-user-b", 0])
+    node.elastic.asked(Request(b"GET", b"rank_and_size", b"1-user-b:1", b""), lambda _place: None)
+    node.told.clear()
+    node.now += PATIENCE_SECONDS
+    node.turn()
+    ((kind, note),) = node.told
+    assert (kind, note["check"]) == ("note", "run.awaited")
+    assert note["summary"] == (
+        "Horovod waits for rank 0, which has not noticed the failure: 7 s at most"
+    )
+
+
+def test_nobody_is_awaited_once_all_have_come_or_the_run_is_over(node: Node) -> None:
+    node.start()
+    node.elastic.ended(B0, 137)
+    node.say(outlived=["1-user-b", 0])
+    node.say(round=["0-a"], size=1)
+    node.say(outlived=["0-a", 0])
+    node.say(over="")
+    node.told.clear()
+    node.now += PATIENCE_SECONDS
+    node.turn()
+    assert not node.told
 
 
 def test_a_new_round_begins_with_an_empty_store_and_is_said(node: Node) -> None:
