@@ -8,6 +8,7 @@ from statistics import median
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.checks.together import HERE, together
 from distconsole.checks.wording import GIB, MIB, size
 from distconsole.model.requests import Level
 
@@ -30,7 +31,7 @@ def _processes(view: View) -> Iterator[Said]:
         if soft is not None and soft < PROCESSES and facts.uid != 0:
             yield warn(
                 "lim.processes",
-                f"only {soft} processes and threads are allowed on {name}",
+                f"only {soft} processes and threads are allowed on {HERE}",
                 (name,),
                 seen=f"ulimit -u: soft {soft}, hard {'unlimited' if hard is None else hard}",
                 expected=f"{PROCESSES} for the ranks of a host and their threads",
@@ -40,7 +41,7 @@ def _processes(view: View) -> Iterator[Said]:
         if limit is not None and limit - used < PROCESSES:
             yield warn(
                 "lim.processes",
-                f"only {max(0, limit - used)} more processes and threads are allowed on {name}",
+                f"a control group leaves too few processes and threads to {HERE}",
                 (name,),
                 seen=f"pids.max of the control group: {limit}, of which {used} are used",
                 expected=f"{PROCESSES} for the ranks of a host and their threads",
@@ -57,7 +58,7 @@ def _stack(view: View) -> Iterator[Said]:
         what = "smaller than its deepest calls" if soft < STACK_LOW_BYTES else "for every thread"
         yield warn(
             "lim.stack",
-            f"the stack's limit on {name} is {size(soft)}, {what}",
+            f"the stack's limit on {HERE} is {size(soft)}, {what}",
             (name,),
             seen=f"ulimit -s: {soft // 1024} KiB",
             expected="8 MiB, as systems have it",
@@ -127,7 +128,7 @@ def _group(name: str, found: OsFacts, total: int) -> Iterator[Said]:
     else:
         yield info(
             "lim.memory",
-            f"jobs on {name} may use {size(limit)} of its {size(total)}",
+            f"jobs on {HERE} may use {size(limit)} of {size(total)}",
             (name,),
             seen=seen,
         )
@@ -147,7 +148,7 @@ RULES: tuple[Rule, ...] = (
         "`fork: Resource temporarily unavailable`: processes and threads are limited, for the user or "
         "by a control group.",
         "ulimit -u; --pids-limit=-1; TasksMax.",
-        _processes,
+        together(_processes),
     ),
     Rule(
         "lim.stack",
@@ -156,7 +157,7 @@ RULES: tuple[Rule, ...] = (
         (OsFacts,),
         "A stack too small for deep calls, or so large that threads cannot be made.",
         "ulimit -s 8192",
-        _stack,
+        together(_stack),
     ),
     Rule(
         "lim.memory",
@@ -166,6 +167,6 @@ RULES: tuple[Rule, ...] = (
         "Memory that others hold, swap in use, a control group smaller than the machine: ranks ended "
         "by signal 9.",
         "End what holds it, or give the container more.",
-        _memory,
+        together(_memory),
     ),
 )

@@ -12,6 +12,7 @@ from distconsole.checks.host_facts import FabricFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.rules.gpus import on_gpu_hosts, with_gpus
+from distconsole.checks.together import HERE, together
 from distconsole.checks.wording import numbers
 from distconsole.model.requests import Level
 
@@ -168,7 +169,7 @@ def _fabric(view: View) -> Iterator[Said]:
         if fabric[name].switches and fabric[name].fabric_manager is False:
             yield fail(
                 "gpu.fabric",
-                f"{name} has NVSwitches and no fabric manager runs",
+                f"NVSwitches, and no fabric manager runs on {HERE}",
                 (name,),
                 seen=f"{fabric[name].switches} x /dev/nvidia-nvswitch, no nv-fabricmanager",
                 expected="a fabric manager of the driver's version; else CUDA fails with error 802",
@@ -296,6 +297,6 @@ RULES: tuple[Rule, ...] = (
         (GpuFacts, FabricFacts),
         "NVSwitches without a fabric manager: CUDA error 802, `system not yet initialized`.",
         "systemctl enable --now nvidia-fabricmanager",
-        on_gpu_hosts(_fabric),
+        on_gpu_hosts(together(_fabric)),
     ),
 )

@@ -9,6 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts, PortFacts, Who
 from distconsole.checks.host_facts import ProcFacts, ShmEntry, ShmFacts, TrainingProcess
 from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.checks.together import HERE, together
 from distconsole.checks.wording import GIB, age, numbers, size, who
 from distconsole.model.requests import Level
 
@@ -41,11 +42,10 @@ def _of_runs(name: str, found: ProcFacts) -> Iterator[Said]:
         if each.run:
             by_run.setdefault((each.run, each.run_state), []).append(each)
     for (run, state), processes in by_run.items():
-        count = f"{len(processes)} process{'' if len(processes) == 1 else 'es'}"
         if state == "going on":
             yield info(
                 "proc.leftovers",
-                f"run {run} goes on here: {count} on {name}",
+                f"run {run} is under way on {HERE}",
                 (name,),
                 seen=_listed(processes),
                 hint=f"distconsole attach {run}, or: distconsole stop {run}",
@@ -54,7 +54,7 @@ def _of_runs(name: str, found: ProcFacts) -> Iterator[Said]:
             over = "has ended" if state == "ended" else "is not known here any more"
             yield fail(
                 "proc.leftovers",
-                f"{count} of run {run}, which {over}, {_are_left(processes)} on {name}",
+                f"processes of run {run}, which {over}, are left on {HERE}",
                 (name,),
                 seen=_listed(processes),
                 expected="no process of a run that is over",
@@ -102,10 +102,6 @@ def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> Itera
             expected="MPI's daemons only where a job runs",
             hint=_end(name, left, "if no mpirun elsewhere started it"),
         )
-
-
-def _are_left(processes: Sequence[Who]) -> str:
-    return "is left" if len(processes) == 1 else "are left"
 
 
 def _listed(processes: Sequence[TrainingProcess]) -> str:
@@ -208,7 +204,7 @@ RULES: tuple[Rule, ...] = (
         "Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody "
         "listens on; MPI's daemons without an mpirun.",
         "The finding says whose they are and which kill ends them.",
-        _leftovers,
+        together(_leftovers),
     ),
     Rule(
         "proc.stuck",

@@ -9,6 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, NetFacts, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.checks.together import HERE, together
 from distconsole.model.addresses import is_virtual
 from distconsole.model.requests import Level
 
@@ -99,7 +100,7 @@ def _ports(view: View) -> Iterator[Said]:
         if high - low + 1 < PORTS_NEEDED:
             yield warn(
                 "sys.ports",
-                f"{name} has {high - low + 1} ports for all its connections",
+                f"{HERE}: {high - low + 1} ports for all connections of a host",
                 (name,),
                 seen=seen,
                 expected=f"{PORTS_NEEDED} or more",
@@ -111,7 +112,7 @@ def _ports(view: View) -> Iterator[Said]:
             ports = ",".join(map(str, exposed))
             yield info(
                 "sys.ports",
-                f"any connection of {name} may take the rendezvous port {exposed[-1]}",
+                f"any connection of {HERE} may take the rendezvous port {exposed[-1]}",
                 (name,),
                 seen=f"{seen}, of which {ports} are not reserved",
                 expected="a rendezvous port outside of that range, or reserved",
@@ -180,7 +181,7 @@ def _neighbours(view: View) -> Iterator[Said]:
         elif room[0] < needed:
             yield warn(
                 "sys.neighbours",
-                f"the neighbour table of {name} has room for {room[0]} and {needed} are needed",
+                f"the neighbour table of {HERE} has room for {room[0]} and {needed} are needed",
                 (name,),
                 seen=f"net.ipv4.neigh.default.gc_thresh3 = {room[0]}; {peers} peers on "
                 f"{max(1, len(networks))} networks"
@@ -201,16 +202,16 @@ def _temporary(view: View) -> Iterator[Said]:
         if room is not None and room.noexec:
             yield warn(
                 "tmp.dir",
-                f"nothing can be executed in {path} on {name}",
+                f"nothing can be executed in {path} on {HERE}",
                 (name,),
                 seen="mounted noexec",
                 expected="a folder from which compiled kernels (torch.compile, Triton) can be loaded",
-                hint=f"export TMPDIR=/var/tmp; or on {name}: sudo mount -o remount,exec {path}",
+                hint=f"export TMPDIR=/var/tmp; or on {HERE}: sudo mount -o remount,exec {path}",
             )
         if len(path.encode()) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
             yield warn(
                 "tmp.dir",
-                f"TMPDIR of {name} is too long a path for sockets: {len(path.encode())} bytes",
+                f"TMPDIR of {HERE} is too long a path for sockets: {len(path.encode())} bytes",
                 (name,),
                 seen=f"TMPDIR={path}",
                 expected=f"at most {SOCKET_PATH_BYTES - SOCKET_NAME_BYTES} bytes; "
@@ -264,7 +265,7 @@ RULES: tuple[Rule, ...] = (
         (OsFacts,),
         "Too few ports for connections, or a range in which the rendezvous port lies.",
         "sysctl net.ipv4.ip_local_port_range and ip_local_reserved_ports.",
-        _ports,
+        together(_ports),
     ),
     Rule(
         "sys.backlog",
@@ -282,7 +283,7 @@ RULES: tuple[Rule, ...] = (
         (OsFacts, NetFacts, SshFacts),
         "`neighbor table overflow`: connections between many hosts that time out at random.",
         "sysctl net.ipv4.neigh.default.gc_thresh3",
-        _neighbours,
+        together(_neighbours),
     ),
     Rule(
         "sys.mtu_probing",
@@ -300,6 +301,6 @@ RULES: tuple[Rule, ...] = (
         (OsFacts,),
         "A TMPDIR that is mounted noexec, or too long a path for Unix sockets (108 bytes).",
         "export TMPDIR=/tmp",
-        _temporary,
+        together(_temporary),
     ),
 )

@@ -1,0 +1,64 @@
+"""Puts findings that are alike on several hosts into one: a cluster has one fault, not one a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from distconsole.checks.evidence import View
+from distconsole.checks.majority import named
+from distconsole.checks.rule import Judge, Said, Unjudged
+from distconsole.model.findings import Finding
+
+HERE = "\0"
+"""In a finding's words it stands for the hosts, which are known only at the end."""
+MAX_LISTED = 8
+
+
+def together(judge: Judge) -> Judge:
+    """Return ``judge`` with findings in one whose severity and summary are the same.
+
+    What was seen, and what to do, is told for each host where it differs.
+    """
+
+    def judged(view: View) -> Iterator[Said]:
+        alike: dict[tuple[str, str], list[Finding]] = {}
+        for said in judge(view):
+            if isinstance(said, Unjudged):
+                yield said
+            else:
+                alike.setdefault((said.severity.value, said.summary), []).append(said)
+        yield from map(_in_one, alike.values())
+
+    return judged
+
+
+def _in_one(findings: Sequence[Finding]) -> Finding:
+    hosts = list(dict.fromkeys(name for found in findings for name in found.hosts))
+    names, first = named(hosts), findings[0]
+    return msgspec.structs.replace(
+        first,
+        hosts=tuple(hosts),
+        summary=first.summary.replace(HERE, names),
+        seen=_each([(found.hosts, found.seen) for found in findings]),
+        expected=first.expected.replace(HERE, names),
+        hint=_once([found.hint for found in findings]).replace(HERE, names),
+    )
+
+
+def _each(texts: Sequence[tuple[Sequence[str], str]]) -> str:
+    """Return what hosts have in common once, and else each host's with its name."""
+    if len({text for _, text in texts}) == 1:
+        return texts[0][1]
+    lines = [f"{named(hosts)}: {text}" for hosts, text in texts if text]
+    return _cut(lines)
+
+
+def _once(texts: Sequence[str]) -> str:
+    return _cut(list(dict.fromkeys(filter(None, texts))))
+
+
+def _cut(lines: Sequence[str]) -> str:
+    more = len(lines) - MAX_LISTED
+    return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
