@@ -29,7 +29,7 @@ ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose larger buffer holds a part for, or of, every rank; ``elements`` is of one part."""
 
-MIN_ITERATIONS, MAX_ITERATIONS = 3, 200
+MIN_ITERATIONS, MAX_ITERATIONS = 3, 100
 
 
 class Case(NamedTuple):
@@ -79,17 +79,23 @@ def adds(dtype: str, rank: int, limit: int) -> bool:
 
 
 def cases_of(job: dict[str, Any], world: int) -> list[Case]:
-    """Return what a job asks for: its ``cases``, then its ``sweep`` of operations by sizes in bytes."""
+    """Return what a job asks for: its ``cases``, then its ``sweep`` of operations by sizes in bytes.
+
+    The sweep has every operation at one size before the next size, so that a time that is short
+    leaves out large messages and no operation.
+    """
     cases = [
         Case(each["op"], each["dtype"], int(each["elements"]), each["iterations"])
         for each in job["cases"]
     ]
     sweep = job.get("sweep") or {"ops": [], "bytes": [], "dtype": "float32"}
-    for op in sweep["ops"]:
-        for size in sweep["bytes"] if op != "barrier" else [0]:
+    dtype = sweep["dtype"]
+    if "barrier" in sweep["ops"]:
+        cases.append(Case("barrier", dtype, 0, None))
+    for size in sweep["bytes"]:
+        for op in (op for op in sweep["ops"] if op != "barrier"):
             parts = world if op in SPLIT_OPS else 1
-            elements = max(1, size // (ITEM_BYTES[sweep["dtype"]] * parts))
-            cases.append(Case(op, sweep["dtype"], elements if size else 0, None))
+            cases.append(Case(op, dtype, max(1, size // (ITEM_BYTES[dtype] * parts)), None))
     return list(dict.fromkeys(cases))
 
 

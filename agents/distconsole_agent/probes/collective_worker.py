@@ -20,6 +20,9 @@ from typing import Any, Callable
 from distconsole_agent.probes.collective_values import ITEM_BYTES, Case, cases_of, say, stage
 
 CASE_SECONDS = 0.05
+SAME, LARGER = 2, 5
+"""How much longer the next case of a sweep may take at the same size, and at the next (fourfold)."""
+
 LIMITS = {"memlock": "RLIMIT_MEMLOCK", "nofile": "RLIMIT_NOFILE", "nproc": "RLIMIT_NPROC"}
 LACKS = (
     *("not support", "nsupported", "not implemented", "Invalid scalar type", "not built"),
@@ -78,19 +81,39 @@ def run_case(engine: Any, measure: Measure, case: Case, number: int, seconds: fl
         )
 
 
-def run_cases(engine: Any, measure: Measure, job: dict[str, Any]) -> None:
-    """Do every case, if all ranks are there, until the job's time for them is over, which all ranks find at the same one."""
+def run_cases(
+    engine: Any,
+    measure: Measure,
+    job: dict[str, Any],
+    began: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Do every case, if all ranks are there, until the job's time for them is over.
+
+    All ranks find that at the same case: the slowest one decides, by what the case before took.
+
+    Args:
+        engine: Joined.
+        measure: Measures one case on it.
+        job: What to do.
+        began: When this rank started, by ``clock``: imports count, too.
+        clock: Monotonic seconds.
+    """
     if job.get("world_size", engine.world) != engine.world:
         return
     cases = cases_of(job, engine.world)
     sweep = job.get("sweep") or {}
-    seconds, began = sweep.get("seconds"), time.monotonic()
+    seconds, took = sweep.get("seconds"), 0.0
     for number, case in enumerate(cases):
         swept = seconds and number >= len(job["cases"])
-        if swept and engine.greatest(time.monotonic() - began) > seconds:
+        larger = number > 0 and case.elements > cases[number - 1].elements
+        ahead = (LARGER if larger else SAME) * took
+        if swept and engine.greatest(clock() - began + ahead) > seconds:
             say(left_out=[list(each[:3]) for each in cases[number:]], seconds=seconds)
             return
+        before = clock()
         run_case(engine, measure, case, number, sweep.get("case_seconds", CASE_SECONDS))
+        took = clock() - before
 
 
 def limits() -> dict[str, list[int | None]]:
@@ -107,12 +130,13 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
     sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    began = time.monotonic()
     stage("started")
     engine, measure = joined(name, float(job["timeout_seconds"]), int(job["seed"]))
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
     stage("joined the group")
     say(group={**engine.place(), "limits": limits()})
-    run_cases(engine, measure, job)
+    run_cases(engine, measure, job, began)
     stage("done")
     engine.close()
 

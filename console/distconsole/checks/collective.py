@@ -5,6 +5,7 @@ It decides the backend and the interface; the ranks verify, the rules judge.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -141,9 +142,16 @@ def _iterations(elements: int) -> int:
     return 5 if elements <= 1 << 20 else 3
 
 
-def run_job(gathering: Gathering, sweep: Sweep | None = None) -> Iterator[str]:
-    """Run torch's job; yields the name of each host once its ranks have ended."""
-    seconds = gathering.left(JOB_SECONDS[gathering.request.level])
+def job_seconds(gathering: Gathering, jobs: int) -> float:
+    """Return how long a job may take that is the first of ``jobs`` still to come."""
+    wanted = JOB_SECONDS[gathering.request.level]
+    left = gathering.left(math.inf)
+    return min(wanted, left if math.isinf(left) else left / max(1, jobs))
+
+
+def run_job(gathering: Gathering, sweep: Sweep | None = None, jobs: int = 1) -> Iterator[str]:
+    """Run torch's job, the first of ``jobs``; yields each host once its ranks have ended."""
+    seconds = job_seconds(gathering, jobs)
     hosts = able(gathering, CollFacts, _without_torch)
     if not hosts:
         gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, "no host can take part")

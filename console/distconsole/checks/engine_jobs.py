@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.collective import (
-    JOB_SECONDS,
     Sweep,
     able,
+    job_seconds,
     join_seconds,
     reports,
     slots_of,
@@ -78,13 +78,17 @@ ENGINES = (HOROVOD, MPI)
 
 
 def run_engine(
-    gathering: Gathering, engine: Engine, start: StartJob, sweep: Sweep | None = None
+    gathering: Gathering,
+    engine: Engine,
+    start: StartJob,
+    sweep: Sweep | None = None,
+    jobs: int = 1,
 ) -> Iterator[str]:
-    """Run the job by ``engine``; yields each host when it is over."""
+    """Run the job by ``engine``, the first of ``jobs``; yields each host when it is over."""
     hosts = _everywhere(gathering, engine)
     if not hosts:
         return
-    seconds = gathering.left(JOB_SECONDS[gathering.request.level])
+    seconds = job_seconds(gathering, jobs)
     if seconds < LEAST_SECONDS:
         gathering.lack((engine.kind,), Outcome.TIMED_OUT, "the budget was over")
         return

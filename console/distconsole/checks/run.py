@@ -153,7 +153,8 @@ class _Checking:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))
         if CollFacts in needed:
-            yield from self._stage("coll.init", collective.run_job(self.gathering, self.sweep))
+            torch = collective.run_job(self.gathering, self.sweep, len(needed & JOBS))
+            yield from self._stage("coll.init", torch)
             yield from self._judge(needed & {BandwidthFacts, HorovodCollFacts, MpiCollFacts})
         yield from self._engines(needed)
         if BandwidthFacts in needed:
@@ -169,7 +170,9 @@ class _Checking:
                 why = "there is nobody here who starts jobs"
                 self.gathering.lack((engine.kind,), Outcome.SKIPPED, why)
             else:
-                work = engine_jobs.run_engine(self.gathering, engine, self.start, self.sweep)
+                work = engine_jobs.run_engine(
+                    self.gathering, engine, self.start, self.sweep, len(left) + 1
+                )
                 yield from self._stage(engine.stage, work)
             waiting = {each.kind for each in left}
             yield from self._judge(needed & ({BandwidthFacts} | waiting))

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 
 from distconsole.model.events import CheckProgress, CheckReport
 from distconsole.model.findings import Finding, Severity
+from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.output import Output
 from distconsole.text.tables import table
 
 MAX_HOSTS_TOLD = 4
+MAX_ROWS = 12
 MAX_CHANGES_TOLD = 4
 
 
@@ -82,14 +84,18 @@ def show_finding(output: Output, finding: Finding) -> None:
 
 
 def _show_collectives(output: Output, report: CheckReport) -> None:
+    """Print one table, or one an operation where it was a sweep."""
+    if len(report.collectives) > MAX_ROWS:
+        show_tables(output, report.collectives)
+        return
     rows = [
         (
             f"{entry.launcher}/{entry.backend}",
             entry.op,
             str(entry.bytes),
             f"{entry.time_us:.0f}",
-            f"{entry.algbw_gbs:.3f}",
-            f"{entry.busbw_gbs:.3f}",
+            bandwidth_text(entry.algbw_gbs),
+            bandwidth_text(entry.busbw_gbs),
             "exact" if entry.correct else "WRONG",
             str(entry.size),
         )

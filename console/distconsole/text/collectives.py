@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from distconsole.model.events import CollectiveReport, CollectivesMeasured
+from distconsole.model.events import CollectivesMeasured
+from distconsole.text.bandwidths import show_tables
 from distconsole.text.check import show_finding
 from distconsole.text.output import Output
-from distconsole.text.tables import number_text, table
-
-HEADER = ("size", "time, us", "algbw, GB/s", "busbw, GB/s", "result")
-LEAST_GBS = 0.001
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
@@ -20,14 +16,7 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
             f"{measured.launcher}/{measured.backend}, {measured.size} ranks on "
             f"{', '.join(measured.hosts)}; busbw by nccl-tests' formulae"
         )
-    ops: dict[str, list[CollectiveReport]] = {}
-    for entry in measured.collectives:
-        ops.setdefault(f"{entry.op} {entry.dtype}", []).append(entry)
-    for op, entries in ops.items():
-        output.data("")
-        output.data(output.paint_out(op, "bold"))
-        for line in table(HEADER, [_row(entry) for entry in entries], right=(0, 1, 2, 3)):
-            output.data(line)
+    show_tables(output, measured.collectives)
     output.data("")
     _verified(output, measured)
     if measured.left_out:
@@ -36,20 +25,6 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
         output.data(f"{what} {'; '.join(measured.left_out[:4])}{more}")
     for finding in measured.findings:
         show_finding(output, finding)
-
-
-def _row(entry: CollectiveReport) -> tuple[str, ...]:
-    return (
-        size_text(entry.bytes),
-        number_text(entry.time_us),
-        _bandwidth_text(entry.algbw_gbs) if entry.bytes else "",
-        _bandwidth_text(entry.busbw_gbs) if entry.bytes else "",
-        "" if not entry.bytes else "exact" if entry.correct else "WRONG",
-    )
-
-
-def _bandwidth_text(gbs: float) -> str:
-    return f"{gbs:.3f}" if gbs >= LEAST_GBS else f"< {LEAST_GBS}"
 
 
 def _verified(output: Output, measured: CollectivesMeasured) -> None:
@@ -69,11 +44,3 @@ def _verified(output: Output, measured: CollectivesMeasured) -> None:
         names = list(dict.fromkeys(cases))
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
         output.data(f"not there: {', '.join(names[:4])}{more} ({why})")
-
-
-def size_text(count: int) -> str:
-    """Return bytes as they were asked for, such as ``4 B``, ``64 KiB`` or ``1 MiB``."""
-    for unit, name in UNITS:
-        if count >= unit and count % unit == 0:
-            return f"{count // unit} {name}"
-    return f"{count} B"

@@ -21,7 +21,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.requests import BenchCollectives, LauncherName
 from distconsole.operations.bench_collectives import CHECKS, measured
-from distconsole.text.collectives import size_text
+from distconsole.text.bandwidths import size_text
 from distconsole.text.show import show_for
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from distconsole_agent.probes.collective_tensors import Prepared, Values, expected, measure
 from distconsole_agent.probes.collective_values import Case, cases_of, iterations_for
+from distconsole_agent.probes.collective_worker import run_cases
 from distconsole_agent.probes.sources import worker_script
 
 OPS = (
@@ -142,42 +143,58 @@ def test_a_sweep_counts_the_larger_buffer_and_repeats_nothing() -> None:
     sweep = {"ops": ["all_gather", "all_reduce", "barrier"], "bytes": [4, 64], "dtype": "int64"}
     cases = cases_of({"cases": [], "sweep": sweep}, 4)
     assert cases == [
-        Case("all_gather", "int64", 1, None),
-        Case("all_gather", "int64", 2, None),
-        Case("all_reduce", "int64", 1, None),
-        Case("all_reduce", "int64", 8, None),
         Case("barrier", "int64", 0, None),
+        Case("all_gather", "int64", 1, None),
+        Case("all_reduce", "int64", 1, None),
+        Case("all_gather", "int64", 2, None),
+        Case("all_reduce", "int64", 8, None),
     ]
 
 
 def test_repetitions_fit_their_time_within_bounds() -> None:
     assert iterations_for(0.01, 0.1) == 10
     assert iterations_for(10.0, 0.1) == 3
-    assert iterations_for(0.0, 0.1) == 200
+    assert iterations_for(0.0, 0.1) == 100
+
+
+def said_by(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line.partition(" ")[2]) for line in capfd.readouterr().out.splitlines()]
 
 
 def test_an_engine_without_an_operation_says_so_and_the_job_goes_on(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    from distconsole_agent.probes.collective_worker import run_cases
-
     def lacks(_engine: object, case: Case, _number: int, _seconds: float) -> Any:
         if case.op == "reduce":
             raise NotImplementedError("Horovod has no reduce")
         return SimpleNamespace(wrong=0, verified=1, seconds=None, iterations=0)
 
-    engine = SimpleNamespace(world=2, greatest=lambda seconds: 99.0 if seconds > 0 else 0.0)
-    job = {
-        "cases": [
-            {"op": op, "dtype": "float32", "elements": 3, "iterations": 0}
-            for op in ("reduce", "broadcast")
-        ],
-        "sweep": {"ops": ["all_reduce"], "bytes": [4], "dtype": "float32", "seconds": 1.0},
-    }
-    run_cases(engine, lacks, job)
-    said = [json.loads(line.partition(" ")[2]) for line in capfd.readouterr().out.splitlines()]
-    assert [each.get("unsupported") for each in said if "case" in each] == [
-        "Horovod has no reduce",
-        None,
+    cases = [
+        {"op": op, "dtype": "float32", "elements": 3, "iterations": 0}
+        for op in ("reduce", "broadcast")
     ]
-    assert said[-1]["left_out"] == [["all_reduce", "float32", 1]]
+    run_cases(SimpleNamespace(world=2), lacks, {"cases": cases}, 0.0)
+    told = [each.get("unsupported") for each in said_by(capfd) if "case" in each]
+    assert told == ["Horovod has no reduce", None]
+
+
+def test_a_sweep_ends_before_a_case_for_which_there_is_no_time(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    now = [1000.0]
+
+    def slow(_engine: object, case: Case, _number: int, _seconds: float) -> Any:
+        now[0] += case.elements / 4
+        return SimpleNamespace(wrong=0, verified=1, seconds=1.0, iterations=1)
+
+    engine = SimpleNamespace(world=2, greatest=lambda seconds: seconds + 1.0)
+    sweep = {"ops": ["all_reduce"], "bytes": [4, 16, 64], "dtype": "float32", "seconds": 11.0}
+    run_cases(engine, slow, {"cases": [], "sweep": sweep}, 996.0, lambda: now[0])
+    said = said_by(capfd)
+    assert [each["elements"] for each in said if "case" in each] == [1, 4]
+    assert said[-1]["left_out"] == [["all_reduce", "float32", 16]]
+
+
+def test_ranks_that_are_not_all_there_do_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    run_cases(SimpleNamespace(world=1), lambda *_: None, {"cases": [], "world_size": 2}, 0.0)
+    assert capfd.readouterr().out == ""
