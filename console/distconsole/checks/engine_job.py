@@ -6,7 +6,7 @@ Who starts it is not known here: it is started as ``run`` starts one, and the ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ class EngineJob:
         work: What the ranks shall do (``collective_worker``).
         seconds: After so long what is left is killed.
         env: Added to every rank's environment.
+        given_up: Whether nobody waits for it any more.
     """
 
     launcher: LauncherName
@@ -32,6 +33,7 @@ class EngineJob:
     work: Mapping[str, Any]
     seconds: float
     env: Mapping[str, str] = field(default_factory=dict)
+    given_up: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ def run_engine(
     gathering: Gathering,
     engine: Engine,
     start: StartJob,
-    sweep: Sweep | None = None,
-    jobs: int = 1,
+    sweep: Sweep | None,
+    jobs: int,
 ) -> Iterator[str]:
     """Run the job by ``engine``, the first of ``jobs``; yields each host when it is over."""
     hosts = _everywhere(gathering, engine)
@@ -97,7 +97,7 @@ def run_engine(
     timeout = join_seconds(seconds)
     work = work_for(gathering.request.level, sweep, seconds, timeout, world, TIMED)
     env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
-    job = EngineJob(engine.launcher, placed, work, seconds, env)
+    job = EngineJob(engine.launcher, placed, work, seconds, env, gathering.given_up.is_set)
     try:
         answer = start(gathering.session, job)
     except PlanError as error:

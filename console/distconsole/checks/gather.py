@@ -91,6 +91,7 @@ class Gathering:
     Attributes:
         needed: The groups of facts that the chosen checks need.
         clock: Monotonic seconds.
+        given_up: Set once nobody waits for the check any more.
     """
 
     request: Check
@@ -99,6 +100,7 @@ class Gathering:
     clock: Callable[[], float] = time.monotonic
     hosts: dict[HostName, HostEvidence] = field(init=False)
     links: dict[HostName, NodeLink] = field(default_factory=dict)
+    given_up: threading.Event = field(default_factory=threading.Event)
     began: float = field(init=False)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +20,7 @@ from distconsole.checks import (
     slurm_stage,
     tournament,
 )
+from distconsole.checks.at_once import at_once
 from distconsole.checks.catalogue import CATALOGUE
 from distconsole.checks.engine_job import StartJob
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
@@ -47,7 +50,7 @@ from distconsole.checks.select import at_level, selected
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 from distconsole.errors import ConfigError
 from distconsole.model.events import CheckEnded, CheckProgress, CheckReport, Event, FindingMade
-from distconsole.model.requests import Check
+from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
 JOBS: frozenset[type[Facts]] = frozenset({CollFacts, HorovodCollFacts, MpiCollFacts})
@@ -118,6 +121,14 @@ def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
     return frozenset(needed | {SshFacts})
 
 
+class _Job(NamedTuple):
+    """A collective job: its stage, its facts, and how it is begun as the first of so many."""
+
+    stage: str
+    kind: type[CollFacts]
+    begin: Callable[[int], Iterator[str]]
+
+
 @dataclass(slots=True)
 class _Checking:
     """One check going on."""
@@ -152,30 +163,47 @@ class _Checking:
         if ReachFacts in needed:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))
-        if CollFacts in needed:
-            torch = collective.run_job(self.gathering, self.sweep, len(needed & JOBS))
-            yield from self._stage("coll.init", torch)
-            yield from self._judge(needed & {BandwidthFacts, HorovodCollFacts, MpiCollFacts})
-        yield from self._engines(needed)
+        yield from self._jobs(needed)
         if BandwidthFacts in needed:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
         yield from self._judge(frozenset())
 
-    def _engines(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
-        """Run the job by every engine that the rules need, one after the other."""
-        left = [engine for engine in engine_jobs.ENGINES if engine.kind in needed]
+    def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
+        """Run the collective job by torch and by every engine that the rules need."""
+        left = [job for job in self._wanted_jobs() if job.kind in needed]
+        if self._may_coincide():
+            works = [(job.stage, job.begin(1)) for job in left]
+            yield from self._stages_at_once(works)
+            return
         while left:
-            engine = left.pop(0)
-            if self.start is None:
-                why = "there is nobody here who starts jobs"
-                self.gathering.lack((engine.kind,), Outcome.SKIPPED, why)
-            else:
-                work = engine_jobs.run_engine(
-                    self.gathering, engine, self.start, self.sweep, len(left) + 1
-                )
-                yield from self._stage(engine.stage, work)
+            job = left.pop(0)
+            yield from self._stage(job.stage, job.begin(len(left) + 1))
             waiting = {each.kind for each in left}
             yield from self._judge(needed & ({BandwidthFacts} | waiting))
+
+    def _wanted_jobs(self) -> Iterator[_Job]:
+        gathering, sweep, start = self.gathering, self.sweep, self.start
+        yield _Job("coll.init", CollFacts, lambda n: collective.run_job(gathering, sweep, n))
+        for engine in engine_jobs.ENGINES:
+            if start is None:
+                why = "there is nobody here who starts jobs"
+                gathering.lack((engine.kind,), Outcome.SKIPPED, why)
+                continue
+            run = partial(engine_jobs.run_engine, gathering, engine, start, sweep)
+            yield _Job(engine.stage, engine.kind, run)
+
+    def _may_coincide(self) -> bool:
+        """Whether jobs may go on at once: where bandwidth is measured, or GPUs are shared, they may not."""
+        gpus = self.gathering.view().of(GpuFacts).values()
+        measured = self.sweep is not None or self.gathering.request.level is Level.FULL
+        return not measured and not any(found.count for found in gpus)
+
+    def _stages_at_once(self, works: Sequence[tuple[str, Iterator[str]]]) -> Iterator[Event]:
+        for name, _ in works:
+            yield CheckProgress(check=name, host="", outcome="running")
+        for name, host in at_once(works, self.gathering.given_up.set):
+            outcome = "running" if host else "pass"
+            yield CheckProgress(check=name, host=host, outcome=outcome)
 
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
         """Account for a check that does not run."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -62,7 +62,7 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
         ends = began + job.seconds
 
         def listen(link: NodeLink) -> None:
-            _listen(link, plan.run, heard[link.host.name], ends)
+            _listen(link, plan.run, heard[link.host.name], ends, job.given_up)
 
         hosts = [node.host for node in plan.nodes]
         on_every(session, hosts, listen, job.seconds + KILL_SECONDS * 2)
@@ -123,11 +123,13 @@ def _words(argv: tuple[str, ...]) -> Iterator[str]:
             yield rank_script() if word == WORKER else word
 
 
-def _listen(link: NodeLink, run: str, heard: _Heard, ends: float) -> None:
+def _listen(
+    link: NodeLink, run: str, heard: _Heard, ends: float, given_up: Callable[[], bool]
+) -> None:
     """Read a node's journal of the run to its end; once the time is over, kill it and read on."""
     killed = False
     with link.stream("follow", run=run, after=0) as stream, suppress(StopIteration):
-        while not heard.ended:
+        while not (heard.ended or given_up()):
             item = stream.take(TICK_SECONDS)
             if item is not None:
                 for entry in typed(item, Entries).entries:
