@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.collectives_cost import collectives_cost_rows
 from benchmarks.death import text as death_text
 from benchmarks.measure import Spread, machine
 from benchmarks.start_engines import start_engines_rows
@@ -50,6 +51,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "verify_cost": ("--rounds", "2", "--checks", "10"),
     "sync_cost": ("--rounds", "2"),
     "strategy_cost": ("--steps", "24"),
+    "collectives_cost": ("--rounds", "2"),
     "tui_cost": ("--seconds", "5"),
 }
 """The benchmarks in the order they run, and what makes each short."""
@@ -285,6 +287,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "verify_cost": verify_cost_rows,
     "sync_cost": sync_cost_rows,
     "strategy_cost": strategy_cost_rows,
+    "collectives_cost": collectives_cost_rows,
     "tui_cost": tui_cost_rows,
 }
 """What the summary takes from each."""

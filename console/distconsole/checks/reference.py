@@ -49,6 +49,26 @@ def explain_check(request: Explain) -> Iterator[Event]:
     yield TextMade(text=explain(request.check))
 
 
+PROOF = """\
+## How the engines are proved
+
+From `--level standard` on three short jobs run over all hosts that reach each other (`--only coll`; `--skip
+horovod,mpi` leaves out all that is about those two): torch's process group, Horovod and mpirun, the last two only where every host has them.
+
+* Horovod's and mpirun's are runs like those of `run --launcher horovod` and `mpi`: the same plan, variables, key-value
+  store and our own program in place of ssh. They are in no list of runs here and leave nothing on the hosts. What `run`
+  would refuse is said (`info`), with its words.
+* The ranks compare rank, size, local and cross rank with the plan, and verify every value of every collective bit for
+  bit: inputs are whole numbers that each rank can work out for all others, so there is no tolerance.
+* Below mpirun the ranks call MPI's library by themselves (ctypes, Open MPI's and MPICH's ABI): neither mpi4py nor torch is
+  needed. It is the library that a program linked with MPI would get, so that of another MPI than mpirun's shows as it
+  would there: every rank says size 1.
+* At `standard` the jobs go on at the same time unless there are GPUs, so their times mean little. At `full`, and in
+  `distconsole bench collectives --launcher torch|horovod|mpi`, they go on one after the other and sweep over all
+  operations, 4 B to 64 MiB; where `--budget` is short, large messages are left out and named.
+"""
+
+
 def reference_page() -> str:
     """Return docs/checks.md."""
     lines = [
@@ -56,6 +76,8 @@ def reference_page() -> str:
         "",
         "Made by `python -m distconsole.checks`; a test keeps it true. `--only` and `--skip` take a group,",
         "an id, or the beginning of an id.",
+        "",
+        *PROOF.splitlines(),
         "",
     ]
     for group, rules in groupby(CATALOGUE, key=lambda rule: rule.group):

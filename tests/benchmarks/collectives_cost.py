@@ -1,0 +1,183 @@
+"""Whether the bandwidth that ``bench collectives`` tells is that of a plain loop over torch.distributed.
+
+Two ranks on this machine time both at each size, in turns within one process group, so that the
+machine's other work falls on both alike: our own worker's timing, and the loop that one would write by
+hand. The loop runs twice a round: where its ratio to itself differs from 1, so may ours.
+
+``python -m benchmarks.collectives_cost [--json FILE] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.measure import Spread, write_json
+
+if TYPE_CHECKING:
+    from benchmarks.report import Row
+
+TOLERANCE = 0.05
+OPS = ("all_reduce", "all_gather", "broadcast")
+ELEMENTS = (1, 4096, 65536, 1048576, 4194304)
+RANKS = 2
+SECONDS = 600
+CASE_SECONDS = 0.05
+
+
+def rank(rounds: int) -> None:
+    """One rank: print, as rank 0, the seconds of each contestant by operation and size."""
+    import torch
+    import torch.distributed as dist
+
+    from distconsole_agent.probes.collective_tensors import Values, repeat
+    from distconsole_agent.probes.collective_torch import Torch
+    from distconsole_agent.probes.collective_values import Case, iterations_for
+
+    engine = Torch("gloo", 60.0)
+    values = Values(torch, engine.world, 1)
+
+    def by_hand(op: str, elements: int, iterations: int) -> float:
+        tensor = torch.zeros(elements)
+        parts = [torch.zeros(elements) for _ in range(RANKS)]
+        work = {
+            "all_reduce": lambda: dist.all_reduce(tensor),
+            "all_gather": lambda: dist.all_gather(parts, tensor),
+            "broadcast": lambda: dist.broadcast(tensor, RANKS - 1),
+        }[op]
+        work()
+        dist.barrier()
+        began = time.perf_counter()
+        for _ in range(iterations):
+            work()
+        return (time.perf_counter() - began) / iterations
+
+    def ours(op: str, elements: int, iterations: int) -> float:
+        case = Case(op, "float32", elements, iterations)
+        prepared = engine.prepare(op, values.of(case, engine.rank, 0, elements, 0))
+        prepared.run()
+        return repeat(engine, prepared, case, 0.0, CASE_SECONDS)[0]
+
+    found: dict[str, list[list[float]]] = {}
+    for op in OPS:
+        for elements in ELEMENTS:
+            once = engine.greatest(by_hand(op, elements, 3))
+            iterations = iterations_for(once, CASE_SECONDS)
+            turns = (by_hand, ours, by_hand)
+            for number in range(rounds):
+                order = turns if number % 2 == 0 else turns[::-1]
+                found.setdefault(f"{op} {elements * 4}", []).append(
+                    [each(op, elements, iterations) for each in order]
+                )
+    if engine.rank == 0:
+        sys.stdout.write(json.dumps(found) + "\n")
+    engine.close()
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Run both ranks and return the ratios of each round."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.collectives_cost", "--as-rank", str(rounds)],
+            env={
+                **os.environ,
+                "RANK": str(number),
+                "LOCAL_RANK": str(number),
+                "WORLD_SIZE": str(RANKS),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "GLOO_SOCKET_IFNAME": "lo",
+                "OMP_NUM_THREADS": "1",
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(RANKS)
+    ]
+    try:
+        told = [each.communicate(timeout=SECONDS)[0] for each in ranks]
+    finally:
+        for each in ranks:
+            each.kill()
+    found: dict[str, list[list[float]]] = json.loads(told[0].splitlines()[-1])
+    sizes: dict[str, Any] = {}
+    every: dict[str, list[float]] = {"ours": [], "noise": []}
+    for name, turns in found.items():
+        # Bandwidth over bandwidth: the seconds by hand over ours; first and last turn are by hand.
+        ours = [statistics.mean((first, last)) / middle for first, middle, last in turns]
+        noise = [last / first for first, _, last in turns]
+        every["ours"] += ours
+        every["noise"] += noise
+        sizes[name] = {
+            "seconds": asdict(Spread.of([middle for _, middle, _ in turns])),
+            "ours": asdict(Spread.of(ours)),
+            "noise": asdict(Spread.of(noise)),
+        }
+    return {
+        "rounds": rounds,
+        "sizes": sizes,
+        "median": {name: statistics.median(values) for name, values in every.items()},
+    }
+
+
+def report(figures: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = [f"{'operation, bytes':24} {'ms':>8}  busbw over the loop    the loop over itself"]
+    for name, each in figures["sizes"].items():
+        milliseconds = each["seconds"]["median"] * 1e3
+        ours, noise = Spread(**each["ours"]).text(), Spread(**each["noise"]).text()
+        lines.append(f"{name:24} {milliseconds:8.3f}  {ours:22} {noise}")
+    median = figures["median"]
+    lines.append(
+        f"all, median: {median['ours']:.3f} over the loop, {median['noise']:.3f} over itself"
+    )
+    return "\n".join(lines)
+
+
+def collectives_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    """Return the summary's row."""
+    from benchmarks.report import Row  # which imports this module
+
+    median = figures["median"]
+    return [
+        Row(
+            "bench collectives: busbw over that of a plain loop",
+            f"{median['ours']:.3f}",
+            f"the loop over itself {median['noise']:.3f}",
+            "within 5 %",
+            abs(median["ours"] - 1) <= TOLERANCE,
+        )
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--as-rank", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.as_rank is not None:
+        rank(given.as_rank)
+        return 0
+    figures = measure(given.rounds)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "collectives_cost", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
