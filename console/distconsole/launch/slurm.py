@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from distconsole.config.ranges import RangeError, expand, split_list
@@ -69,6 +69,7 @@ class Allocation:
         run: The run's id, where the job was named after it; empty otherwise.
         asked: The request as it came, for ``rerun``; None where the request is that.
         state: What the job has, where it is known.
+        over: Asks Slurm whether the job has ended, or will start again.
     """
 
     job: str
@@ -76,6 +77,7 @@ class Allocation:
     run: str = ""
     asked: Run | None = None
     state: JobState | None = None
+    over: Callable[[], bool] = lambda: False
 
 
 def read_job(text: str) -> JobState:

@@ -34,6 +34,7 @@ def follow(
     open_stream: OpenStream,
     left: Callable[[], bool] = lambda: False,
     until: Mapping[HostName, int] | None = None,
+    over: Callable[[], bool] = lambda: False,
 ) -> Iterator[RunEvents]:
     """Yield a run's events from its beginning, and keep its entries.
 
@@ -61,7 +62,7 @@ def follow(
         feed = JournalFeed(open_stream, cursors, keep=lambda new: writer.put(to_store(new)))
         try:
             seen = dict(cursors)
-            for event in _live(record.run, feed, reducer, writer, seen):
+            for event in _live(record.run, feed, (reducer, over), writer, seen):
                 if event is not None:
                     yield event
                 elif left() or (until is not None and _reached(seen, until)):
@@ -112,11 +113,12 @@ def _reached(seen: Mapping[HostName, int], until: Mapping[HostName, int]) -> boo
 def _live(
     run: RunId,
     feed: JournalFeed,
-    reducer: RunReducer,
+    folding: tuple[RunReducer, Callable[[], bool]],
     writer: EntryWriter,
     seen: dict[HostName, int],
 ) -> Iterator[RunEvents | None]:
     """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
+    reducer, over = folding
     told_store_failure = False
     while reducer.ended is None:
         match news := feed.next(POLL_SECONDS):
@@ -131,7 +133,7 @@ def _live(
             case JournalGap():
                 yield _gap_finding(run, news)
             case None:
-                if _nobody_will_answer(feed, reducer):
+                if _nobody_will_answer(feed, reducer, over):
                     yield from reducer.lost_for_good(time.time())
         yield None
         if writer.failure and not told_store_failure:
@@ -139,15 +141,16 @@ def _live(
             yield _store_finding(run, writer.failure)
 
 
-def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer) -> bool:
+def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[], bool]) -> bool:
     """Whether the hosts that are missing will not tell more than is known.
 
-    While no host has said how the run ended it may be going on unseen, and is awaited.
+    While no host has said how the run ended, and nobody else that it did, it may be going on
+    unseen, and is awaited.
     """
     if feed.exhausted:
         return True
     waiting = [HostName(host) for host in reducer.waiting]
-    return reducer.judged and feed.lost_seconds(waiting) > GIVE_UP_SECONDS
+    return feed.lost_seconds(waiting) > GIVE_UP_SECONDS and (reducer.judged or over())
 
 
 def _gap_finding(run: RunId, gap: JournalGap) -> RunFinding:

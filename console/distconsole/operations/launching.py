@@ -145,8 +145,7 @@ def _run_on(
             return
         if project is not None:
             yield from bring_code(plan, project, session, control)
-        asked = allocation.asked if allocation is not None else None
-        yield from _launch(request, (plan, planned), session, control, store, asked)
+        yield from _launch(request, (plan, planned), session, control, store, allocation)
 
 
 def rerun(
@@ -206,9 +205,10 @@ def _launch(
     session: Session,
     control: Control,
     store: RunStore,
-    asked: Run | None = None,
+    allocation: Allocation | None = None,
 ) -> Iterator[Event]:
     plan, planned = made
+    allocation = allocation or Allocation("")
     if control.asked is not None:
         yield _never_started(plan, control.asked)
         return
@@ -217,7 +217,7 @@ def _launch(
         name=plan.name,
         started=planned.t,
         hosts=tuple(node.host for node in plan.nodes),
-        request=msgspec.json.encode(_storable(asked or request, session.cluster)),
+        request=msgspec.json.encode(_storable(allocation.asked or request, session.cluster)),
         plan=msgspec.json.encode(planned),
         where=lasting(request.where, session.cluster),
     )
@@ -232,7 +232,7 @@ def _launch(
         if not request.json:  # there the plan says it
             yield TextMade(text=plan.run)
         return
-    yield from watch_run(record, session, control, store)
+    yield from watch_run(record, session, control, store, over=allocation.over)
 
 
 def _never_started(plan: LaunchPlan, asked: Command) -> RunEnded:

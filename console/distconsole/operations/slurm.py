@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from distconsole.config.hostfile import read_list
 from distconsole.config.load import load_config
@@ -66,7 +67,8 @@ def run_submitted(
         held = Held(_submit(link, submit))
         try:
             yield Narration(text=f"submitted Slurm job {held.job} on {link.host.name}")
-            starts = Starts(request, run, held, sessions, control, then)
+            is_over = partial(_is_over, link, held.job)
+            starts = Starts(request, run, held, sessions, control, then, is_over)
             yield from _run_in(starts, link, named)
         finally:
             _give_back(link, held)
@@ -92,6 +94,16 @@ def _run_in(
             held.used = held.used and control.asked is None
             return
         yield from starts.prepare_next(ended, state)
+
+
+def _is_over(link: NodeLink, job: str, restarts: int) -> bool:
+    """Whether a job that was restarted so often has ended since, or will be started once more."""
+    try:
+        state = _state(link, job)
+    except ConsoleError:
+        return False
+    ended = state.state not in (RUNNING_STATE, ENDING_STATE)
+    return state.state != ENDING_STATE and (ended or state.restarts > restarts)
 
 
 def _was_requeued(link: NodeLink, job: str, restarts: int, control: Control) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from distconsole.errors import ConsoleError
 from distconsole.launch.identity import new_run_id
@@ -25,6 +27,35 @@ Then = Callable[..., Iterator[Event]]
 """``launching.run`` on the hosts of a job: called with a request and ``allocation``."""
 
 
+UNSEEN = "Slurm job {job} is over, and its nodes let nobody in who could read how the run ended"
+
+OVER_SECONDS = 5.0
+"""Slurm is not asked more often, while no node answers, whether the job is over."""
+
+
+class Paced:
+    """A question that is asked rarely, and not again once the answer was yes.
+
+    Attributes:
+        said: Whether it was.
+    """
+
+    def __init__(
+        self, ask: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._next = 0.0
+        self.said = False
+
+    def __call__(self) -> bool:
+        """Return the answer, as far as it is known."""
+        if not self.said and self._clock() >= self._next:
+            self.said = self._ask()
+            self._next = self._clock() + OVER_SECONDS
+        return self.said
+
+
 @dataclass
 class Held:
     """A job that was submitted; ``used`` once a run of ours ends it by itself."""
@@ -39,7 +70,9 @@ class Starts:
 
     Attributes:
         run: The id of the next start; the job is named after the first.
+        is_over: Says whether the job that was restarted so often has ended, or will be once more.
         code: The run whose code is taken again; None before the first start.
+        last: The run before and the host of its first rank, while its checkpoint is not known.
     """
 
     request: Run
@@ -48,8 +81,10 @@ class Starts:
     sessions: SessionSource
     control: Control
     then: Then
+    is_over: Callable[[int], bool]
     number: int = 0
     code: RunId | None = None
+    last: tuple[RunId, HostName] | None = None
     news: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -67,8 +102,13 @@ class Starts:
         """
         ended: RunEnded | None = None
         again = {"again": self.code} if self.code is not None else {}
+        if self.last is not None and self.last[1] in state.nodes:
+            path = self._learn_checkpoint()
+            if path is not None:
+                yield Narration(text=f"the checkpoint of the start before is {path}")
+        over = Paced(partial(self.is_over, state.restarts))
         allocation = Allocation(
-            self.held.job, held=True, run=self.run, asked=self.request, state=state
+            self.held.job, held=True, run=self.run, asked=self.request, state=state, over=over
         )
         try:
             for event in self.then(self._placed(state, named), allocation=allocation, **again):
@@ -79,6 +119,8 @@ class Starts:
             if not self.number:
                 raise
             yield Narration(text=f"not started again: {error.message}", severity=Severity.FAIL)
+        if over.said:
+            yield Narration(text=UNSEEN.format(job=self.held.job), severity=Severity.WARN)
         self.held.used = self.held.used or self.request.detach
         return ended
 
@@ -87,10 +129,8 @@ class Starts:
         self.number += 1
         self.held.used = False
         self.code = self.code or RunId(ended.run)
-        path = self._checkpoint(RunId(ended.run), state)
-        path = path or dict(self.news).get(CHECKPOINT_VARIABLE)
-        told = ((RESTART_VARIABLE, str(self.number)), (CHECKPOINT_VARIABLE, path or ""))
-        self.news = tuple(pair for pair in told if pair[1])
+        self.last = (RunId(ended.run), HostName(state.nodes[0]))
+        path = self._learn_checkpoint()
         self.run = new_run_id(self.request.script, self.request.name, datetime.now().astimezone())
         since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
         said = f"Slurm requeued job {self.held.job}: start {self.number + 1} follows, {since}"
@@ -101,13 +141,23 @@ class Starts:
         where = hosts_of(self.request.where, state, named)
         return replace(self.request, where=where, slurm=None, env=(*kept, *self.news))
 
-    def _checkpoint(self, run: RunId, state: JobState) -> str | None:
-        """Return what the job has left as its last checkpoint on the node of its first rank."""
-        first = HostName(state.nodes[0])
-        where = self._placed(state, {}).where
+    def _learn_checkpoint(self) -> str | None:
+        """Keep what the next start is told: the checkpoint of the last one, or of one before it.
+
+        A host may let nobody in between two starts, and is asked again at the next.
+        """
+        found = self._checkpoint(*self.last) if self.last is not None else None
+        self.last = None if found is not None else self.last
+        path = found or dict(self.news).get(CHECKPOINT_VARIABLE)
+        told = ((RESTART_VARIABLE, str(self.number)), (CHECKPOINT_VARIABLE, path or ""))
+        self.news = tuple(pair for pair in told if pair[1])
+        return path
+
+    def _checkpoint(self, run: RunId, host: HostName) -> str | None:
+        """Return what a run has left as its last checkpoint on the host of its first rank."""
         try:
-            with self.sessions(replace(where, hosts=first)) as session:
-                told = session.link(first).request("slurm", ASK_SECONDS, do="checkpoint", run=run)
+            with self.sessions(replace(self.request.where, hosts=host)) as session:
+                told = session.link(host).request("slurm", ASK_SECONDS, do="checkpoint", run=run)
         except ConsoleError:
             return None
         path = told.get("path")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distconsole.launch import stop as stopping
@@ -72,13 +72,18 @@ def watch_run(
     control: Control,
     store: RunStore,
     until: Mapping[HostName, int] | None = None,
+    over: Callable[[], bool] = lambda: False,
 ) -> Iterator[RunEvents]:
-    """Yield a run's events to its end, or until the operator leaves."""
+    """Yield a run's events to its end, or until the operator leaves.
+
+    Args:
+        over: Asked while no host answers: whether the run has ended, as somebody else knows.
+    """
     hosts = [HostName(host) for host in record.hosts]
     carrier = WishCarrier(control, session, hosts, record.run)
     opener = journal_opener(session, record.run)
     try:
-        yield from follow(store, record, opener, lambda: carrier.left, until)
+        yield from follow(store, record, opener, lambda: carrier.left, until, over)
     finally:
         carrier.close()
 

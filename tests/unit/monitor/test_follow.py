@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from distconsole.errors import AgentError, LinkLostError, NodeError, RequestError
-from distconsole.model.events import LinkChanged, LogLine, RunEnded, RunEvents, RunFinding
+from distconsole.model.events import (
+    EndState,
+    LinkChanged,
+    LogLine,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+)
 from distconsole.model.names import HostName, RunId
 from distconsole.monitor.feed import Delivered, JournalFeed
 from distconsole.monitor.follow import follow, replay
@@ -142,6 +149,24 @@ def test_a_host_that_forgot_the_run_is_not_awaited(tmp_path: Path) -> None:
     events = list(follow(RunStore(tmp_path), record("a", "b"), nodes))
     assert isinstance(events[-1], RunEnded)
     assert events[-1].exit_code == 0
+
+
+def test_a_run_that_somebody_else_knows_to_be_over_ends_without_its_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distconsole.monitor.follow.GIVE_UP_SECONDS", 0.0)
+    gone: list[Script | NodeError] = [NodeError("refused")] * 100
+    asked: list[bool] = []
+
+    def over() -> bool:
+        asked.append(len(asked) > 1)
+        return asked[-1]
+
+    events = list(follow(RunStore(tmp_path), record("a"), FakeNodes(a=gone), over=over))
+    end = events[-1]
+    assert isinstance(end, RunEnded)
+    assert (end.state, end.exit_code) == (EndState.FAILED, 1)
+    assert asked == [False, False, True]
 
 
 def test_a_node_that_breaks_the_contract_is_a_lost_link_and_no_crash(tmp_path: Path) -> None:
