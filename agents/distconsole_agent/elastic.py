@@ -252,8 +252,16 @@ class Elastic:
             self._end(str(message["over"])[:MAX_WHY_CHARS])
 
     def _give_up(self, slot: Slot) -> None:
-        if slot in self.running:
-            self._events.end(slot)
+        """End a rank that has not failed, on a host that Horovod has given up."""
+        if slot not in self.running:
+            return
+        self._events.end(slot)
+        node = self._spec.nodes[slot.node]
+        rank = node.ranks[slot.local_rank]
+        summary = f"rank {rank} on {node.host} is ended: Horovod uses {node.host} no more"
+        note = {"check": "run.rank_lost", "severity": "info", "summary": summary}
+        hint = "a host goes with the first of its ranks that fails"
+        self._events.note({**note, "hint": hint, "rank": rank, "host": node.host})
 
     def _answer(self, ask: int, place: str) -> None:
         _, reply = self._asks.pop(ask)

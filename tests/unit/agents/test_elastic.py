@@ -115,7 +115,10 @@ def test_what_the_driver_wants_started_and_ended_reaches_the_right_node(node: No
     assert node.elastic.running == {B1}
     node.say(end=["1-user-b", 1])
     node.say(end=["1-user-b", 0])  # it does not run
+    (kind, note) = node.told.pop()
     assert node.told == [("start", (B1, {"HOROVOD_RANK": "2"})), ("end", B1)]
+    assert (kind, note["check"], note["rank"]) == ("note", "run.rank_lost", 2)
+    assert note["summary"] == "rank 2 on user@b is ended: Horovod uses user@b no more"
 
 
 def test_the_driver_hears_of_each_end_once(node: Node) -> None:
