@@ -15,12 +15,33 @@ from distconsole.model.events import CheckEnded, CheckReport
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Level
+from distconsole.operations.short_run import short_run
 from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
 
+FOREIGN_MPIRUN = """\
+#!/bin/bash
+# The starter of another MPI: its ranks find nothing of Open MPI's.
+if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi
+while [ $# -gt 0 ]; do
+    case $1 in
+        -np) np=$2; shift 2 ;;
+        --host|--map-by|--bind-to) shift 2 ;;
+        --leave-session-attached) shift ;;
+        *) break ;;
+    esac
+done
+for rank in $(seq 0 $((np - 1))); do
+    OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=$np OMPI_COMM_WORLD_LOCAL_RANK=$rank \
+        OMPI_COMM_WORLD_LOCAL_SIZE=$np "$@" &
+done
+wait
+"""
+
 
 def check(session: Session, **asked: object) -> CheckReport:
-    ended = list(run_check(Check(**asked), session))[-1]  # type: ignore[arg-type]
+    request = Check(**asked)  # type: ignore[arg-type]
+    ended = list(run_check(request, session, start=short_run))[-1]
     assert isinstance(ended, CheckEnded)
     return ended.report
 
@@ -51,3 +72,28 @@ def test_this_machine_alone_is_checked_without_peers(tmp_path: Path) -> None:
     assert failures(report) == []
     assert report.cells["here"]["net.reach_tcp"] == "skipped"
     assert report.why["here"]["net.reach_tcp"] == "one host"
+
+
+@pytest.mark.mpi
+def test_an_mpirun_of_another_mpi_than_the_library_is_named(tmp_path: Path) -> None:
+    mpirun = tmp_path / "bin/mpirun"
+    mpirun.parent.mkdir()
+    mpirun.write_text(FOREIGN_MPIRUN)
+    mpirun.chmod(0o755)
+    node_dir = tmp_path / "n"
+    host = Host(
+        HostName("here"),
+        local=True,
+        slots=2,
+        node_dir=str(node_dir),
+        setup=f"export PATH={mpirun.parent}:$PATH",
+    )
+    with Session(Config(), Cluster((host,))) as session:
+        report = check(session, only=("mpi.launch", "mpi.rank_size", "mpi.correct"))
+        os.kill(session.links[host.name].hello.agent_pid, signal.SIGTERM)
+    (found,) = report.findings
+    assert (found.check, found.hosts) == ("mpi.rank_size", ("here",))
+    assert "every rank says size 1: 2 were started" in found.summary
+    assert f"mpirun: {mpirun}" in found.seen
+    assert report.cells["here"]["mpi.correct"] == "could_not_run"
+    assert list((node_dir / "runs").iterdir()) == []

@@ -109,6 +109,7 @@ class Mpi:
             "pid": os.getpid(),
             "backend": "mpi",
             "library": mapped_library(),
+            "mpirun": shutil.which("mpirun") or "",
             "version": self._version(),
             "device": "cpu",
         }

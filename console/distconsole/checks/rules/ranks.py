@@ -144,10 +144,10 @@ def _missed(
 def _first_cause(
     absent: list[tuple[str, RankReport]], early: list[tuple[str, RankReport]]
 ) -> tuple[str, RankReport]:
-    """Prefer the rank that ended by itself, earliest: the others only waited for it."""
+    """Prefer the rank that ended by itself before it could meet anybody: the others waited for it."""
     ended = [entry for entry in absent if entry[1].exit_code not in (None, 0)]
     before = [entry for entry in ended if entry in early]
-    return min(before or ended or absent, key=lambda entry: entry[1].seconds)
+    return min(before or early or ended or absent, key=lambda entry: entry[1].seconds)
 
 
 def _reason(rank: RankReport, engine: Sequence[str] = ()) -> str:
@@ -265,7 +265,8 @@ def _all_alone(
 ) -> Finding:
     world = next(iter(facts.values())).world_size
     libraries = {
-        name: f"{group.get('library')} ({str(group.get('version', ''))[:40]})"
+        name: f"{group.get('library')} ({str(group.get('version', ''))[:40]}), "
+        f"mpirun: {group.get('mpirun') or 'unknown'}"
         for name, group in groups
         if group.get("library")
     }
