@@ -16,7 +16,8 @@ from distconsole_agent.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes import budgets, mounts
 from distconsole_agent.probes.asking import home, session_environment
-from distconsole_agent.probes.programs import run_script
+from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.programs import last_words, run_script
 from distconsole_agent.probes.sources import script_source
 
 _LIMITS = {
@@ -119,6 +120,10 @@ def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, 
         seconds,
         python=sys.executable,
     )
+    if ended.exit_code is not None and not ended.out:
+        # It ended by itself: that is no filesystem that hangs.
+        code = ended.exit_code
+        raise failed(f"asking the filesystems ended with code {code}: {last_words(ended)}")
     for line in ended.out.splitlines():
         try:
             key, value = json.loads(line)

@@ -159,6 +159,7 @@ def _read(
     """Collect both streams until they end, or the program has (True), or it is to end (False)."""
     chunks: list[list[bytes]] = [[], []]
     room = [MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES]
+    over = False
     with selectors.DefaultSelector() as selector:
         for index, stream in enumerate((process.stdout, process.stderr)):
             assert stream is not None
@@ -167,10 +168,13 @@ def _read(
             left = due - time.monotonic()
             if left <= 0 or (stop is not None and stop.is_set()):
                 return chunks, False
-            ready = selector.select(min(left, QUIET_SECONDS))
-            # What a setup command left running may hold the streams for ever.
-            if not ready and _has_ended(process.pid):
-                return chunks, True
+            ready = selector.select(0 if over else min(left, QUIET_SECONDS))
+            if not ready:
+                # What a setup command left running may hold the streams for ever.
+                if over:
+                    return chunks, True
+                # It may have written between the look at its streams and its end: once more.
+                over = _has_ended(process.pid)
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
                 if not data:

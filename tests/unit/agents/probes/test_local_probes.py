@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import inspect_python, mpi
+from distconsole_agent.probes import inspect_python, mpi, programs
 from distconsole_agent.probes.programs import run_program, run_script
 from distconsole_agent.protocol import MAX_LINE_BYTES, ErrorCode
 from fakes import nvml
@@ -119,6 +119,18 @@ def test_what_a_program_leaves_behind_holding_its_streams_does_not_hold_us() -> 
     assert (ended.exit_code, ended.out) == (3, "out\n")
     assert time.monotonic() - began < 10
     assert not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+
+
+def test_what_a_program_writes_just_before_its_end_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def after_its_end(pid: int) -> bool:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return True
+
+    monkeypatch.setattr(programs, "_has_ended", after_its_end)
+    ended = run_program(["sh", "-c", "sleep 0.4; echo last"], 20.0)
+    assert (ended.exit_code, ended.out) == (0, "last\n")
 
 
 def test_a_program_that_floods_is_bounded() -> None:
