@@ -89,6 +89,8 @@ class Restarts:
         final = next((failure.final for failure in failures if failure.final), "")
         if final or self._number < self._allowed or self._pausing:
             return final
+        if self._allowed == 1:
+            return "its one restart is used up"
         return f"all {self._allowed} restarts are used up"
 
     def begin(self) -> None:

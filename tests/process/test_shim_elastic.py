@@ -15,7 +15,8 @@ PY = sys.executable
 DRIVER = """
 import http.client, json, os, socket, sys
 line = socket.socket(socket.AF_UNIX)
-line.connect(os.path.join(os.environ["DISTCONSOLE_RUN_DIR"], "driver.sock"))
+folder = os.open(os.environ["DISTCONSOLE_RUN_DIR"], os.O_PATH)  # the path of a socket must be short
+line.connect(f"/proc/self/fd/{folder}/driver.sock")
 heard = line.makefile("r")
 
 def say(**message):
