@@ -214,6 +214,9 @@ def who(job: Judged, view: View) -> Iterator[Said]:
     places = planned_places({name: found.planned for name, found in facts.items()})
     for name, group in groups:
         planned = places.get(int(group["rank"]))
+        if planned is not None and planned["world_size"] != facts[name].world_size:
+            # A host of the job has said nothing, and who shares a local rank is not known.
+            planned = {key: planned[key] for key in ("local_rank", "local_size")}
         if planned is None or group["rank"] not in facts[name].planned:
             yield fail(
                 job.who,
