@@ -91,14 +91,6 @@ def test_the_first_failure_ends_every_rank_and_is_blamed(
     assert "raise ValueError('boom')" in finding.seen
 
 
-def test_a_rank_that_is_killed_gives_its_signal(sessions: SessionSource, tmp_path: Path) -> None:
-    text = f"if rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\n{HANG}"
-    with Operator(Run(script(tmp_path, text), nproc="1"), sessions) as run:
-        end = run.end()
-    assert end.exit_code == 137
-    assert end.first_failure.signal == 9  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize(
     ("reason", "exit_code"), [(StopReason.INTERRUPT, 130), (StopReason.TERMINATE, 143)]
 )
@@ -252,26 +244,6 @@ def test_top_shows_every_host_once(sessions: SessionSource) -> None:
     with Operator(Top(once=True, interval_seconds=0.2), sessions) as top:
         events = top.finish()
     assert {e.host for e in events if isinstance(e, NodeSample)} == {"node1", "node2"}
-
-
-@pytest.mark.torch_ranks
-def test_torchrun_ranks_are_known_by_their_numbers(
-    sessions: SessionSource, tmp_path: Path
-) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(
-        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
-        "print('rank', dist.get_rank(), 'of', dist.get_world_size())\n"
-        "dist.barrier()\ndist.destroy_process_group()\n"
-    )
-    from distconsole.model.requests import LauncherName
-
-    request = Run(str(path), nproc="2", launcher=LauncherName.TORCHRUN)
-    with Operator(request, sessions) as run:
-        end = run.end(150)
-    assert end.exit_code == 0, run.lines()
-    spoken = sorted(line for line in run.lines() if line.startswith("rank "))
-    assert spoken == [f"rank {rank} of 4" for rank in range(4)]
 
 
 def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(

@@ -10,7 +10,7 @@ from testbed.keeper import wait_for
 PORTS = (22, 6817, 6818)
 """Those of sshd, slurmctld and slurmd."""
 
-GONE_SECONDS = 10.0
+GONE_SECONDS = 20.0
 LISTENS = "0A"
 
 AGENT = "pyz agent"

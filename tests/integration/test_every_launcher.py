@@ -1,0 +1,259 @@
+"""What happens, under every launcher: the table of docs/launchers.md, on real engines and hosts of their own.
+
+Every row starts where the one before ended: a run that left anything behind breaks the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.console import Console
+from suite.obstacles import obstacle
+from suite.remains import gone
+from suite.starters import LIMITS, MARKED, NEVER, SHIM, STARTERS, WHAT, Starter
+from testbed import Host, Testbed
+from testbed.keeper import wait_for
+from testbed.slurm import SLURM_ENVIRONMENT, Slurm
+
+pytestmark = pytest.mark.testbed
+
+SOON_SECONDS = 25.0
+"""Far below the grace of the runs, and the minutes after which an engine gives up by itself."""
+
+LOST_SECONDS = 150.0
+"""For a node that is silent: it is given up after some forty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A launcher and the hosts of its rows, which stay up through all of them."""
+
+    starter: Starter
+    bed: Testbed
+
+    @property
+    def hosts(self) -> list[Host]:
+        return self.bed.hosts[:2]
+
+    def run(self, folder: Path, what: str, steps: int = NEVER) -> Console:
+        """Start the launcher's script."""
+        words = self.starter.asked(folder, self.bed.host_names[-1], what, steps)
+        return Console(self.bed, folder, *words, hosts=self.starter.hosts)
+
+    def trains(self, console: Console) -> None:
+        """Wait until every rank is in its fourth step, and its two children are there."""
+        for rank in range(self.starter.world):
+            console.see(event="log", line=f"{rank}: 3")
+
+
+def starters() -> list[Any]:
+    return [
+        pytest.param(each, id=name, marks=[getattr(pytest.mark, mark) for mark in each.marks])
+        for name, each in STARTERS.items()
+    ]
+
+
+@pytest.fixture(scope="module", params=starters())
+def place(request: pytest.FixtureRequest) -> Place:
+    if request.param.name == "slurm":
+        return Place(request.param, request.getfixturevalue("slurm").bed)
+    bed: Testbed = request.getfixturevalue("standing_bed")
+    return Place(request.param, bed)
+
+
+def assert_told_and_gone(
+    place: Place, console: Console, judges: Sequence[Host] = ()
+) -> dict[str, Any]:
+    """Assert that every host tells the run's end as the console does, and has nothing left of it.
+
+    Args:
+        judges: Only these tell it: without a shim a node that is not the first never learns it.
+    """
+    end = console.events[-1]
+    assert end["event"] == "end", console.stderr
+    for host in judges or place.hosts:
+        told = host.path(f"/tmp/distconsole-{os.geteuid()}/runs/{end['run']}/ended.json")
+        assert wait_for(told.exists), (host.name, console.stderr)
+        kept = json.loads(told.read_text())
+        assert (kept["state"], kept["exit_code"]) == (end["state"], end["exit_code"])
+    assert not gone(*place.bed.hosts)
+    return end
+
+
+def assert_failed(
+    place: Place,
+    console: Console,
+    exit_code: int,
+    rank: int,
+    host: str,
+    error: str,
+    judges: Sequence[Host] = (),
+) -> dict[str, Any]:
+    """Assert who failed first and with what, and that every other rank followed soon."""
+    assert console.wait() == exit_code, (console.events[-1], console.stderr)
+    end = assert_told_and_gone(place, console, judges)
+    assert (end["state"], end["exit_code"]) == ("failed", exit_code)
+    first: dict[str, Any] = end["first_failure"]
+    assert (first["rank"], first["host"], first["exit_code"]) == (rank, host, exit_code)
+    assert first["error"] == error
+    assert [e["rank"] for e in console.of("finding") if e["check"] == FIRST_FAILURE] == [rank]
+    times = [end["t"], *(each["t"] for each in console.ends().values())]
+    assert max(times) - min(times) < SOON_SECONDS
+    return first
+
+
+FIRST_FAILURE = "run.first_failure"
+
+
+def test_a_training_is_watched_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
+    with place.run(tmp_path, "learns", 12) as console:
+        assert console.wait() == 0, (console.events[-20:], console.stderr)
+    assert assert_told_and_gone(place, console)["state"] == "succeeded"
+    assert console.of("plan")[0]["launcher"] == place.starter.name
+    steps = dict.fromkeys(range(place.starter.world), 0)
+    for window in console.of("window"):
+        steps[window["rank"]] += window["steps"]
+        assert window["samples_s"] > 0
+        assert window["metrics"]["loss"] > 0
+    assert steps == dict.fromkeys(range(place.starter.world), 12)
+    ends = {rank: end["state"] for rank, end in console.ends().items()}
+    assert ends == dict.fromkeys(range(place.starter.world), "exited")
+
+
+@pytest.mark.parametrize(
+    ("what", "exit_code", "error"),
+    [
+        ("raises", 1, "ValueError: no such layer"),
+        ("exits", 7, "exited with code 7"),
+        ("is killed", 137, "killed by SIGKILL"),
+        ("faults", 139, "killed by SIGSEGV"),
+    ],
+)
+def test_the_rank_that_breaks_is_blamed_and_ends_all(
+    place: Place, tmp_path: Path, what: str, exit_code: int, error: str
+) -> None:
+    if reason := LIMITS.get((place.starter.name, what)):
+        pytest.skip(reason)
+    with place.run(tmp_path, what) as console:
+        first = assert_failed(place, console, exit_code, MARKED, "node2", error)
+    if what == "raises":
+        assert WHAT[what] in first["traceback"]
+    assert set(console.ends()) == set(range(place.starter.world))
+    assert place.starter.lines(console, MARKED)[-1] == "3"
+
+
+def test_a_module_that_one_host_lacks_is_named(place: Place, tmp_path: Path) -> None:
+    library = place.hosts[0].path("/run/home/lib")
+    library.mkdir(exist_ok=True)
+    (library / "only_on_node1.py").write_text("")
+    error = "ModuleNotFoundError: No module named 'only_on_node1'"
+    with place.run(tmp_path, "lacks") as console:
+        first = assert_failed(place, console, 1, place.starter.first_of_node2, "node2", error)
+    assert "    import only_on_node1" in first["traceback"]
+
+
+@pytest.mark.parametrize("by", ["Ctrl-C", "stop"])
+def test_ranks_that_hang_are_stopped(place: Place, tmp_path: Path, by: str) -> None:
+    with place.run(tmp_path, "hangs") as console:
+        console.see(event="log", line="hangs")
+        if by == "stop":
+            with Console(place.bed, tmp_path, "stop", console.run) as other:
+                assert other.wait() == 0, other.stderr
+        else:
+            console.process.send_signal(signal.SIGINT)
+        exit_code = 143 if by == "stop" else 130
+        assert console.wait() == exit_code, console.stderr
+    end = assert_told_and_gone(place, console)
+    assert (end["state"], end["exit_code"]) == ("stopped", exit_code)
+    assert "first_failure" not in end
+
+
+def test_a_killed_agent_and_a_killed_console_cost_nothing(place: Place, tmp_path: Path) -> None:
+    with place.run(tmp_path, "counts", 80) as console:
+        place.trains(console)
+        assert place.hosts[1].signal(signal.SIGKILL, "pyz agent")
+        console.see(event="log", line=f"{MARKED}: 20")
+        console.process.kill()
+        run = console.run
+    with Console(place.bed, tmp_path, "attach", "--json", run) as attached:
+        assert attached.wait() == 0, attached.stderr
+    assert assert_told_and_gone(place, attached)["state"] == "succeeded"
+    for rank in range(place.starter.world):
+        assert place.starter.lines(attached, rank) == [str(step) for step in range(80)]
+
+
+def killed_by(machine: Host, program: str) -> list[int]:
+    """Kill what has this command line; return its processes."""
+    pids = [p.pid for p in machine.processes() if re.match(program, " ".join(p.argv))]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return pids
+
+
+@pytest.mark.parametrize("host", [0, 1], ids=["first host", "other host"])
+@pytest.mark.parametrize("killed", ["engine", "shim"])
+def test_an_engine_that_is_killed_takes_everything_with_it(
+    place: Place, tmp_path: Path, killed: str, host: int
+) -> None:
+    machine = place.hosts[host]
+    program, exit_code, error = (SHIM, 1, f"node {machine.name} lost: its shim is gone")
+    if killed == "engine":
+        if (engine := place.starter.engines[host]) is None:
+            pytest.skip(f"{place.starter.name}: no engine there but the shim")
+        program, exit_code, error = engine.program, 137, engine.told
+    with place.run(tmp_path, "counts") as console:
+        place.trains(console)
+        assert killed_by(machine, program)
+        rank = 0 if host == 0 else place.starter.first_of_node2
+        judges = [each for each in place.hosts if killed == "engine" or each is not machine]
+        assert_failed(place, console, exit_code, rank, machine.name, error, judges)
+
+
+@pytest.fixture
+def bed_to_lose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Three hosts and a login host, with Slurm where there is one."""
+    tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
+    with ExitStack() as stack:
+        if obstacle("slurm"):
+            yield stack.enter_context(Testbed(4))
+            return
+        bed = stack.enter_context(Testbed(4, environment=SLURM_ENVIRONMENT))
+        stack.enter_context(Slurm(bed))
+        yield bed
+
+
+@pytest.mark.torch_ranks
+def test_a_node_without_power_or_network_ends_the_run_and_nothing_stays(
+    bed_to_lose: Testbed, tmp_path: Path
+) -> None:
+    """All at once, because a silent node has its forty seconds with each."""
+    without_power, without_network = bed_to_lose.hosts[1:3]
+    cut_off = Starter("torch", (), STARTERS["torch"].text, "node1:2,node3:1")
+    possible = [s for s in STARTERS.values() if not any(map(obstacle, s.marks))]
+    with ExitStack() as stack:
+        consoles = []
+        for number, starter in enumerate([cut_off, *possible]):
+            place, folder = Place(starter, bed_to_lose), tmp_path / str(number)
+            folder.mkdir()
+            console = stack.enter_context(place.run(folder, "counts"))
+            place.trains(console)
+            consoles.append((without_power if number else without_network, starter, console))
+        without_power.power_cut()
+        without_network.link_down("mgmt")
+        for lost, starter, console in consoles:
+            assert console.wait(LOST_SECONDS) == 1, (starter.name, console.stderr)
+            end = console.events[-1]
+            assert (end["state"], end["exit_code"]) == ("failed", 1), starter.name
+            first = end["first_failure"]
+            assert (first["host"], first["error"]) == (lost.name, f"node {lost.name} lost")
+    assert not gone(bed_to_lose.hosts[0], without_network)

@@ -1,0 +1,212 @@
+"""The launchers of the table of ends, and one script for each: an ordinary training, with nothing of ours in it.
+
+A script's arguments are what its rank 2 does in its fourth step, and how many steps there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from suite.console import Console
+
+MARKED = 2
+"""The rank that breaks: the first one of node2."""
+
+NEVER = 4000
+"""Steps of a training that does not end by itself in the time of a test."""
+
+WHAT = {
+    "raises": "raise ValueError('no such layer')",
+    "exits": "sys.exit(7)",
+    "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "faults": "ctypes.string_at(0)",
+    "hangs": "print('hangs', flush=True); time.sleep(300)",
+}
+"""What a rank can do, as the line of the script that does it."""
+
+BODY = """
+import ctypes, os, signal, subprocess, sys, time
+what, steps = sys.argv[1], int(sys.argv[2])
+if what == "lacks":
+    sys.path.insert(0, os.path.expanduser("~/lib"))
+    import only_on_node1
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def batches():
+    data = TensorDataset(torch.ones(4 * steps, 4), torch.ones(4 * steps, 1))
+    return DataLoader(data, batch_size=4, num_workers=1)
+
+def learn(wrap):
+    model, optimizer = wrap(torch.nn.Linear(4, 1))
+    for inputs, wanted in batches():
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), wanted).backward()
+        optimizer.step()
+        time.sleep(0.05)
+
+def work(rank, reduce, wrap):
+    subprocess.Popen(["setsid", "sleep", "4321"])
+    if what == "learns":
+        return learn(wrap)
+    # Without an optimizer: that alone imports for a second.
+    for step, _ in enumerate(batches()):
+        reduce()
+        print(f"{rank}: {step}", flush=True)
+        time.sleep(0.05)
+        if (rank, step) == (2, 3):
+            fault()
+
+def fault():
+WHAT
+"""
+
+GLOO = """
+import torch.distributed as dist
+
+def reduce():
+    dist.all_reduce(torch.ones(1))
+
+def wrap(model):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train(**place):
+    dist.init_process_group("gloo", **place)
+    work(dist.get_rank(), reduce, wrap)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+ENV = GLOO + "\ntrain()\n"
+
+SPAWN = (
+    GLOO
+    + """
+import torch.multiprocessing as mp
+
+def spawned(local_rank):
+    e = os.environ
+    rank, world = int(e["NODE_RANK"]) * 2 + local_rank, int(e["NNODES"]) * 2
+    master = f"tcp://{e['MASTER_ADDR']}:{e['MASTER_PORT']}"
+    train(init_method=master, rank=rank, world_size=world)
+
+if __name__ == "__main__":
+    mp.spawn(spawned, nprocs=2)
+"""
+)
+
+HOROVOD = """
+import horovod.torch as hvd
+
+def reduce():
+    hvd.allreduce(torch.ones(1))
+
+def wrap(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    named = model.named_parameters()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    return model, hvd.DistributedOptimizer(optimizer, named_parameters=named)
+
+hvd.init()
+work(hvd.rank(), reduce, wrap)
+"""
+
+
+AT_EXIT = (
+    "Horovod ends the others' collectives at a rank's exit, before the rank has its exit code"
+)
+LIMITS = {("horovod", "exits"): AT_EXIT, ("mpi", "exits"): AT_EXIT}
+"""What a launcher cannot do, and why; docs/launchers.md has the same."""
+
+
+class Engine(NamedTuple):
+    """A program between the shim and the ranks, and what is said when it is killed.
+
+    ``program`` is how its command line begins, as a regular expression.
+    """
+
+    program: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A launcher as the table uses it: three ranks on two hosts, four where the script spawns them.
+
+    Attributes:
+        name: What ``--launcher`` takes.
+        marks: What it needs.
+        text: How its script joins the others.
+        hosts: As ``--hosts`` takes them.
+        world: How many ranks there are.
+        engines: Of each host, what the shim starts there in place of ranks.
+        first_of_node2: The first rank that the plan has for node2.
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    text: str
+    hosts: str = "node1:2,node2:1"
+    world: int = 3
+    engines: tuple[Engine | None, Engine | None] = (None, None)
+    first_of_node2: int = MARKED
+
+    def script(self, folder: Path) -> str:
+        """Write its script, and return where."""
+        cases = "".join(f"    if what == {name!r}: {line}\n" for name, line in WHAT.items())
+        path = folder / "train.py"
+        path.write_text(BODY.replace("WHAT\n", cases) + self.text)
+        return str(path)
+
+    def lines(self, console: Console, rank: int) -> list[str]:
+        """Return the numbers of the steps that a rank printed.
+
+        Those of ranks that a script spawned are nobody's, so they begin with the rank.
+        """
+        lines = [event["line"] for event in console.of("log") if event["stream"] == "out"]
+        return [line.partition(": ")[2] for line in lines if line.startswith(f"{rank}: ")]
+
+    def asked(self, folder: Path, login: str, what: str, steps: int) -> list[str]:
+        """Return the words behind ``distconsole``; ``login`` is where Slurm's commands are."""
+        how = ["--launcher", self.name]
+        if self.name == "slurm":
+            how = ["--slurm", "-N2", "--slurm-login", login]
+        # Longer than any end may take: who needed it was not ended by a signal.
+        how += ["--grace", "40", "--json"]
+        return ["run", *how, self.script(folder), what, str(steps)]
+
+
+SHIM = r"\S+python\S* .*pyz shim"
+TORCHRUN = Engine(r"\S+ -m torch\.distributed\.run", "torchrun killed by SIGKILL")
+PARENT = Engine(r"\S+ \S+train\.py", "killed by SIGKILL")
+MPIRUN = Engine("mpirun --host", "mpirun killed by SIGKILL")
+ORTED = Engine("orted ", "mpirun's daemon on node2 killed by SIGKILL")
+SRUN = Engine("srun --jobid", "srun was killed by SIGKILL")
+
+STARTERS = {
+    each.name: each
+    for each in (
+        Starter("torch", ("torch_ranks",), ENV),
+        Starter("torchrun", ("torch_ranks",), ENV, engines=(TORCHRUN, TORCHRUN)),
+        Starter(
+            name="single",
+            marks=("torch_ranks",),
+            text=SPAWN,
+            hosts="node1,node2",
+            world=4,
+            engines=(PARENT, PARENT),
+            first_of_node2=1,
+        ),
+        Starter("horovod", ("horovod",), HOROVOD),
+        Starter("mpi", ("mpi", "horovod"), HOROVOD, engines=(MPIRUN, ORTED)),
+        Starter(
+            name="slurm",
+            marks=("slurm", "torch_ranks"),
+            text=ENV,
+            engines=(SRUN, None),
+        ),
+    )
+}
