@@ -11,7 +11,7 @@ import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -233,16 +233,19 @@ def bed_to_lose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 
 
 @pytest.mark.torch_ranks
+@pytest.mark.timeout(400)
 def test_a_node_without_power_or_network_ends_the_run_and_nothing_stays(
     bed_to_lose: Testbed, tmp_path: Path
 ) -> None:
-    """All at once, because a silent node has its forty seconds with each."""
+    """All at once, because a silent node has its forty seconds with each; one of them trains."""
     without_power, without_network = bed_to_lose.hosts[1:3]
-    cut_off = Starter("torch", (), STARTERS["torch"].text, "node1:2,node3:1")
-    possible = [s for s in STARTERS.values() if not any(map(obstacle, s.marks))]
+    torch = STARTERS["torch"]
+    possible = [s.light() for s in STARTERS.values() if not any(map(obstacle, s.marks))]
     with ExitStack() as stack:
         consoles = []
-        for number, starter in enumerate([cut_off, *possible]):
+        for number, starter in enumerate(
+            [replace(torch, hosts="node1:2,node3:1").light(), torch, *possible]
+        ):
             place, folder = Place(starter, bed_to_lose), tmp_path / str(number)
             folder.mkdir()
             console = stack.enter_context(place.run(folder, "counts"))
@@ -251,9 +254,11 @@ def test_a_node_without_power_or_network_ends_the_run_and_nothing_stays(
         without_power.power_cut()
         without_network.link_down("mgmt")
         for lost, starter, console in consoles:
-            assert console.wait(LOST_SECONDS) == 1, (starter.name, console.stderr)
+            code = console.wait(LOST_SECONDS)
             end = console.events[-1]
-            assert (end["state"], end["exit_code"]) == ("failed", 1), starter.name
-            first = end["first_failure"]
-            assert (first["host"], first["error"]) == (lost.name, f"node {lost.name} lost")
+            assert (end["event"], end["state"], end["exit_code"]) == ("end", "failed", code), end
+            told = code, end["first_failure"]["error"]
+            # Slurm may notice it first.
+            by_slurm = starter.name == "slurm" and told == (143, "Slurm ended job 1: node2 failed")
+            assert by_slurm or told == (1, f"node {lost.name} lost"), starter.name
     assert not gone(bed_to_lose.hosts[0], without_network)

@@ -5,7 +5,7 @@ A script's arguments are what its rank 2 does in its fourth step, and how many s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +62,17 @@ def work(rank, reduce, wrap):
 def fault():
 WHAT
 """
+
+LIGHT = """
+import os, subprocess, time
+e = os.environ
+rank = int(e.get("RANK") or e.get("HOROVOD_RANK") or e["NODE_RANK"])
+subprocess.Popen(["setsid", "sleep", "4321"])
+while True:
+    print(f"{rank}: 3", flush=True)
+    time.sleep(0.05)
+"""
+"""Ranks that only live: many such runs fit on one machine."""
 
 GLOO = """
 import torch.distributed as dist
@@ -144,6 +155,7 @@ class Starter:
         world: How many ranks there are.
         engines: Of each host, what the shim starts there in place of ranks.
         first_of_node2: The first rank that the plan has for node2.
+        body: What its script begins with.
     """
 
     name: str
@@ -153,12 +165,18 @@ class Starter:
     world: int = 3
     engines: tuple[Engine | None, Engine | None] = (None, None)
     first_of_node2: int = MARKED
+    body: str = BODY
+
+    def light(self) -> Starter:
+        """Return the same launcher with ranks that only live, one a host where it spawns none."""
+        world = 2 if self.name == "single" else self.world
+        return replace(self, body="", text=LIGHT, world=world)
 
     def script(self, folder: Path) -> str:
         """Write its script, and return where."""
         cases = "".join(f"    if what == {name!r}: {line}\n" for name, line in WHAT.items())
         path = folder / "train.py"
-        path.write_text(BODY.replace("WHAT\n", cases) + self.text)
+        path.write_text(self.body.replace("WHAT\n", cases) + self.text)
         return str(path)
 
     def lines(self, console: Console, rank: int) -> list[str]:
