@@ -7,6 +7,7 @@ limits, interfaces, variables; no loads, no free space, no times. It judges noth
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -54,6 +55,9 @@ PASSING = {
 }
 """Group, field and innermost name of what changes by itself, or says twice what the others say."""
 
+PASSING_INTERFACE = re.compile(r"(veth|br-|docker|cali|cni|flannel|vir|vnet|tap|tun|lxc)")
+LINK_LOCAL = ("fe80:", "169.254.")
+
 NAMED_BY = ("uuid", "address", "iface", "point")
 """What tells the items of a list apart, where they are objects."""
 
@@ -78,6 +82,7 @@ class Since(NamedTuple):
 def marks_of(facts: Mapping[str, Mapping[str, object]]) -> Marks:
     """Return what lasts of a host's ``facts``, group by group as in ``check --json``."""
     found: Marks = {}
+    facts = {**facts, "net": _standing(facts.get("net", {}))}
     for group, paths in LASTING.items():
         for path in paths:
             value: object = facts.get(group)
@@ -85,6 +90,25 @@ def marks_of(facts: Mapping[str, Mapping[str, object]]) -> Marks:
                 value = value.get(name) if isinstance(value, Mapping) else None
             _flatten((group, path), (), value, found)
     return found
+
+
+def _standing(net: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the group ``net`` without the interfaces that containers and machines bring and take."""
+    addresses, interfaces = net.get("addresses"), net.get("interfaces")
+    return {
+        "addresses": [
+            each
+            for each in (addresses if isinstance(addresses, list) else [])
+            if isinstance(each, Mapping)
+            and not PASSING_INTERFACE.match(str(each.get("iface")))
+            and not str(each.get("address")).startswith(LINK_LOCAL)
+        ],
+        "interfaces": {
+            name: each
+            for name, each in (interfaces if isinstance(interfaces, Mapping) else {}).items()
+            if not PASSING_INTERFACE.match(str(name))
+        },
+    }
 
 
 def _flatten(at: tuple[str, str], inside: tuple[str, ...], value: object, found: Marks) -> None:

@@ -24,10 +24,12 @@ def facts(**groups: Any) -> dict[str, Any]:
         "torch": {"present": True, "version": "2.13.0", "cuda": None},
         "python": {"packages": {"numpy": "2.4.6"}, "seconds": 0.3},
         "net": {
-            "interfaces": {"eth0": {"mtu": 9000, "state": "up"}},
+            "interfaces": {"eth0": {"mtu": 9000, "state": "up"}, "veth12": {"mtu": 1500}},
             "addresses": [
                 {"iface": "eth0", "address": "10.0.0.1", "prefix": 24},
+                {"iface": "eth0", "address": "fd00::1", "prefix": 64},
                 {"iface": "eth0", "address": "fe80::1", "prefix": 64},
+                {"iface": "docker0", "address": "172.17.0.1", "prefix": 16},
             ],
         },
         "gpu": {"gpus": [{"uuid": "GPU-1", "mem_total": 80, "mem_used": 3, "processes": [1]}]},
@@ -43,8 +45,10 @@ def test_what_lasts_is_kept_and_what_changes_by_itself_is_not() -> None:
     assert marks["python.packages.numpy"] == "2.4.6"
     assert marks["net.interfaces.eth0.mtu"] == "9000"
     assert marks["net.addresses.10.0.0.1.prefix"] == "24"
-    assert marks["net.addresses.fe80::1.iface"] == "eth0"
+    assert marks["net.addresses.fd00::1.iface"] == "eth0"
     assert marks["gpu.gpus.GPU-1.mem_total"] == "80"
+    for passing in ("fe80", "veth", "docker"):
+        assert not [mark for mark in marks if passing in mark], passing
     for passing in ("free", "available", "boot_id", "state", "mem_used", "processes", "seconds"):
         assert not [mark for mark in marks if mark.endswith(f".{passing}")], passing
     assert not [mark for mark in marks if mark.startswith("clock")]
