@@ -105,11 +105,17 @@ def test_one_probe_that_fails_or_hangs_costs_the_others_nothing() -> None:
     assert answers["net"]["facts"]["addresses"]
 
 
+def left_alive(mark: str) -> list[psutil.Process]:
+    """Return the processes with ``mark`` among their arguments that outlive being killed."""
+    found = [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+    return [p for p in psutil.wait_procs(found, timeout=10)[1] if p.is_running()]
+
+
 def test_a_program_is_killed_at_its_deadline_with_all_its_children() -> None:
     mark = f"36{os.getpid()}"
     ended = run_program(["sh", "-c", f"sleep {mark} & sleep {mark}; true"], 0.3)
     assert ended.exit_code is None
-    assert not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+    assert left_alive(mark) == []
 
 
 def test_what_a_program_leaves_behind_holding_its_streams_does_not_hold_us() -> None:
@@ -118,7 +124,7 @@ def test_what_a_program_leaves_behind_holding_its_streams_does_not_hold_us() -> 
     ended = run_program(["sh", "-c", f"echo out; sleep {mark} & exit 3"], 20.0)
     assert (ended.exit_code, ended.out) == (3, "out\n")
     assert time.monotonic() - began < 10
-    assert not [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
+    assert left_alive(mark) == []
 
 
 def test_what_a_program_writes_just_before_its_end_is_read(
