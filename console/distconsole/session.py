@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 120.0
 """Each node's deadline for everything up to the hand-shake, the push of the agent included."""
-
-TURN_SECONDS = 0.0005
-"""While hosts are being connected, the rest of the program is imported: a thread that has heard from
-its host waits so long for its turn, rather than Python's 5 ms at each word of the SSH handshake."""
 
 
 class Session:
@@ -161,8 +156,6 @@ class Session:
     def _connect_begun(self, begun: Mapping[HostName, Future[NodeLink]]) -> None:
         """Give every future its link or its error."""
         waited = [host for host in self.cluster.hosts if host.name in begun]
-        usual = sys.getswitchinterval()
-        sys.setswitchinterval(TURN_SECONDS)
         try:
             for outcome in as_done(
                 waited, self._made_ahead, seconds=CONNECT_SECONDS, clock=self._clock
@@ -175,8 +168,6 @@ class Session:
             for each in begun.values():
                 if not each.done():
                     each.set_exception(error)
-        finally:
-            sys.setswitchinterval(usual)
 
     def _connected(self, host: Host) -> NodeLink:
         with self._lock:
