@@ -133,7 +133,7 @@ def test_without_any_file_nothing_is_configured(
 
 
 def test_every_flag_of_every_verb_has_its_key() -> None:
-    """``setup``'s and ``why``'s flags are the hosts', ``explain`` is a question, not a setting."""
+    """``why``'s flags are the hosts', ``explain`` is a question, not a setting."""
     for command in VERB_COMMANDS:
         flags = {
             option.name

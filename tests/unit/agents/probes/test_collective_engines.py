@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,15 +40,20 @@ JOB = {
 }
 
 
-def mpi_ranks(*launcher: str, **env: str) -> list[dict[str, Any]]:
+OWN_FILE = 'exec "$@" >"$OUT/rank-${OMPI_COMM_WORLD_RANK:-0}"'
+"""mpirun puts the pieces of several ranks' lines together as they come."""
+
+
+def mpi_ranks(folder: Path, *launcher: str, **env: str) -> list[dict[str, Any]]:
     """Run the worker below ``launcher``; return all that its ranks said."""
     words = [sys.executable, "-c", worker_script(), "60", "mpi", json.dumps(JOB)]
     done = subprocess.run(
-        [*launcher, *words],
+        [*launcher, "sh", "-c", OWN_FILE, "sh", *words],
         env={
             **os.environ,
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OUT": str(folder),
             **env,
         },
         capture_output=True,
@@ -56,7 +62,8 @@ def mpi_ranks(*launcher: str, **env: str) -> list[dict[str, Any]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    lines = (line.partition("distconsole-rank ") for line in done.stdout.splitlines())
+    texts = [path.read_text() for path in sorted(folder.glob("rank-*"))]
+    lines = (line.partition("distconsole-rank ") for text in texts for line in text.splitlines())
     return [json.loads(said) for _, mark, said in lines if mark]
 
 
@@ -65,8 +72,8 @@ def groups(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.mpi
-def test_mpi_alone_verifies_every_operation_to_the_last_bit() -> None:
-    said = mpi_ranks("mpirun", "-np", "2", "--oversubscribe")
+def test_mpi_alone_verifies_every_operation_to_the_last_bit(tmp_path: Path) -> None:
+    said = mpi_ranks(tmp_path, "mpirun", "-np", "2", "--oversubscribe")
     assert sorted((each["rank"], each["world_size"]) for each in groups(said)) == [(0, 2), (1, 2)]
     done = [each for each in said if "wrong" in each]
     kinds = {(each["case"], each["dtype"]) for each in done}
@@ -83,8 +90,8 @@ def test_mpi_alone_verifies_every_operation_to_the_last_bit() -> None:
 
 
 @pytest.mark.mpi
-def test_the_library_of_another_mpi_than_mpiruns_says_size_1() -> None:
-    said = mpi_ranks(RANK="1", WORLD_SIZE="2", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")
+def test_the_library_of_another_mpi_than_mpiruns_says_size_1(tmp_path: Path) -> None:
+    said = mpi_ranks(tmp_path, RANK="1", WORLD_SIZE="2", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")
     (group,) = groups(said)
     assert (group["rank"], group["world_size"]) == (0, 1)
     assert group["launched"] == {"rank": 1, "world_size": 2}
