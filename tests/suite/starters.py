@@ -54,7 +54,9 @@ def work(rank, reduce, wrap):
     # Without an optimizer: that alone imports for a second.
     for step, _ in enumerate(batches()):
         reduce()
-        print(f"{rank}: {step}", flush=True)
+        # In one write: ranks that the script spawns share their output.
+        sys.stdout.write(f"{rank}: {step}\\n")
+        sys.stdout.flush()
         time.sleep(0.05)
         if (rank, step) == (2, 3):
             fault()
