@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +12,21 @@ from distconsole.model.events import CheckEnded, CheckReport
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Check, Where
 from distconsole.session import open_session
+from testbed import Testbed
 from testbed.keeper import wait_for
-from testbed.slurm import Slurm
+from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
+
+
+@pytest.fixture
+def slurm() -> Iterator[Slurm]:
+    """A Slurm of its own, because the test leaves it broken: two nodes and a login host."""
+    with (
+        Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed,
+        Slurm(bed, gpus=2) as up,
+    ):
+        yield up
 
 
 def check(slurm: Slurm, *only: str, **asked: Any) -> CheckReport:
