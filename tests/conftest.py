@@ -18,6 +18,9 @@ pytest.register_assert_rewrite("suite.blame")
 SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 """Marks of tests that start whole clusters: with pytest-xdist they take turns on one worker."""
 
+LONG = "test_every_launcher"
+"""The file whose tests take turns on another worker: it waits most of its time."""
+
 CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm")
 
 
@@ -47,7 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker) and (reason := obstacle(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
         if parallel and any(item.get_closest_marker(marker) for marker in SERIAL):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+            group = "launchers" if item.path.stem == LONG else "cluster"
+            item.add_marker(pytest.mark.xdist_group(group))
+    if parallel:  # the long ones first, beside each other; the short ones fill in
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    group = item.get_closest_marker("xdist_group")
+    return 2 if group is None else ("cluster", "launchers").index(group.args[0])
 
 
 def pytest_report_header() -> str:
