@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from statistics import median
 
-from distconsole.checks.evidence import View
+from distconsole.checks.evidence import Outcome, View
 from distconsole.checks.facts import GpuFacts, TorchFacts
 from distconsole.checks.host_facts import ImportFacts
 from distconsole.checks.majority import dissent, named
@@ -33,7 +33,15 @@ def _import(view: View) -> Iterator[Said]:
                 hint="pip install --force-reinstall torch==VERSION; for a library that is missing: "
                 "LD_LIBRARY_PATH in --setup",
             )
-    times = {name: f.seconds for name, f in facts.items() if f.present and not f.error}
+    cut = {name: f for name, f in facts.items() if f.late and f.seconds <= SLOW_SECONDS}
+    for name, found in cut.items():
+        why = f"import torch took longer than the {found.seconds:.1f} s that were left"
+        yield Unjudged((name,), why, Outcome.TIMED_OUT)
+    times = {
+        name: f.seconds
+        for name, f in facts.items()
+        if f.present and not f.error and name not in cut
+    }
     for name, seconds in times.items():
         others = [each for other, each in times.items() if other != name]
         usual = median(others) if others else 0.0
