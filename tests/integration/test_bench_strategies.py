@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 
 from distconsole.config.paths import runs_dir
-from distconsole.errors import UnavailableError
 from distconsole.model.events import BenchEnded, BenchProgress, BenchRun, EndState, RunEvent
 from distconsole.model.requests import Bench, StrategyName
 from distconsole.monitor.store import RunStore
 from distconsole.operations import SessionSource
-from distconsole.session import Session
 from suite.driving import Operator
 
 pytestmark = pytest.mark.torch_ranks
@@ -68,15 +64,3 @@ def test_a_stop_ends_the_run_that_goes_on_and_all_that_were_to_come(
     assert isinstance(ended, BenchEnded)
     assert (ended.state, ended.exit_code) == (EndState.STOPPED, 130)
     assert [run.state for run in bench.of(BenchRun)] == [EndState.STOPPED]
-
-
-def test_collectives_are_refused_before_any_host_is_asked() -> None:
-    def nobody(_where: object) -> nullcontext[Session]:
-        raise AssertionError("a host was asked")
-
-    said = "bench collectives comes with a later version"
-    with (
-        Operator(Bench("collectives"), nobody) as bench,
-        pytest.raises(UnavailableError, match=said),
-    ):
-        bench.finish()
