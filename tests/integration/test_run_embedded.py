@@ -282,4 +282,8 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
             if isinstance(each, LogLine | Narration)
         ]
     # The first line of an attempt may be read before the agent hears that it began.
-    assert sorted(told[-3:]) == ["from step-1.pt", "from step-2.pt", "restart 2 of 4"]
+    assert [line for line in told if line.startswith("from")] == [
+        "from step-1.pt",
+        "from step-2.pt",
+    ]
+    assert "restart 2 of 4" in told
