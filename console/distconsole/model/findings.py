@@ -21,6 +21,62 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
+class HostCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What to change on one host.
+
+    Attributes:
+        env: Variables to set for every process of a job there.
+        unset: Variables to remove.
+        nic: The interface for training traffic.
+        address: The address for training traffic.
+        setup: A line of shell to run before the interpreter, such as ``ulimit -n 65536``.
+    """
+
+    env: dict[str, str] = {}
+    unset: tuple[str, ...] = ()
+    nic: str = ""
+    address: str = ""
+    setup: str = ""
+
+
+class Cure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What mends a finding, as data: what a person would set by hand, or a configuration holds.
+
+    Attributes:
+        env: Variables to set on every host.
+        unset: Variables to remove on every host.
+        mca: Parameters of Open MPI, as ``mpirun --mca NAME VALUE`` takes them.
+        port: A rendezvous port, for jobs that fix theirs.
+        hosts: By host what is to be changed there.
+        by_run: What ``run`` does about it by itself, in a few words; empty where it does nothing.
+    """
+
+    env: dict[str, str] = {}
+    unset: tuple[str, ...] = ()
+    mca: dict[str, str] = {}
+    port: int | None = None
+    hosts: dict[str, HostCure] = {}
+    by_run: str = ""
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest failing test, without the cure and with it.
+
+    Attributes:
+        ran: What was run.
+        before: What came of it without the cure.
+        after: And with it; empty where it did not fail without.
+        cured: Whether it failed before and no longer does.
+        seconds: What both took.
+    """
+
+    ran: str
+    before: str
+    after: str
+    cured: bool
+    seconds: float
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conclusion.
 
@@ -34,6 +90,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         hint: What to type; may be pasted.
         rank: The rank it is about, for findings of a run.
         step: The training step at which it was seen, for findings of a run.
+        cure: The same as ``hint`` as data, where it is a variable, an interface, a port, a limit or
+            an address; None where it is none of these.
+        proof: What came of trying the cure; None where it was not tried.
     """
 
     check: str
@@ -45,3 +104,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hint: str = ""
     rank: int | None = None
     step: int | None = None
+    cure: Cure | None = None
+    proof: Proof | None = None
