@@ -11,7 +11,7 @@ import pytest
 from suite.environment import scrubbed
 from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
-from testbed import LoopbackBed, Testbed, missing, missing_on_loopback
+from testbed import Testbed, missing, missing_on_loopback
 
 pytest.register_assert_rewrite("suite.blame")
 
@@ -109,26 +109,6 @@ def session_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
     with Testbed(hosts=2) as bed:
         yield bed
-
-
-@pytest.fixture(scope="session")
-def session_ssh_bed(request: pytest.FixtureRequest) -> Iterator[Testbed | LoopbackBed]:
-    if not missing():
-        yield request.getfixturevalue("session_bed")
-        return
-    if reason := missing_on_loopback():
-        pytest.skip(reason)
-    with LoopbackBed(hosts=2) as bed:
-        yield bed
-
-
-@pytest.fixture
-def ssh_bed(
-    session_ssh_bed: Testbed | LoopbackBed, nothing_left: None
-) -> Iterator[Testbed | LoopbackBed]:
-    """Two hosts with real OpenSSH, also where there is no root: then sshd on loopback ports."""
-    yield session_ssh_bed
-    session_ssh_bed.reset()
 
 
 @pytest.fixture

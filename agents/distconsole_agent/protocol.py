@@ -114,7 +114,6 @@ MAX_CHECKED = 256
 MAX_CHECKED_NAME = 256
 
 RANK_STATES = ("starting", "running", "exited", "failed", "killed", "stalled")
-RUN_STATES = ("prepared", "running", "succeeded", "failed", "stopped", "lost")
 STREAMS = ("out", "err")
 
 HELLO_FIELDS = (

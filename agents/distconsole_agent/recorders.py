@@ -211,14 +211,6 @@ class Recorders:
             if memory.last_step_ns
         ]
 
-    def active_pids(self) -> list[tuple[int, int, int]]:
-        """Return rank, local rank and pid of the processes that train."""
-        return [
-            (rank, each.ring.header.local_rank, each.ring.header.pid)
-            for rank, each in self._active.items()
-            if not each.ended
-        ]
-
     def gone(self) -> list[tuple[int, int, bool]]:
         """Return rank, pid and whether it went through its exit handlers, of ended active processes."""
         return [

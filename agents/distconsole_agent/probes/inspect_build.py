@@ -5,7 +5,6 @@ It prints one line: a mark and a JSON object. It imports neither torch nor Horov
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
@@ -19,7 +18,6 @@ from typing import Any
 MARK = "distconsole-build "
 SECONDS = 30
 TOOLS = ("cmake", "c++", "g++", "mpicxx", "nvcc")
-VERSION_FIELDS = ("__version__", "cuda", "hip")
 
 
 def look() -> dict[str, Any]:
@@ -36,7 +34,6 @@ def look() -> dict[str, Any]:
         "writable": os.access(site, os.W_OK),
         "managed": os.path.exists(marker) and sys.prefix == sys.base_prefix,
         "pip": importlib.util.find_spec("pip") is not None,
-        "torch": torch_version(),
         "tools": {name: shutil.which(name) for name in TOOLS},
         "cpus": len(os.sched_getaffinity(0)),
     }
@@ -49,33 +46,6 @@ def identity(path: str) -> str:
     except OSError:
         return ""
     return f"{found.st_ino}-{found.st_ctime_ns}"
-
-
-def torch_version() -> dict[str, Any] | None:
-    """What torch's version file says; None where there is no torch."""
-    try:
-        spec = importlib.util.find_spec("torch")
-    except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    found: dict[str, Any] = {}
-    try:
-        path = os.path.join(os.path.dirname(spec.origin), "version.py")
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        for target in targets:
-            if isinstance(target, ast.Name) and target.id in VERSION_FIELDS:
-                value = getattr(node, "value", None)
-                if isinstance(value, ast.Constant):
-                    found[target.id.strip("_")] = value.value
-    return found
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes import mpi
+from distconsole_agent.probes import mpi, python_env
 from distconsole_agent.probes.asking import home
 from distconsole_agent.probes.errors import bad_arguments, failed
 from distconsole_agent.probes.programs import inspected
@@ -25,7 +25,7 @@ _WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of ``inspect_build``, with ``mpi`` as the group of this name has it.
+    """Return the facts of ``inspect_build``, with ``torch`` and ``mpi`` as other groups have them.
 
     Args:
         args: ``python``: the ranks' interpreter; ``setup``: what the node's shell runs first.
@@ -35,6 +35,8 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         ProbeError: when the interpreter does not answer.
     """
     facts, _ = inspected("inspect_build", [], args, seconds, MARK)
+    torch = python_env.look(args, seconds)["torch"]
+    facts["torch"] = torch if torch.get("version") else None
     try:
         facts["mpi"] = mpi.look({"setup": args.get("setup")}, seconds)
     except OSError:

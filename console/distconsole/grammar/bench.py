@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Any
 
 import click
@@ -23,60 +24,46 @@ STRATEGIES = ("only", "skip", "rounds", "images", "batch", "epochs", "width", "p
 """Options that only one of the two has."""
 
 
-class StrategiesValue(click.ParamType):  # type: ignore[type-arg]
-    """Comma-separated strategies; completes its last element."""
+class NamesValue(click.ParamType):  # type: ignore[type-arg]
+    """Comma-separated names of an enumeration; completes its last element.
 
-    name = "strategies"
+    Args:
+        name: What the values are called.
+        names: Those that there are.
+        noun: What one of them is.
+    """
+
+    def __init__(self, name: str, names: type[StrEnum], noun: str) -> None:
+        self.name = name
+        self._names = names
+        self._noun = noun
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[ask.StrategyName, ...]:
-        """Return the strategies.
+    ) -> tuple[StrEnum, ...]:
+        """Return the members.
 
         Raises:
             click.BadParameter: naming the word that is none.
         """
         parts = value if isinstance(value, (tuple, list)) else str(value).split(",")
         words = [str(part).strip() for part in parts]
-        known = [name.value for name in ask.StrategyName]
+        known = [name.value for name in self._names]
         for word in words:
             if word not in known:
-                self.fail(f"{word!r} is no strategy; there are: {', '.join(known)}", param, ctx)
-        return tuple(ask.StrategyName(word) for word in words)
+                there = ", ".join(known)
+                self.fail(f"{word!r} is no {self._noun}; there are: {there}", param, ctx)
+        return tuple(self._names(word) for word in words)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Complete the element after the last comma with strategies not yet in the list."""
-        return last_element(ask.StrategyName, incomplete)
+        """Complete the element after the last comma with names not yet in the list."""
+        return last_element(self._names, incomplete)
 
 
-class OpsValue(click.ParamType):  # type: ignore[type-arg]
-    """Comma-separated collectives; completes its last element."""
-
-    name = "ops"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[ask.CollectiveName, ...]:
-        """Return the operations.
-
-        Raises:
-            click.BadParameter: naming the word that is none.
-        """
-        parts = value if isinstance(value, (tuple, list)) else str(value).split(",")
-        words = [str(part).strip() for part in parts]
-        known = [name.value for name in ask.CollectiveName]
-        for word in words:
-            if word not in known:
-                self.fail(f"{word!r} is no collective; there are: {', '.join(known)}", param, ctx)
-        return tuple(ask.CollectiveName(word) for word in words)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete the element after the last comma with operations not yet in the list."""
-        return last_element(ask.CollectiveName, incomplete)
+STRATEGY_NAMES = NamesValue("strategies", ask.StrategyName, "strategy")
+COLLECTIVE_NAMES = NamesValue("ops", ask.CollectiveName, "collective")
 
 
 class SizesValue(click.ParamType):  # type: ignore[type-arg]
@@ -107,13 +94,11 @@ class SizesValue(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--only",
     metavar="NAME,…",
-    type=StrategiesValue(),
+    type=STRATEGY_NAMES,
     default=(),
     help="Only these strategies: " + ", ".join(ask.StrategyName) + ".",
 )
-@click.option(
-    "--skip", metavar="NAME,…", type=StrategiesValue(), default=(), help="All but these."
-)
+@click.option("--skip", metavar="NAME,…", type=STRATEGY_NAMES, default=(), help="All but these.")
 @click.option(
     "--rounds",
     metavar="N",
@@ -160,7 +145,7 @@ class SizesValue(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--ops",
     metavar="NAME,…",
-    type=OpsValue(),
+    type=COLLECTIVE_NAMES,
     default=(),
     help="collectives: only these of " + ", ".join(ask.CollectiveName) + ".",
 )

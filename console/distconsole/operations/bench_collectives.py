@@ -30,11 +30,6 @@ CHECKS = {
 }
 """The checks of each engine's job."""
 
-GROUPS = {
-    LauncherName.TORCH: "coll",
-    LauncherName.HOROVOD: "coll_horovod",
-    LauncherName.MPI: "coll_mpi",
-}
 FAILED, UNREACHED = 1, 3
 
 

@@ -105,8 +105,11 @@ def test_a_host_has_a_file_of_its_own_whatever_it_is_called(tmp_path: Path) -> N
 
 
 def test_a_folder_that_cannot_be_made_costs_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    Passports(tmp_path / "file" / "below").keep("a", {}, T0)
+    (tmp_path / "file").write_text("somebody's")
+    passports = Passports(tmp_path / "file" / "below")
+    passports.keep("a", {}, T0)
+    assert passports.read("a") is None
+    assert (tmp_path / "file").read_text() == "somebody's"
 
 
 def report(*changes: ChangeReport, ok: bool = False, last: float | None = T0) -> CheckReport:

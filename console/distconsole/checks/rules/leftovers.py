@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts, PortFacts, Who
@@ -20,6 +20,7 @@ STUCK_SECONDS = 3.0
 """A busy disk, too, holds a process for a second or two."""
 HEAVY_SHARE = 0.1
 """Of /dev/shm: leftovers that take more stand in the next job's way."""
+MEANT = "if it is no job that is meant to run"
 
 
 def _leftovers(view: View) -> Iterator[Said]:
@@ -52,39 +53,25 @@ def _of_runs(name: str, found: ProcFacts) -> Iterator[Said]:
             )
         elif min(each.age_seconds or 0.0 for each in processes) > YOUNG_SECONDS:
             over = "has ended" if state == "ended" else "is not known here any more"
-            yield fail(
-                "proc.leftovers",
-                f"processes of run {run}, which {over}, are left on {HERE}",
-                (name,),
-                seen=_listed(processes),
-                expected="no process of a run that is over",
-                hint=_end(name, processes),
-            )
+            summary = f"processes of run {run}, which {over}, are left on {HERE}"
+            expected = "no process of a run that is over"
+            yield _left(fail, name, processes, summary, expected)
 
 
 def _on_gpus(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
     if processes:
         gpus = sorted({gpu for each in processes for gpu in each.gpus})
-        yield warn(
-            "proc.leftovers",
-            f"on {name} GPU {numbers(gpus)} is held by {who(processes[0])}, which lost its parent",
-            (name,),
-            seen=_listed(processes),
-            expected="GPUs that nobody computes on; a service, too, has init for its parent",
-            hint=_end(name, processes, "if it is no job that is meant to run"),
-        )
+        holder = who(processes[0])
+        summary = f"on {name} GPU {numbers(gpus)} is held by {holder}, which lost its parent"
+        expected = "GPUs that nobody computes on; a service, too, has init for its parent"
+        yield _left(warn, name, processes, summary, expected, MEANT)
 
 
 def _on_ports(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
     for each in processes:
-        yield warn(
-            "proc.leftovers",
-            f"{who(each)} listens on the rendezvous port {numbers(each.ports)} of {name}",
-            (name,),
-            seen=_listed([each]),
-            expected="nobody who answers in place of the next job's rendezvous",
-            hint=_end(name, [each], "if it is no job that is meant to run"),
-        )
+        summary = f"{who(each)} listens on the rendezvous port {numbers(each.ports)} of {name}"
+        expected = "nobody who answers in place of the next job's rendezvous"
+        yield _left(warn, name, [each], summary, expected, MEANT)
 
 
 def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
@@ -94,14 +81,28 @@ def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> Itera
         if each.role == "daemon" and each.uid == uid and (each.age_seconds or 0) > YOUNG_SECONDS
     ]
     if left:
-        yield warn(
-            "proc.leftovers",
-            f"{who(left[0])} is on {name}, and no mpirun on any of these hosts",
-            (name,),
-            seen=_listed(left),
-            expected="MPI's daemons only where a job runs",
-            hint=_end(name, left, "if no mpirun elsewhere started it"),
-        )
+        summary = f"{who(left[0])} is on {name}, and no mpirun on any of these hosts"
+        expected = "MPI's daemons only where a job runs"
+        yield _left(warn, name, left, summary, expected, "if no mpirun elsewhere started it")
+
+
+def _left(
+    grade: Callable[..., Said],
+    name: str,
+    processes: Sequence[TrainingProcess],
+    summary: str,
+    expected: str,
+    condition: str = "",
+) -> Said:
+    """Return the finding on processes that are left, with the kill that ends them."""
+    return grade(
+        "proc.leftovers",
+        summary,
+        (name,),
+        seen=_listed(processes),
+        expected=expected,
+        hint=_end(name, processes, condition),
+    )
 
 
 def _listed(processes: Sequence[TrainingProcess]) -> str:
