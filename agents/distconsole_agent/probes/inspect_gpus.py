@@ -10,10 +10,13 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any, Callable
 
 MARK = "distconsole-gpus "
 MAX_LINKS = 36
+SLOW = 0x08 | 0x20 | 0x40 | 0x80
+SECOND_LOOK_SECONDS = 0.25
 
 
 def text(value: Any) -> Any:
@@ -56,10 +59,7 @@ def health(index: int) -> dict[str, Any]:
     """How one GPU is: clocks held back, memory errors, the ways to it; null without an answer."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     rows = asked(pynvml.nvmlDeviceGetRemappedRows, handle)
-    reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
-    if reasons is None:
-        # Its name before driver 535.
-        reasons = asked(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    reasons = clock_reasons(handle)
     volatile = pynvml.NVML_VOLATILE_ECC
     up, down = links(handle)
     return {
@@ -83,6 +83,15 @@ def health(index: int) -> dict[str, Any]:
         "links_down": down,
         "fabric_state": fabric_state(handle),
     }
+
+
+def clock_reasons(handle: Any) -> int | None:
+    """Why the clocks are held back; a slowdown comes for a moment with a change of clocks, too."""
+    reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if reasons is None:
+        # Its name before driver 535.
+        reasons = asked(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return reasons if reasons is None else int(reasons)
 
 
 def links(handle: Any) -> tuple[int, int]:
@@ -112,6 +121,18 @@ def health_or_nothing(index: int) -> dict[str, Any]:
         return health(index)
     except pynvml.NVMLError:
         return {"index": index}
+
+
+def twice(indexes: list[int]) -> list[dict[str, Any]]:
+    """The health of GPUs, with the reasons for slow clocks that are still there a moment later."""
+    found = [health_or_nothing(index) for index in indexes]
+    held = [each for each in found if (each.get("clock_reasons") or 0) & SLOW]
+    if held:
+        time.sleep(SECOND_LOOK_SECONDS)
+    for each in held:
+        again = clock_reasons(pynvml.nvmlDeviceGetHandleByIndex(each["index"]))
+        each["clock_reasons"] &= again if again is not None else each["clock_reasons"]
+    return found
 
 
 def gpu_or_error(index: int) -> dict[str, Any]:
@@ -144,7 +165,7 @@ def facts(deep: bool) -> dict[str, Any]:
         "count": count,
         "gpus": gpus,
         "broken": broken,
-        "health": [health_or_nothing(found["index"]) for found in gpus] if deep else [],
+        "health": twice([found["index"] for found in gpus]) if deep else [],
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
 

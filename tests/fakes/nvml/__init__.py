@@ -136,8 +136,9 @@ class FakeNvml:
     def lose(self, gpu: int, lost: bool = True) -> None:
         self._gpu(gpu, "GPU_LOST", lost)
 
-    def set_throttle(self, gpu: int, reasons: int) -> None:
-        self._gpu(gpu, "GPU_THROTTLE", reasons)
+    def set_throttle(self, gpu: int, reasons: int, *, once: bool = False) -> None:
+        """Hold clocks back for these reasons; ``once``: for the first who asks in a process."""
+        self._gpu(gpu, "GPU_THROTTLE", reasons | (0x80000000 if once else 0))
 
     def set_ecc(self, gpu: int, uncorrected: int) -> None:
         self._gpu(gpu, "GPU_ECC", uncorrected)

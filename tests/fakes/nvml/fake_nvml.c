@@ -373,14 +373,20 @@ EXPORT int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t d, unsigned long lon
 static unsigned clock_mhz(unsigned gpu, unsigned kind) { return kind == 2 ? 2619 : 1500 + 5 * util(gpu); }
 EXPORT int nvmlDeviceGetClockInfo(nvmlDevice_t d, unsigned kind, unsigned *to) { WHOLE_GPU(nvmlDeviceGetClockInfo, d); *to = clock_mhz(d->gpu, kind); return OK; }
 EXPORT int nvmlDeviceGetMaxClockInfo(nvmlDevice_t d, unsigned kind, unsigned *to) { WHOLE_GPU(nvmlDeviceGetMaxClockInfo, d); *to = kind == 2 ? 2619 : 1980; return OK; }
+/* With the highest bit the reasons are there for the first who asks only. */
+static unsigned reasons(unsigned gpu) {
+    static unsigned char asked[64];
+    unsigned set = gpu_word(gpu, GPU_THROTTLE);
+    return set & 0x80000000u && asked[gpu % 64]++ ? 0 : set & 0x7fffffffu;
+}
 EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t d, unsigned long long *to) {
     WHOLE_GPU(nvmlDeviceGetCurrentClocksThrottleReasons, d);
-    *to = gpu_word(d->gpu, GPU_THROTTLE);
+    *to = reasons(d->gpu);
     return OK;
 }
 EXPORT int nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t d, unsigned long long *to) {
     WHOLE_GPU(nvmlDeviceGetCurrentClocksEventReasons, d);
-    *to = gpu_word(d->gpu, GPU_THROTTLE);
+    *to = reasons(d->gpu);
     return OK;
 }
 EXPORT int nvmlDeviceGetTotalEccErrors(nvmlDevice_t d, unsigned type, unsigned counter, unsigned long long *to) {

@@ -10,10 +10,13 @@ from distconsole.checks.host_facts import KernelEvent, KernelFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.rules.kernel_log import unreadable
 from distconsole.checks.wording import age
-from distconsole.checks.xids import xid
+from distconsole.checks.xids import fatal, xid
+from distconsole.model.findings import Severity
 from distconsole.model.requests import Level
 
 DAY_SECONDS = 24 * 3600.0
+
+_GRADES = {Severity.FAIL: fail, Severity.WARN: warn, Severity.INFO: info}
 
 
 def _xid(view: View) -> Iterator[Said]:
@@ -27,9 +30,11 @@ def _xid(view: View) -> Iterator[Said]:
         yield Unjudged(without, "no GPU")
     yield from unreadable(view)
     for name, facts in view.of(KernelFacts).items():
-        events = [each for each in facts.events if each.kind in ("xid", "sxid", "off_bus")]
-        for event in events:
-            yield _xid_told(name, event)
+        told = {each.on for each in facts.events if each.kind == "xid" and each.code == 79}
+        for event in facts.events:
+            # The driver writes of a GPU that fell off the bus twice, with the Xid and without.
+            if event.kind in ("xid", "sxid") or (event.kind == "off_bus" and event.on not in told):
+                yield _xid_told(name, event)
 
 
 def _xid_told(name: str, event: KernelEvent) -> Said:
@@ -37,13 +42,15 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
     when = f"{times}{age(event.age_seconds)} ago"
     fresh = event.age_seconds < DAY_SECONDS
     if event.kind == "sxid":
-        return (warn if fresh else info)(
+        grade = (fail if fresh else warn) if fatal(event.text) else info
+        return grade(
             "gpu.xid",
             f"NVSwitch {event.on} of {name} reported SXid {event.code}, {when}",
             (name,),
             seen=event.text,
-            hint="systemctl status nvidia-fabricmanager says whether it was fatal; "
-            "a fatal one needs a reset of all GPUs and switches",
+            expected="no fatal error of an NVSwitch",
+            hint="after a fatal one: end what uses the GPUs, sudo nvidia-smi -r (all GPUs and switches), "
+            "sudo systemctl restart nvidia-fabricmanager; journalctl -u nvidia-fabricmanager names the port",
         )
     if event.kind == "off_bus":
         return fail(
@@ -53,9 +60,9 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
             seen=event.text,
             hint=xid(79).remedy.value,
         )
-    known = xid(event.code)
-    severity = (fail if fresh else warn) if known.hardware else info
-    return severity(
+    known = xid(event.code, event.text)
+    grade = _GRADES[known.severity] if fresh or known.severity is Severity.INFO else warn
+    return grade(
         "gpu.xid",
         f"GPU {event.on} of {name} reported Xid {event.code}, {when}: {known.meaning}",
         (name,),
@@ -72,7 +79,7 @@ RULES: tuple[Rule, ...] = (
         Level.STANDARD,
         (KernelFacts,),
         "Xid and SXid errors in the kernel's log: a GPU that fell off the bus, bad memory, a bad NVLink.",
-        "Reset, reboot or replace, by the number; 13, 31, 43 and 45 come from programs.",
+        "Reset, reboot or replace, as NVIDIA's catalog says for the number; 13, 31 and 43 come from programs.",
         _xid,
     ),
 )

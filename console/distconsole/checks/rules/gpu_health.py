@@ -22,7 +22,10 @@ SLOWDOWNS = {
     0x40: "it is too hot (hardware)",
     0x80: "the power supply brakes it",
 }
-"""nvmlClocksEventReason bits that no healthy GPU has; a power cap under load is not among them."""
+"""nvmlClocksEventReason bits that no healthy GPU has; a power cap under load is not among them.
+
+Source: nvml.h; the probe asks twice, as the first comes for a moment with every change of clocks, too.
+"""
 FABRIC_STATES = {1: "not started", 2: "in progress"}
 
 
@@ -76,22 +79,23 @@ def _memory_errors(view: View) -> Iterator[Said]:
                 hint="drain the host and have the GPU replaced",
             )
         if pending:
-            yield fail(
+            yield warn(
                 "gpu.memory_errors",
-                f"GPU {numbers(pending)} of {name} waits for a reset to leave out bad memory",
+                f"GPU {numbers(pending)} of {name} waits for a reset to replace bad memory",
                 (name,),
                 seen="remapped_rows.pending: yes",
-                hint=f"on {name}: end what uses it, then: sudo nvidia-smi --gpu-reset -i "
+                expected="no; jobs are safe meanwhile, as the driver leaves that memory out",
+                hint=f"on {name}, when nothing uses it: sudo nvidia-smi -r -i "
                 + ",".join(map(str, pending)),
             )
         if errors:
             yield warn(
                 "gpu.memory_errors",
-                f"GPU {numbers(errors)} of {name} had uncorrectable memory errors since its driver started",
+                f"GPU {numbers(errors)} of {name} had uncorrectable memory errors since its last reset",
                 (name,),
                 seen="; ".join(f"GPU {index}: {count}" for index, count in errors.items()),
                 expected="0",
-                hint="sudo nvidia-smi --gpu-reset; where they come again: dcgmi diag -r 3",
+                hint="sudo nvidia-smi -r; where they come again: dcgmi diag -r 3",
             )
 
 
