@@ -181,7 +181,7 @@ class Testbed(Standing):
         self.known_hosts = self.folder / "known_hosts"
         self.identity = self.folder / "id_ed25519"
         make_key(self.identity, "testbed")
-        self._switch = Switch(lifeline.pid, claimed, os.getpid())
+        self._switch = Switch(lifeline.pid, claimed, os.getpid(), len(self._names))
         self.hosts = [
             Host(name, Socket.of(claimed, number), lifeline, self._switch, self._tmp_bytes)
             for number, name in enumerate(self._names, 1)

@@ -16,6 +16,9 @@ if [ -e /etc/machine-id ]; then
     mount --bind "$files/machine-id" /etc/machine-id
 fi
 
+# What the machine's kernel says is about everybody's hosts, and so about none.
+[ ! -e /dev/kmsg ] || mount --bind /dev/null /dev/kmsg
+
 # A sysfs of its own shows the host's own interfaces; the control groups stay where they were.
 mkdir -p "$files/cgroup"
 mount --rbind /sys/fs/cgroup "$files/cgroup"

@@ -17,6 +17,7 @@ Network = Literal["mgmt", "train"]
 NETWORKS: tuple[Network, Network] = ("mgmt", "train")
 INTERFACES: dict[Network, str] = {"mgmt": "eth0", "train": "eth1"}
 MTU = 1500
+MANY_HOSTS = 16
 NOBODY = 253
 """The number of an address of each network that no host has."""
 
@@ -55,10 +56,12 @@ class Switch:
         keeper_pid: The process whose network namespace holds the bridges.
         claim: The networks.
         console_pid: The process in whose network namespace the console's own address appears.
+        hosts: How many there will be.
     """
 
-    def __init__(self, keeper_pid: int, claim: Claim, console_pid: int) -> None:
+    def __init__(self, keeper_pid: int, claim: Claim, console_pid: int, hosts: int) -> None:
         self._pid = keeper_pid
+        self._everyone = [Socket.of(claim, number) for number in range(1, hosts + 1)]
         self.console_address = claim.console_address
         ip_batch(
             keeper_pid,
@@ -96,7 +99,23 @@ class Switch:
                 f"addr add {socket.train_address}/24 brd + dev eth1",
                 "link set eth0 up",
                 "link set eth1 up",
+                *self._neighbours(socket),
             )
+
+    def _neighbours(self, socket: Socket) -> list[str]:
+        """Tell a host of many its neighbours' hardware addresses.
+
+        All hosts share the kernel's table of those it finds out (gc_thresh3 of arp(7), 1,024), which
+        as many hosts as here would overflow; machines of their own would not.
+        """
+        if len(self._everyone) <= MANY_HOSTS:
+            return []
+        return [
+            f"neigh replace {address} lladdr {other.mac(name)} nud permanent dev {INTERFACES[name]}"
+            for other in self._everyone
+            if other != socket
+            for name, address in zip(NETWORKS, (other.address, other.train_address), strict=True)
+        ]
 
     def unplug(self, sockets: Iterable[Socket]) -> None:
         """Take the cables away, in the same instant for every host given."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import heapq
+import math
 import os
 import selectors
 import socket
@@ -18,6 +20,8 @@ MAX_TARGETS = 20_000
 MAX_AT_ONCE = 400
 """Below the usual limit of 1,024 descriptors, with room for the rest of the agent."""
 MAX_PINGS = 50
+SLOW_BULK = 50.0
+"""Round trips of a small message that 32 KiB may take before they count as lost."""
 
 _WORDS = {
     errno.ECONNREFUSED: "refused",
@@ -33,15 +37,17 @@ def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Try every target in one batch and return ``{"results": [...]}`` in the order given.
 
     A result is ``{"id", "ok", "error", "connect_us", "rtt_us", "source", "seen_source", "bulk"}``:
-    ``error`` is one of refused, reset, no_route, timeout, no_source, closed, wrong_answer or the
-    system's word; ``rtt_us`` the least of the pings; ``seen_source`` our address as the peer saw
-    it, which differs from ``source`` behind NAT; ``bulk`` whether 32 KiB came through as small
-    messages did, null where it was not tried.
+    ``error`` is one of refused, reset, no_route, timeout, silent, no_source, closed, wrong_answer or
+    the system's word: ``timeout`` where no connection came about, ``silent`` where one did and the
+    listener then said nothing, as a busy host's may; ``rtt_us`` the least of the pings;
+    ``seen_source`` our address as the peer saw it, which differs from ``source`` behind NAT; ``bulk``
+    whether 32 KiB came through as small messages did, null where it was not tried.
 
     Args:
-        args: ``targets``: ``[{"id", "address", "port", "bulk"}]``; ``secret``; ``timeout_seconds`` for each;
-            ``pings``: how many round trips to time on each, one after the other.
-        seconds: What is not decided by then counts as ``timeout``.
+        args: ``targets``: ``[{"id", "address", "port", "bulk", "pings"}]``, where ``pings`` is how
+            many round trips to time on it, if not the ``pings`` of all; ``secret``; ``timeout_seconds`` for each
+            connection to come about. One that did has until the end to be answered.
+        seconds: What is not decided by then counts as ``timeout`` or ``silent``.
     """
     key = read.secret(args)
     timeout = read.number(args, "timeout_seconds", 3.0, 0.05, 60.0)
@@ -64,11 +70,11 @@ class _Attempt:
         self.address = read.text(target, "address")
         self.port = read.whole(target, "port", 0, 1, 65535)
         self._key = key
-        self._pings_left = pings
+        self._pings_left = read.whole(target, "pings", pings, 0, MAX_PINGS)
         self._bulk_wanted = target.get("bulk") is True
         self._bulk: bool | None = None
         self.sock: socket.socket | None = None
-        self.due = 0.0
+        self.due = self._bulk_due = self._timeout = 0.0
         self.error: str | None = None
         self._began = self._sent_at = 0.0
         self._connect_us: float | None = None
@@ -87,6 +93,7 @@ class _Attempt:
     def start(self, timeout: float) -> None:
         """Send the SYN."""
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        self._timeout = timeout
         self.due = time.monotonic() + timeout
         try:
             self.sock = socket.socket(family, socket.SOCK_STREAM)
@@ -112,6 +119,35 @@ class _Attempt:
     def end(self, error: str) -> None:
         """Decide; an empty word is success. Once only the bulk is out, the rest stands."""
         self.error = "" if self._step == self._on_bulk else error
+
+    def give_up(self) -> None:
+        """Decide, because the time is over."""
+        self.end("timeout" if self._connect_us is None else "silent")
+
+    def late(self, now: float) -> None:
+        """Go on or give up at the time at which it was due.
+
+        Who was answered by a host's kernel waits on for its listener: that one may be busy. A
+        connection that came about while this process was busy itself counts as one.
+        """
+        if self._connect_us is None and self._is_connected():
+            self.advance()
+        if self._connect_us is None:
+            self.give_up()
+        elif self._step != self._on_bulk:
+            self.due = math.inf
+        elif now < self._bulk_due:
+            self.due = self._bulk_due
+        else:
+            self.give_up()
+
+    def _is_connected(self) -> bool:
+        assert self.sock is not None
+        try:
+            self.sock.getpeername()
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Give the socket back."""
@@ -192,6 +228,8 @@ class _Attempt:
             return
         self._bulk = False
         self._step = self._on_bulk
+        patience = max(self._timeout, SLOW_BULK * (self._rtt_us or 0.0) / 1e6)
+        self._bulk_due = time.monotonic() + patience
         self._send(handshake.BULK * handshake.BULK_BYTES)
 
     def _on_bulk(self) -> None:
@@ -223,46 +261,79 @@ class _Attempt:
         return selectors.EVENT_WRITE if waiting else selectors.EVENT_READ
 
 
+class _Due:
+    """Attempts by the time at which they are looked after, whatever their sockets do."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, _Attempt]] = []
+        self._count = 0
+
+    def add(self, attempt: _Attempt) -> None:
+        if attempt.due < math.inf:
+            self._count += 1
+            heapq.heappush(self._heap, (attempt.due, self._count, attempt))
+
+    def next(self) -> float:
+        """Return when the next one is due that is not decided; infinity without one."""
+        while self._heap and self._heap[0][2].decided:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
+
+    def pop(self, now: float) -> _Attempt | None:
+        """Take one that is due at ``now``."""
+        return heapq.heappop(self._heap)[2] if self.next() <= now else None
+
+
 def _run(attempts: list[_Attempt], timeout: float, ends: float) -> None:
     waiting = deque(attempts)
-    active: set[_Attempt] = set()
+    active, due = 0, _Due()
     with selectors.DefaultSelector() as selector:
         while (waiting or active) and time.monotonic() < ends:
-            while waiting and len(active) < MAX_AT_ONCE:
+            while waiting and active < MAX_AT_ONCE:
                 attempt = waiting.popleft()
                 attempt.start(timeout)
                 if attempt.decided or attempt.sock is None:
                     attempt.close()
                 else:
-                    active.add(attempt)
+                    active += 1
                     selector.register(attempt.sock, attempt.interest, attempt)
-            _turn(selector, active, min(ends, min((a.due for a in active), default=ends)))
+                    due.add(attempt)
+            active -= _turn(selector, due, min(ends, due.next()))
     for attempt in attempts:
         attempt.close()
         if not attempt.decided:
-            attempt.end("timeout")
+            attempt.give_up()
 
 
-def _turn(selector: selectors.BaseSelector, active: set[_Attempt], until: float) -> None:
+def _turn(selector: selectors.BaseSelector, due: _Due, until: float) -> int:
+    """Go on where something happened or is due; return how many attempts were decided."""
+    decided = 0
     for key, _ in selector.select(max(0.0, until - time.monotonic())):
         attempt: _Attempt = key.data
         before = attempt.interest
         attempt.advance()
-        if attempt.decided:
-            _drop(selector, active, attempt)
-        elif attempt.interest != before:
+        decided += _dropped(selector, attempt)
+        if not attempt.decided and attempt.interest != before:
             selector.modify(key.fileobj, attempt.interest, attempt)
     now = time.monotonic()
-    for attempt in [attempt for attempt in active if attempt.due <= now]:
-        attempt.end("timeout")
-        _drop(selector, active, attempt)
+    while (late := due.pop(now)) is not None:
+        before = late.interest
+        late.late(now)
+        decided += _dropped(selector, late)
+        if not late.decided:
+            due.add(late)
+            if late.interest != before and late.sock is not None:
+                selector.modify(late.sock, late.interest, late)
+    return decided
 
 
-def _drop(selector: selectors.BaseSelector, active: set[_Attempt], attempt: _Attempt) -> None:
-    assert attempt.sock is not None
-    selector.unregister(attempt.sock)
-    active.discard(attempt)
-    attempt.close()
+def _dropped(selector: selectors.BaseSelector, attempt: _Attempt) -> bool:
+    """Close a decided attempt; tell whether it was one."""
+    if attempt.decided and attempt.sock is not None:
+        selector.unregister(attempt.sock)
+        attempt.close()
+        return True
+    return False
 
 
 def _word(code: int | None, text: str | None) -> str:

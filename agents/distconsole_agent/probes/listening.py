@@ -13,6 +13,7 @@ import selectors
 import socket
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
@@ -159,6 +160,7 @@ class _Group:
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._guests = 0
+        self._unproved: deque[_Guest] = deque()
         self._stopped = False
 
     def stop(self) -> None:
@@ -212,6 +214,7 @@ class _Group:
             sock.close()
             return
         self._guests += 1
+        self._unproved.append(guest)
         self._selector.register(sock, selectors.EVENT_READ, guest)
 
     def _advance(self, guest: _Guest) -> None:
@@ -274,12 +277,14 @@ class _Group:
         self._guests -= 1
         self._selector.unregister(guest.sock)
         guest.sock.close()
+        guest.due = None
 
     def _drop_silent(self) -> None:
+        """Close who has not proved in time; guests wait in the order in which they came."""
         now = time.monotonic()
-        for key in list(self._selector.get_map().values()):
-            guest = key.data
-            if isinstance(guest, _Guest) and guest.due is not None and guest.due < now:
+        while self._unproved and (self._unproved[0].due is None or self._unproved[0].due < now):
+            guest = self._unproved.popleft()
+            if guest.due is not None:
                 self._forget(guest)
 
 

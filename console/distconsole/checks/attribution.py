@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -78,6 +79,27 @@ def blame(tried: Iterable[Pair], broken: Iterable[Pair]) -> Blame:
         pair for pair in left if pair in both and left.index(pair) < left.index(pair[::-1])
     )
     return Blame(tuple(blamed), links, tuple(pair for pair in left if pair not in both))
+
+
+def cover(broken: Iterable[Pair]) -> dict[str, tuple[Pair, ...]]:
+    """Explain pairs that work in part by hosts, greedily: by who stands in more of them than anybody else.
+
+    Not every pair of a host with some blocked ports shows it, so that ``blame`` would ask too much.
+    Where nobody stands out, a pair is put down to its target.
+    """
+    left = list(dict.fromkeys(broken))
+    found: dict[str, tuple[Pair, ...]] = {}
+    while left:
+        counts = Counter(name for pair in left for name in pair).most_common(2)
+        name, most = counts[0]
+        if most == counts[1][1]:
+            name = left[0][1]
+            pairs = tuple(pair for pair in left if pair[1] == name)
+        else:
+            pairs = tuple(pair for pair in left if name in pair)
+        found[name] = (*found.get(name, ()), *pairs)
+        left = [pair for pair in left if pair not in pairs]
+    return found
 
 
 def _worst(tried: set[Pair], broken: list[Pair]) -> BlamedHost | None:

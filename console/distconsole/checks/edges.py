@@ -8,16 +8,24 @@ from dataclasses import dataclass
 from distconsole.checks.attribution import Pair
 from distconsole.checks.facts import Edge, ReachFacts
 
+SILENT = "silent"
+"""The error of a connection that came about and was not answered (``connecting`` on the node)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """What the edges say of pairs: dead (no port answers), some dead ports, only small messages."""
+    """What the edges say of pairs: dead (no port answers), some dead ports, only small messages.
+
+    A connection that came about, and whose listener then said nothing in time, tells nothing of the
+    network: it counts nowhere, and a pair that has no other is ``unsure``.
+    """
 
     tried: tuple[Pair, ...]
     dead: dict[Pair, tuple[Edge, ...]]
     partial: dict[Pair, tuple[Edge, ...]]
     small_only: dict[Pair, tuple[Edge, ...]]
     edges: dict[Pair, tuple[Edge, ...]]
+    unsure: tuple[Pair, ...] = ()
 
 
 def matrix_of(facts: Mapping[str, ReachFacts]) -> Matrix:
@@ -26,7 +34,8 @@ def matrix_of(facts: Mapping[str, ReachFacts]) -> Matrix:
     for found in facts.values():
         for edge in found.edges:
             pairs.setdefault((edge.source, edge.target), []).append(edge)
-    edges = {pair: tuple(found) for pair, found in pairs.items()}
+    told = {pair: [e for e in found if e.error != SILENT] for pair, found in pairs.items()}
+    edges = {pair: tuple(found) for pair, found in told.items() if found}
     dead = {pair: found for pair, found in edges.items() if not any(edge.ok for edge in found)}
     partial = {
         pair: found
@@ -38,4 +47,5 @@ def matrix_of(facts: Mapping[str, ReachFacts]) -> Matrix:
         for pair, found in edges.items()
         if any(edge.bulk is False for edge in found) and not any(edge.bulk for edge in found)
     }
-    return Matrix(tuple(edges), dead, partial, small_only, edges)
+    unsure = tuple(pair for pair in pairs if pair not in edges)
+    return Matrix(tuple(edges), dead, partial, small_only, edges, unsure)

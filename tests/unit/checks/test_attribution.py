@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from distconsole.checks.attribution import Direction, blame, usual
+from distconsole.checks.attribution import Direction, blame, cover, usual
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.tournament import MATCHINGS, rounds_of
 
@@ -97,3 +97,19 @@ def test_a_tournament_plays_each_pair_once_and_nobody_twice_a_round(size: int) -
 
 def test_many_hosts_are_sampled() -> None:
     assert len(rounds_of([f"h{number}" for number in range(100)])) == MATCHINGS
+
+
+def test_a_host_whose_pairs_fail_in_part_is_told_from_those_it_met() -> None:
+    into = [(name, "c") for name in "abd"]
+    out = [("c", "a"), ("c", "e")]
+    assert cover([*into, *out]) == {"c": (*into, *out)}
+
+
+def test_where_nobody_stands_out_the_target_has_the_fault() -> None:
+    assert cover([("a", "b")]) == {"b": (("a", "b"),)}
+    assert cover([("a", "b"), ("b", "a")]) == {"b": (("a", "b"),), "a": (("b", "a"),)}
+
+
+def test_two_hosts_with_blocked_ports_are_two() -> None:
+    broken = [("a", "x"), ("b", "x"), ("c", "x"), ("a", "y"), ("b", "y")]
+    assert list(cover(broken)) == ["x", "y"]

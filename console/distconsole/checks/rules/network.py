@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from distconsole.checks.attribution import (
-    Blame,
     BlamedHost,
     Direction,
     Pair,
     blame,
+    cover,
 )
-from distconsole.checks.edges import Matrix, matrix_of
+from distconsole.checks.edges import SILENT, Matrix, matrix_of
 from distconsole.checks.evidence import ALONE, Outcome, View
 from distconsole.checks.facts import Edge, ReachFacts
 from distconsole.checks.majority import named
@@ -26,6 +26,7 @@ def _reach(view: View) -> Iterator[Said]:
     yield from _not_listening(facts)
     yield from alone(view)
     matrix = matrix_of(facts)
+    yield from _unsure(matrix)
     found = blame(matrix.tried, matrix.dead)
     if found.everyone:
         yield fail(
@@ -56,6 +57,13 @@ def alone(view: View) -> Iterator[Said]:
         yield Unjudged(tuple(host.name for host in view.hosts), "one host")
     elif len(view.hosts) < 2:
         yield Unjudged(tuple(host.name for host in view.hosts), ALONE, Outcome.COULD_NOT_RUN)
+
+
+def _unsure(matrix: Matrix) -> Iterator[Said]:
+    silent = tuple(dict.fromkeys(target for _, target in matrix.unsure))
+    if silent:
+        why = "connections to it come about and nobody there answers in time: it is busy"
+        yield Unjudged(silent, why, Outcome.TIMED_OUT)
 
 
 def _not_listening(facts: Mapping[str, ReachFacts]) -> Iterator[Said]:
@@ -151,17 +159,10 @@ def _ephemeral(view: View) -> Iterator[Said]:
     for host in found.hosts:
         into = host.direction is not Direction.OUT_OF
         yield _port_finding(host.host, host.pairs, partial, into)
-    rest = _by_target(found)
-    for target, pairs in rest.items():
-        yield _port_finding(target, pairs, partial, True)
-
-
-def _by_target(found: Blame) -> dict[str, tuple[Pair, ...]]:
-    pairs = [*found.one_way, *found.links, *((b, a) for a, b in found.links)]
-    targets: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        targets.setdefault(pair[1], []).append(pair)
-    return {target: tuple(found) for target, found in targets.items()}
+    rest = [*found.one_way, *found.links, *((b, a) for a, b in found.links)]
+    for culprit, pairs in cover(rest).items():
+        into = any(pair[1] == culprit for pair in pairs)
+        yield _port_finding(culprit, pairs, partial, into)
 
 
 def _port_finding(
@@ -262,6 +263,8 @@ def _elsewhere(view: View) -> Iterator[Said]:
     by_network: dict[str, list[Edge]] = {}
     for found in view.of(ReachFacts).values():
         for edge in found.elsewhere:
+            if edge.error == SILENT:
+                continue
             by_network.setdefault(edge.network, []).append(edge)
     for network, edges in by_network.items():
         broken = {(edge.source, edge.target): edge.error for edge in edges if not edge.ok}
