@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import sys
 from typing import Any, Callable
@@ -49,6 +50,8 @@ PREFIXES = (
 SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|_KEY$", re.IGNORECASE)
 ASSIGNMENT = re.compile(r"^(__version__|cuda|hip|git_version|debug)\b[^=\n]*=\s*(.+?)\s*$", re.M)
 NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
+MPI_FILES = ("/etc/openmpi/openmpi-mca-params.conf", "/etc/openmpi-mca-params.conf")
+USERS_MPI_FILE = "~/.openmpi/mca-params.conf"
 BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
 
 
@@ -200,7 +203,30 @@ def env_facts() -> dict[str, Any]:
     for path in (*NCCL_FILES, os.environ.get("NCCL_CONF_FILE", "")):
         with contextlib.suppress(OSError), open(os.path.expanduser(path), "rb") as file:
             files[path] = file.read(8192).decode("utf-8", "replace")
-    return {"variables": dict(sorted(variables.items())), "files": files}
+    return {
+        "variables": dict(sorted(variables.items())),
+        "files": files,
+        "parameters": mpi_parameters(),
+    }
+
+
+def mpi_parameters() -> dict[str, str]:
+    """Open MPI's parameter files without their comments; the last one wins.
+
+    Its own file lies in PREFIX/etc, or where a distribution puts it.
+    """
+    mpirun = shutil.which("mpirun")
+    own = []
+    if mpirun is not None:
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(mpirun)))
+        own.append(os.path.join(prefix, "etc", "openmpi-mca-params.conf"))
+    found = {}
+    for path in (*MPI_FILES, *own, USERS_MPI_FILE):
+        with contextlib.suppress(OSError), open(os.path.expanduser(path), "rb") as file:
+            lines = file.read(65536).decode("utf-8", "replace").splitlines()
+            told = [line.strip() for line in lines if line.strip() and line.strip()[0] != "#"]
+            found[path] = "\n".join(told)[:8192]
+    return found
 
 
 def main(seconds: float, load: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules import (
     budgets,
+    choices,
     collectives,
     engines,
     fabric,
@@ -46,6 +47,7 @@ CATALOGUE: tuple[Rule, ...] = (
     *gpu_errors.RULES,
     *interfaces.RULES,
     *network.RULES,
+    *choices.RULES,
     *fabric.RULES,
     *pace.RULES,
     *collectives.RULES,

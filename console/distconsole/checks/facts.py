@@ -177,10 +177,14 @@ class HorovodFacts(Facts, frozen=True, kw_only=True):
 
 
 class EnvFacts(Facts, frozen=True, kw_only=True):
-    """Group ``env``: variables that steer the engines, as a rank would get them."""
+    """Group ``env``: variables that steer the engines, as a rank would get them.
+
+    ``files`` are NCCL's, ``parameters`` those of Open MPI without their comments, the last one winning.
+    """
 
     variables: dict[str, str] = {}
     files: dict[str, str] = {}
+    parameters: dict[str, str] = {}
 
 
 class MpiFacts(Facts, frozen=True, kw_only=True):
@@ -302,7 +306,7 @@ class NetFacts(Facts, frozen=True, kw_only=True):
 
 
 class Edge(Facts, frozen=True, kw_only=True):
-    """One connection tried from ``source`` to ``target``; ``fixed`` tells the fixed port from others."""
+    """One connection tried from ``source`` to ``address`` of ``target``; ``fixed`` tells the fixed port."""
 
     source: str
     target: str
@@ -315,6 +319,7 @@ class Edge(Facts, frozen=True, kw_only=True):
     local_address: str = ""
     seen_address: str = ""
     network: str = ""
+    address: str = ""
     bulk: bool | None = None
 
 
@@ -328,6 +333,8 @@ class ReachFacts(Facts, frozen=True, kw_only=True):
     edges: tuple[Edge, ...] = ()
     elsewhere: tuple[Edge, ...] = ()
     """Connections on the other networks that all hosts share, which an engine may pick by itself."""
+    chosen: tuple[Edge, ...] = ()
+    """Connections to addresses that an engine will choose in a network that not all hosts are in."""
 
 
 class Stream(Facts, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.addresses import Endpoint, endpoints, endpoints_in, shared_networks
+from distconsole.checks.choices.panel import untried
 from distconsole.checks.evidence import ALONE, Outcome
 from distconsole.checks.facts import Edge, NetFacts, ReachFacts, SshFacts
 from distconsole.checks.gather import MASTER_PORT, Gathering
@@ -63,6 +64,7 @@ def reach(gathering: Gathering) -> Iterator[str]:
     ports = _port_count(len(hosts))
     found, errors = yield from _try_network(gathering, hosts, chosen, secret, ports, timeout)
     others = yield from _other_networks(gathering, hosts, chosen, secret, timeout)
+    choices = yield from _choices(gathering, hosts, secret, timeout)
     for host in hosts:
         if host.name not in found:
             continue
@@ -75,6 +77,7 @@ def reach(gathering: Gathering) -> Iterator[str]:
                 listen_error=errors.get(host.name, ""),
                 edges=edges,
                 elsewhere=others.get(host.name, ()),
+                chosen=choices.get(host.name, ()),
             )
         )
 
@@ -98,6 +101,23 @@ def _other_networks(
         if len({endpoint.address for endpoint in there.values()}) < len(there):
             continue
         found, _ = yield from _try_network(gathering, within, there, secret, 1, timeout)
+        for name, (tried, _) in found.items():
+            edges[name] = (*edges.get(name, ()), *tried)
+    return edges
+
+
+def _choices(
+    gathering: Gathering, hosts: list[Host], secret: str, timeout: float
+) -> Generator[str, None, dict[str, tuple[Edge, ...]]]:
+    """Try addresses that an engine will choose and that some hosts have no network of."""
+    edges: dict[str, tuple[Edge, ...]] = {}
+    for there in untried(gathering.view((NetFacts, SshFacts))):
+        within = [host for host in hosts if host.name in there]
+        listening, _ = open_listeners(gathering, within, there, secret, 1, 2 * timeout + 15.0)
+        try:
+            found = yield from _connect_all(gathering, hosts, listening, secret, timeout)
+        finally:
+            close_listeners(gathering, listening)
         for name, (tried, _) in found.items():
             edges[name] = (*edges.get(name, ()), *tried)
     return edges
@@ -308,6 +328,7 @@ def _edge(source: str, target: dict[str, Any], there: Listening, entry: dict[str
         source=source,
         target=_name(target),
         network=there.endpoint.network,
+        address=there.endpoint.address,
         port=target["port"],
         fixed=target["port"] == MASTER_PORT,
         ok=ok,

@@ -36,7 +36,7 @@ LASTING: Mapping[str, tuple[str, ...]] = {
     "torch": ("present", "version", "cuda", "hip", "git", "nccl", "plugins"),
     "horovod": ("present", "version", "against", "built"),
     "mpi": ("present", "mpirun", "family", "version"),
-    "env": ("variables", "files"),
+    "env": ("variables", "files", "parameters"),
     "gpu": ("present", "driver", "kernel_module", "cuda_driver", "count", "gpus"),
     "net": ("addresses", "interfaces"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from distconsole.checks.choices.panel import choices_of, reports
 from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome
 from distconsole.checks.facts import (
     BandwidthFacts,
@@ -16,6 +17,7 @@ from distconsole.checks.rule import Rule, warn
 from distconsole.checks.timings import collectives_of, left_out_of, verified_of
 from distconsole.model.events import (
     CheckReport,
+    ChoiceReport,
     HostReport,
     NetworkReport,
     PairReport,
@@ -29,6 +31,7 @@ NEVER_COVERED = (
     "data sets",
 )
 INCOMPLETE = "check.incomplete"
+CHOICES = "net.choices"
 MAX_REASONS = 6
 
 
@@ -47,6 +50,7 @@ def make_report(
         },
         findings=findings,
         network=NetworkReport(pairs=_pairs(gathering)),
+        choices=_choices(gathering, rules),
         collectives=collectives_of(gathering.view()),
         verified=verified_of(gathering.view()),
         left_out=left_out_of(gathering.view()),
@@ -61,6 +65,12 @@ def make_report(
         },
         uncovered=_uncovered(request, verdicts, rules),
     )
+
+
+def _choices(gathering: Gathering, rules: Sequence[Rule]) -> tuple[ChoiceReport, ...]:
+    """Return the panel, of the hosts of which all is known that the check of it needs."""
+    rule = next((rule for rule in rules if rule.id == CHOICES), None)
+    return () if rule is None else reports(choices_of(gathering.view(rule.needs)))
 
 
 def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:

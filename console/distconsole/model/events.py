@@ -303,6 +303,26 @@ class ChangeReport(msgspec.Struct, frozen=True, kw_only=True):
     now: str
 
 
+class ChoiceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface and address that an engine takes on a host.
+
+    Attributes:
+        start: ``run``: as ``distconsole run`` starts it; ``hand``: what the library finds by itself.
+        how: By which of its rules.
+        meets: Whether every other host reaches it there; null where that is not known.
+        why: What keeps the others away.
+    """
+
+    engine: str
+    start: str
+    host: str
+    interface: str
+    address: str
+    how: str
+    meets: bool | None
+    why: str = ""
+
+
 class VerifiedReport(msgspec.Struct, frozen=True, kw_only=True):
     """A collective of a type that was verified and not timed, or why it is not there."""
 
@@ -322,6 +342,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkReport
     collectives: tuple[CollectiveReport, ...]
     seconds: float
+    choices: tuple[ChoiceReport, ...] = ()
+    """Which interface and address each engine takes on each host."""
     verified: tuple[VerifiedReport, ...] = ()
     left_out: tuple[str, ...] = ()
     """Collectives of a sweep for which there was no time."""

@@ -1,0 +1,288 @@
+"""The panel: for every engine that is there, what it takes on each host, and whether the hosts then meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from distconsole.checks.addresses import Endpoint, endpoints
+from distconsole.checks.choices import gloo, horovod, nccl, open_mpi
+from distconsole.checks.choices.meeting import OPEN, Way, Ways, ways_of
+from distconsole.checks.choices.node import Fault, Node, Pick, nodes_of
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import HorovodFacts, MpiFacts, TorchFacts
+from distconsole.model.events import ChoiceReport
+
+MAX_ROUNDS = 4
+
+
+class Engine(StrEnum):
+    """Who chooses."""
+
+    NCCL = "NCCL"
+    GLOO = "Gloo"
+    HOROVOD = "Horovod"
+    OPEN_MPI = "Open MPI"
+    OPEN_MPI_DAEMONS = "Open MPI's daemons"
+
+
+class Start(StrEnum):
+    """How the job is started: by ``distconsole run``, which names the interface, or by hand."""
+
+    RUN = "run"
+    HAND = "hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One interface that an engine takes on a host.
+
+    Attributes:
+        meets: Whether every other host reaches it; None where that is not known, or it is not used.
+        fault: What keeps them away, if anything does.
+        peers: Those that it keeps away.
+    """
+
+    engine: Engine
+    start: Start
+    host: str
+    pick: Pick
+    meets: bool | None = None
+    fault: Fault | None = None
+    why: str = ""
+    peers: tuple[str, ...] = ()
+
+
+def choices_of(view: View) -> tuple[Choice, ...]:
+    """Return the choices of the engines that at least one host of ``view`` has."""
+    nodes = nodes_of(view)
+    engines = _present(view)
+    if not nodes or not engines:
+        return ()
+    ways = ways_of(view, nodes)
+    told = run_variables(endpoints(view), nodes)
+    found: list[Choice] = []
+    for engine in engines:
+        for start in Start:
+            placed = (
+                {name: node.with_variables(told.get(name, {})) for name, node in nodes.items()}
+                if start is Start.RUN
+                else nodes
+            )
+            found += _choices(engine, start, placed, ways)
+    return tuple(found)
+
+
+def run_variables(
+    chosen: Mapping[str, Endpoint], nodes: Mapping[str, Node]
+) -> dict[str, dict[str, str]]:
+    """Return by host the variables by which ``distconsole run`` names the interface to every engine."""
+    networks = ",".join(
+        dict.fromkeys(_subnet(nodes[name], each) for name, each in chosen.items() if name in nodes)
+    )
+    found: dict[str, dict[str, str]] = {}
+    for name, endpoint in chosen.items():
+        nic = endpoint.interface
+        if nic is None:
+            continue
+        loopback = endpoint.address.startswith("127.")
+        found[name] = {gloo.VARIABLE: nic, horovod.VARIABLE: nic}
+        if not loopback:
+            found[name] |= {
+                nccl.VARIABLE: f"={nic}",
+                f"OMPI_MCA_{open_mpi.INCLUDE}": networks,
+                f"OMPI_MCA_{open_mpi.DAEMON_INCLUDE}": networks,
+                f"PRTE_MCA_{open_mpi.PRRTE_INCLUDE}": networks,
+            }
+    return found
+
+
+def untried(view: View) -> list[dict[str, Endpoint]]:
+    """Return rounds of addresses that are chosen, and to which only a route may lead from some hosts.
+
+    Each round has at most one address a host; whoever listens there and who cannot get to it tells
+    whether such a choice meets.
+    """
+    nodes = nodes_of(view)
+    if len(nodes) < 2:
+        return []
+    ways = ways_of(view, nodes)
+    rounds: list[dict[str, Endpoint]] = []
+    for choice in choices_of(view):
+        host, pick = choice.host, choice.pick
+        if not any(ways.way(peer, host, pick.address).open is None for peer in nodes):
+            continue
+        network = nodes[host].network(pick.address)
+        there = Endpoint(pick.address, pick.interface, "" if network is None else str(network))
+        if any(each.get(host) == there for each in rounds):
+            continue
+        free = next((each for each in rounds if host not in each), None)
+        if free is None and len(rounds) < MAX_ROUNDS:
+            free = {}
+            rounds.append(free)
+        if free is not None:
+            free[host] = there
+    return rounds
+
+
+def reports(choices: Iterable[Choice]) -> tuple[ChoiceReport, ...]:
+    """Return the choices as ``check --json`` gives them."""
+    return tuple(
+        ChoiceReport(
+            engine=choice.engine.value,
+            start=choice.start.value,
+            host=choice.host,
+            interface=choice.pick.interface,
+            address=choice.pick.address,
+            how=choice.pick.how,
+            meets=choice.meets,
+            why=choice.why,
+        )
+        for choice in choices
+    )
+
+
+def _present(view: View) -> list[Engine]:
+    """Return the engines that some host has, in the order of the panel."""
+    torch = [found for found in view.of(TorchFacts).values() if found.present]
+    hvd = [found for found in view.of(HorovodFacts).values() if found.present]
+    mpi = [found for found in view.of(MpiFacts).values() if found.family == "Open MPI"]
+    there = {
+        Engine.NCCL: any(found.cuda or found.nccl for found in torch),
+        Engine.GLOO: bool(torch),
+        Engine.HOROVOD: any((found.built or {}).get("gloo", True) for found in hvd),
+        Engine.OPEN_MPI: bool(mpi),
+        Engine.OPEN_MPI_DAEMONS: bool(mpi),
+    }
+    return [engine for engine, present in there.items() if present]
+
+
+def _nccl(node: Node) -> tuple[Pick, ...]:
+    """Return what NCCL takes: with InfiniBand the bootstrap's interface alone."""
+    picks, devices = nccl.choose(node), nccl.data(node)
+    if not devices:
+        return picks
+    first = picks[0]
+    return (replace(first, how=f"{first.how}; data by InfiniBand: {devices}"),)
+
+
+CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
+    Engine.NCCL: _nccl,
+    Engine.GLOO: gloo.choose,
+    Engine.HOROVOD: horovod.choose,
+    Engine.OPEN_MPI: open_mpi.choose,
+    Engine.OPEN_MPI_DAEMONS: open_mpi.choose_for_daemons,
+}
+
+
+def _choices(
+    engine: Engine, start: Start, nodes: Mapping[str, Node], ways: Ways
+) -> Iterator[Choice]:
+    if engine is Engine.HOROVOD and start is Start.HAND:
+        picks = _by_horovodrun(nodes, ways)
+    else:
+        picks = {name: CHOOSERS[engine](node) for name, node in nodes.items()}
+    match engine:
+        case Engine.OPEN_MPI:
+            judged = _judge_pairs(nodes, picks, ways)
+        case Engine.OPEN_MPI_DAEMONS:
+            judged = _judge_any(picks, ways)
+        case _:
+            judged = _judge_each(picks, ways, one_family=engine is not Engine.NCCL)
+    for name, pick, found in judged:
+        yield _choice(engine, start, name, pick, found)
+
+
+def _choice(
+    engine: Engine, start: Start, host: str, pick: Pick, found: Mapping[str, Way]
+) -> Choice:
+    """Return a choice by the ways to it: one that is shut outweighs all others."""
+    shut = {peer: way for peer, way in found.items() if way.open is False}
+    if shut:
+        first = next(iter(shut.values()))
+        return Choice(engine, start, host, pick, False, first.fault, first.why, tuple(shut))
+    unknown = next((way for way in found.values() if way.open is None), None)
+    if unknown is not None:
+        return Choice(engine, start, host, pick, None, None, unknown.why)
+    return Choice(engine, start, host, pick, True if found else None)
+
+
+Judged = Iterator[tuple[str, Pick, Mapping[str, Way]]]
+
+
+def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, one_family: bool) -> Judged:
+    """Whoever connects goes to the address that the other published."""
+    families = {name: {":" in p.address for p in own if p.address} for name, own in picks.items()}
+    for name, own in picks.items():
+        for pick in own:
+            found: dict[str, Way] = {}
+            for peer in picks:
+                if peer == name:
+                    continue
+                way = ways.way(peer, name, pick.address)
+                if one_family and way.open and not families[peer] & {":" in pick.address}:
+                    way = Way(False, Fault.APART, f"{peer} takes the other family of addresses")
+                found[peer] = way
+            yield name, pick, found
+
+
+def _judge_any(picks: Mapping[str, Sequence[Pick]], ways: Ways) -> Judged:
+    """All addresses are tried until one answers."""
+    for name, own in picks.items():
+        usable: dict[str, bool] = {}
+        for peer in picks:
+            opens = [ways.way(peer, name, pick.address).open for pick in own]
+            usable[peer] = any(each is not False for each in opens)
+        for pick in own:
+            yield (
+                name,
+                pick,
+                {
+                    peer: OPEN if usable[peer] else ways.way(peer, name, pick.address)
+                    for peer in picks
+                    if peer != name
+                },
+            )
+
+
+def _judge_pairs(
+    nodes: Mapping[str, Node], picks: Mapping[str, Sequence[Pick]], ways: Ways
+) -> Judged:
+    """Interfaces are matched pair by pair, and messages go over all pairs at once."""
+    found: dict[tuple[str, Pick], dict[str, Way]] = {
+        (name, pick): {} for name, own in picks.items() for pick in own
+    }
+    names = list(nodes)
+    for position, one in enumerate(names):
+        for other in names[position + 1 :]:
+            matched = open_mpi.pairs(nodes[one], nodes[other])
+            for a, b in matched:
+                forth, back = ways.way(one, other, b.address), ways.way(other, one, a.address)
+                worse = next((w for w in (forth, back) if w.open is not True), OPEN)
+                worse = next((w for w in (forth, back) if w.open is False), worse)
+                found[one, a][other] = found[other, b][one] = worse
+            if not matched:
+                nothing = Way(False, Fault.APART, f"no interfaces of {one} and {other} fit")
+                for name, peer in ((one, other), (other, one)):
+                    for pick in picks[name]:
+                        found[name, pick][peer] = nothing
+    for (name, pick), by_peer in found.items():
+        yield name, pick, by_peer
+
+
+def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[Pick, ...]]:
+    if len({ways.machine_of.get(name) for name in nodes}) == 1:
+        local = Pick("lo", "127.0.0.1", "all hosts are one machine")
+        return dict.fromkeys(nodes, (local,))
+    return horovod.choose_by_probe(
+        list(nodes.values()),
+        lambda source, target, address: (
+            ways.way(source.name, target.name, address).open is not False
+        ),
+    )
+
+
+def _subnet(node: Node, endpoint: Endpoint) -> str:
+    network = node.network(endpoint.address)
+    return str(network) if network is not None else f"{endpoint.address}/32"

@@ -1,0 +1,47 @@
+"""What names the right interface to an engine that a person starts by hand: variables by host, and a line to type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from distconsole.checks.addresses import endpoints
+from distconsole.checks.choices import gloo, nccl, open_mpi
+from distconsole.checks.choices.node import nodes_of
+from distconsole.checks.choices.panel import Engine, run_variables
+from distconsole.checks.evidence import View
+
+NAMES: Mapping[Engine, tuple[str, ...]] = {
+    Engine.NCCL: (nccl.VARIABLE,),
+    Engine.GLOO: (gloo.VARIABLE,),
+    Engine.HOROVOD: (),  # horovodrun sets its ranks' variable by itself
+    Engine.OPEN_MPI: (f"OMPI_MCA_{open_mpi.INCLUDE}",),
+    Engine.OPEN_MPI_DAEMONS: (f"OMPI_MCA_{open_mpi.DAEMON_INCLUDE}",),
+}
+
+
+def variables_for(engines: Iterable[Engine], view: View) -> dict[str, dict[str, str]]:
+    """Return by host the variables that lead ``engines`` to the addresses that the check tested."""
+    wanted = {name for engine in engines for name in NAMES[engine]}
+    told = run_variables(endpoints(view), nodes_of(view))
+    return {
+        host: {name: value for name, value in variables.items() if name in wanted}
+        for host, variables in told.items()
+    }
+
+
+def horovodrun_option(view: View) -> str:
+    """Return the option that keeps horovodrun from looking; empty where no one name fits all hosts."""
+    names = {endpoint.interface for endpoint in endpoints(view).values()}
+    return f"horovodrun --network-interfaces {names.pop()}" if len(names) == 1 else ""
+
+
+def typed(variables: Mapping[str, Mapping[str, str]]) -> str:
+    """Return ``variables`` as lines for a shell: one for all hosts where they agree."""
+    lines = {
+        host: "; ".join(f"export {name}={value}" for name, value in each.items())
+        for host, each in variables.items()
+        if each
+    }
+    if len(set(lines.values())) == 1:
+        return next(iter(lines.values()))
+    return "\n".join(f"on {host}: {line}" for host, line in lines.items())
