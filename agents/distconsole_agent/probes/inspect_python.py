@@ -7,17 +7,15 @@ opens Horovod's library, which needs torch's libraries but not torch.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import glob
-import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
 import re
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any, Callable
 
 MARK = "distconsole-facts "
@@ -58,18 +56,50 @@ BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
 def python_facts() -> dict[str, Any]:
     """Interpreter and installed distributions."""
     packages: dict[str, str] = {}
-    for found in importlib.metadata.distributions():
-        name = found.metadata["Name"]
-        if name:
+    for entry in sys.path:
+        for name, version in distributions(entry or "."):
             # The first one on the path is the one that an import takes.
-            packages.setdefault(re.sub(r"[-_.]+", "-", name).lower(), str(found.version))
+            packages.setdefault(re.sub(r"[-_.]+", "-", name).lower(), version)
     return {
-        "version": platform.python_version(),
-        "implementation": platform.python_implementation(),
+        "version": sys.version.split()[0],
+        "implementation": sys.implementation.name,
         "executable": sys.executable,
         "prefix": sys.prefix,
         "packages": dict(sorted(packages.items())),
     }
+
+
+def distributions(folder: str) -> Iterator[tuple[str, str]]:
+    """Name and version of what is installed in a folder, from the names of its metadata's folders.
+
+    Reading each one's metadata, as importlib.metadata does, takes three times the processor's time.
+    """
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError:
+        entries = []
+        if os.path.isfile(folder):
+            yield from read_distributions(folder)
+    unnamed = False
+    for entry in entries:
+        if entry.endswith((".dist-info", ".egg-info")):
+            name, _, version = entry.rpartition(".")[0].partition("-")
+            version = version.partition("-")[0]
+            unnamed = unnamed or not version
+            if version:
+                yield name, version
+    if unnamed:
+        yield from read_distributions(folder)
+
+
+def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
+    """The same by what the metadata says."""
+    import importlib.metadata
+
+    for found in importlib.metadata.distributions(path=[folder]):
+        name = found.metadata["Name"]
+        if name:
+            yield str(name), str(found.version)
 
 
 def package_folder(name: str) -> str | None:
@@ -166,6 +196,8 @@ def load_torch_libraries() -> None:
     A wheel that was built in another environment carries no path to this one's torch. Where torch
     itself cannot be loaded, Horovod's own loading says why.
     """
+    import ctypes
+
     folder = package_folder("torch")
     if folder is None:
         return
@@ -175,6 +207,8 @@ def load_torch_libraries() -> None:
 
 def loaded_facts(path: str) -> dict[str, Any]:
     """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
+    import ctypes
+
     load_torch_libraries()
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)

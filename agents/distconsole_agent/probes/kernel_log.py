@@ -24,7 +24,10 @@ JOURNAL_LINES = 20_000
 _PATTERNS = (
     ("xid", re.compile(r"NVRM: Xid \((?:PCI:)?(?P<on>[\w:.]+)\): (?P<code>\d+)")),
     ("sxid", re.compile(r"nvidia-nvswitch\d*: SXid \(PCI:(?P<on>[\w:.]+)\): (?P<code>\d+)")),
-    ("off_bus", re.compile(r"NVRM: GPU (?:at )?(?:PCI:)?(?P<on>\w+(?::\w+)+).* fallen off the bus")),
+    (
+        "off_bus",
+        re.compile(r"NVRM: GPU (?:at )?(?:PCI:)?(?P<on>\w+(?::\w+)+).* fallen off the bus"),
+    ),
     ("oom", re.compile(r"ut of memory: Killed process \d+ \((?P<on>[^)]*)\)")),
     ("nfs_back", re.compile(r"nfs: server (?P<on>\S+) OK")),
     ("nfs", re.compile(r"nfs: server (?P<on>\S+) not responding")),

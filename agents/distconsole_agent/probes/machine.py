@@ -119,6 +119,8 @@ def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, 
         [hostname, repr(max(0.1, seconds * 0.8)), *folders],
         seconds,
         python=sys.executable,
+        # It needs nothing that is installed.
+        flags=("-I", "-S"),
     )
     if ended.exit_code is not None and not ended.out:
         # It ended by itself: that is no filesystem that hangs.

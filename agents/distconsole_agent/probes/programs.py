@@ -98,6 +98,7 @@ def run_script(
     seconds: float,
     *,
     python: str,
+    flags: Sequence[str] = (),
     setup: str | None = None,
     env: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
@@ -112,7 +113,7 @@ def run_script(
     descriptor = os.memfd_create("distconsole-probe")
     try:
         os.write(descriptor, source)
-        argv: tuple[str, ...] = (python, f"/dev/fd/{descriptor}", *arguments)
+        argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}", *arguments)
         if setup is not None:
             argv = with_setup(setup, argv)
         return run_program(argv, seconds, env=env, pass_fds=(descriptor,), stop=stop)

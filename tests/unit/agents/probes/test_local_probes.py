@@ -160,6 +160,17 @@ def test_a_script_runs_after_setup_whatever_setup_prints() -> None:
     assert ended.out.splitlines() == ["noise", "yes"]
 
 
+def test_packages_are_told_by_the_names_of_their_metadata(tmp_path: Path) -> None:
+    for name in ("torch-2.13.0+cpu.dist-info", "PyYAML-6.0.egg-info", "a_b-1.0-py3.11.egg-info"):
+        (tmp_path / name).mkdir()
+    found = [("PyYAML", "6.0"), ("a_b", "1.0"), ("torch", "2.13.0+cpu")]
+    assert list(inspect_python.distributions(str(tmp_path))) == found
+    (tmp_path / "plain.egg-info").mkdir()
+    (tmp_path / "plain.egg-info/PKG-INFO").write_text("Name: plain\nVersion: 3\n\n")
+    assert ("plain", "3") in list(inspect_python.distributions(str(tmp_path)))
+    assert list(inspect_python.distributions(str(tmp_path / "not-there"))) == []
+
+
 def test_python_is_looked_at_without_importing_torch() -> None:
     facts = probes.run("python_env", {"setup": "echo noise; export NCCL_DEBUG=INFO"}, 20.0)
     assert facts["python"]["version"] == ".".join(map(str, sys.version_info[:3]))
