@@ -1,6 +1,7 @@
 """Script: says whether the Python that runs it could build Horovod and have it installed.
 
-It prints one line: a mark and a JSON object. It imports neither torch nor Horovod.
+It prints one line: a mark and a JSON object. It imports neither torch nor Horovod. Its argument is
+a JSON object: modules that a build imports, with the packages that bring them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SECONDS = 30
 TOOLS = ("cmake", "c++", "g++", "mpicxx", "nvcc")
 
 
-def look() -> dict[str, Any]:
+def look(modules: dict[str, str]) -> dict[str, Any]:
     """What decides whether a wheel fits here, and what building one needs."""
     site = sysconfig.get_paths()["purelib"]
     marker = os.path.join(sysconfig.get_paths()["stdlib"], "EXTERNALLY-MANAGED")
@@ -36,7 +37,25 @@ def look() -> dict[str, Any]:
         "pip": importlib.util.find_spec("pip") is not None,
         "tools": {name: shutil.which(name) for name in TOOLS},
         "cpus": len(os.sched_getaffinity(0)),
+        "nccl": any(os.path.isfile(path) for path in headers()),
+        "missing": [modules[name] for name in sorted(modules) if lacks(name)],
     }
+
+
+def headers() -> list[str]:
+    """Where NCCL's header may lie: beside torch's own NCCL, or where the system has it."""
+    named = [os.environ.get(name) for name in ("HOROVOD_NCCL_HOME", "NCCL_HOME", "CUDA_HOME")]
+    folders = [*filter(None, named), "/usr", "/usr/local", "/usr/local/cuda"]
+    folders += [os.path.join(entry, "nvidia", "nccl") for entry in sys.path]
+    return [os.path.join(folder, "include", "nccl.h") for folder in folders]
+
+
+def lacks(module: str) -> bool:
+    """Whether there is no such module."""
+    try:
+        return importlib.util.find_spec(module) is None
+    except (ImportError, ValueError):
+        return True
 
 
 def identity(path: str) -> str:
@@ -53,4 +72,4 @@ if __name__ == "__main__":
     signal.alarm(SECONDS)
     # A rank's first entry is its script's folder; ours must not shadow anything.
     sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
-    sys.stdout.write("\n" + MARK + json.dumps(look()) + "\n")
+    sys.stdout.write("\n" + MARK + json.dumps(look(json.loads(sys.argv[1]))) + "\n")

@@ -6,6 +6,7 @@ It builds nothing, and hands out nothing but wheels of the folder where they are
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 from typing import Any
@@ -21,6 +22,7 @@ FOLDER = (".cache", "distconsole", "wheels")
 MAX_PIECE_BYTES = 1024 * 1024
 MAX_WHEEL_BYTES = 512 * 1024 * 1024
 
+_NAME = re.compile(r"^[A-Za-z_]\w{0,63}$")
 _WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 
 
@@ -28,13 +30,17 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of ``inspect_build``, with ``torch`` and ``mpi`` as other groups have them.
 
     Args:
-        args: ``python``: the ranks' interpreter; ``setup``: what the node's shell runs first.
+        args: ``python``: the ranks' interpreter; ``setup``: what the node's shell runs first;
+            ``modules``: what a build imports, by module the package that brings it.
         seconds: For all of it.
 
     Raises:
         ProbeError: when the interpreter does not answer.
     """
-    facts, _ = inspected("inspect_build", [], args, seconds, MARK)
+    modules = args.get("modules", {})
+    if not isinstance(modules, dict) or not all(map(_NAME.match, map(str, modules))):
+        raise bad_arguments("modules are no names")
+    facts, _ = inspected("inspect_build", [json.dumps(modules)], args, seconds, MARK)
     torch = python_env.look(args, seconds)["torch"]
     facts["torch"] = torch if torch.get("version") else None
     try:

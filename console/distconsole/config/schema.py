@@ -135,7 +135,12 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
     "rerun": {"exclude": Key(Kind.WORDS), "detach": Key(Kind.FLAG), **_JSON},
     "export": {"format": _choice(ExportFormat), "output": Key(Kind.FILE)},
     "report": {"output": Key(Kind.FILE)},
-    "setup": {"source": Key(Kind.FILE), "yes": Key(Kind.FLAG), "dry_run": Key(Kind.FLAG)},
+    "setup": {
+        "source": Key(Kind.FILE),
+        "yes": Key(Kind.FLAG),
+        "dry_run": Key(Kind.FLAG),
+        "rebuild": Key(Kind.FLAG),
+    },
     "bench": {
         "only": Key(Kind.WORDS),
         "skip": Key(Kind.WORDS),

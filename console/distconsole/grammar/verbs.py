@@ -331,16 +331,15 @@ def report(**given: Any) -> ask.Request:
 @click.option(
     "--source", metavar="FILE", type=FILE, help="Horovod's source archive, in place of an index."
 )
+@click.option("--rebuild", is_flag=True, help="Also where the Horovod that is there fits.")
 @click.pass_context
-def setup(
-    context: click.Context, /, yes: bool, dry_run: bool, source: str | None, **given: Any
-) -> ask.Request:
+def setup(context: click.Context, /, **given: Any) -> ask.Request:
     """Bring what the hosts lack: Horovod, built against the torch that is there.
 
     It is built once for each kind of host, on one of them, and installed into the Python that the
     ranks use (--python) on all that lack it; then checked.
     """
-    return ask.Prepare(where(context, given), source, yes, dry_run)
+    return ask.Prepare(where=where(context, given), **given)
 
 
 @click.command(cls=Verb, short_help="An embedded cluster on this machine: check, then train.")

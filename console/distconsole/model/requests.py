@@ -334,12 +334,14 @@ class Prepare:
         yes: Ask nothing.
         dry_run: Say what would be done and do nothing.
         source: An archive of Horovod's source, where no package index can be reached.
+        rebuild: Also where the Horovod that is there fits.
     """
 
     where: Where = Where()
     source: str | None = None
     yes: bool = False
     dry_run: bool = False
+    rebuild: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,12 @@ from distconsole.model.requests import Check, LauncherName, Prepare, Run
 from distconsole.monitor.store import RunStore
 from distconsole.operations import check, launching
 from distconsole.operations.control import Control
+from distconsole.operations.node_programs import build_horovod
 from distconsole.operations.sessions import SessionSource, connect_all, lent
 from distconsole.operations.setup_plan import (
     HOROVOD_VERSION,
     Build,
+    BuildFacts,
     SetupPlan,
     facts_of_build,
     horovod_of,
@@ -63,7 +65,7 @@ def prepare(
     with sessions(request.where) as session:
         connect_all(session)
         everyone = [host.name for host in session.cluster.hosts]
-        plan = look(session, everyone)
+        plan = look(session, everyone, request.rebuild)
         yield from _told(plan)
         if request.dry_run or not plan.builds:
             _refuse(plan)
@@ -77,8 +79,8 @@ def prepare(
     yield from check.check(checked, sessions)
 
 
-def look(session: Session, hosts: Sequence[HostName]) -> SetupPlan:
-    """Ask the hosts what they have, and return what is to be done.
+def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> SetupPlan:
+    """Ask the hosts what they have, and return what is to be done; ``rebuild``: even where it fits.
 
     Raises:
         UnreachableError: naming the hosts that do not say it, and why.
@@ -88,7 +90,8 @@ def look(session: Session, hosts: Sequence[HostName]) -> SetupPlan:
         host = link.host
         shell = {"python": link.python, "setup": host.setup}
         engines = {"engines": ["horovod"], **shell}
-        return _probe(link, "build", shell), _probe(link, "engines", engines)
+        wanted = {"modules": dict(build_horovod.NEEDS), **shell}
+        return _probe(link, "build", wanted), _probe(link, "engines", engines)
 
     found = required(on_every(session, hosts, ask), "the hosts cannot be looked at")
     answers = dict(zip(hosts, found, strict=True))
@@ -96,7 +99,8 @@ def look(session: Session, hosts: Sequence[HostName]) -> SetupPlan:
         facts = {host: facts_of_build(build) for host, (build, _) in answers.items()}
     except ValueError as error:
         raise ConsoleError(f"a node's answer is not as agreed: {error}") from None
-    return plan_setup(facts, {host: horovod_of(engines) for host, (_, engines) in answers.items()})
+    there = {host: horovod_of(engines) for host, (_, engines) in answers.items()}
+    return plan_setup(facts, {} if rebuild else there)
 
 
 def _probe(link: NodeLink, group: str, args: dict[str, Any]) -> dict[str, Any]:
@@ -113,6 +117,8 @@ def _told(plan: SetupPlan) -> Iterator[Narration]:
             text=f"Horovod {HOROVOD_VERSION} would be built for torch {build.torch} on "
             f"{build.host} (about {build.minutes} min) and installed on {', '.join(build.hosts)}"
         )
+        for lacking in build.without:
+            yield Narration(text=f"{build.host}: {lacking}", severity=Severity.WARN)
     for host, (why, _) in plan.cannot.items():
         yield Narration(text=f"{host}: {why}", severity=Severity.FAIL)
 
@@ -167,6 +173,7 @@ class _Work:
                 yield Narration(
                     text=f"no pip here can fetch it, so {build.host} fetches it itself"
                 )
+            _tools(build.facts, folder)
             lines = yield from self._run(
                 "build_horovod.py", (source, build.folder), folder, (build.host,)
             )
@@ -270,18 +277,36 @@ def _source(given: str | None, folder: Path) -> str | None:
         except OSError as error:
             raise UsageError(f"--source {given}: {error.strerror}") from None
         return Path(given).name
+    wanted = ("--no-binary", "horovod", "--no-build-isolation", f"horovod=={HOROVOD_VERSION}")
+    _download(wanted, folder)
+    return next((path.name for path in folder.glob("horovod-*.tar.gz")), None)
+
+
+def _tools(facts: BuildFacts, folder: Path) -> None:
+    """Put what a build lacks on that host into ``folder``, as far as it can be had here."""
+    lacking = [*facts.missing, *(() if facts.tools.get("cmake") else ("cmake",))]
+    machine = facts.platform.removeprefix("linux-")
+    if not lacking or not facts.python or machine == facts.platform:
+        return
+    platforms = [f"manylinux{age}_{machine}" for age in ("2014", "_2_17", "1", "2010")]
+    wanted = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", facts.python]
+    wanted += [word for platform in platforms for word in ("--platform", platform)]
+    for package in lacking:
+        _download((*wanted, package), folder)
+
+
+def _download(wanted: Sequence[str], folder: Path) -> None:
+    """Have pip put something into ``folder``, without what it needs; nothing where it cannot."""
     words = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
-    words += ["--no-deps", "--no-binary", "horovod", "--no-build-isolation", "-d", str(folder)]
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
-            [*words, f"horovod=={HOROVOD_VERSION}"],
+            [*words, "--no-deps", "-d", str(folder), *wanted],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=DOWNLOAD_SECONDS,
             check=False,
         )
-    return next((path.name for path in folder.glob("horovod-*.tar.gz")), None)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,8 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
             hosts that share the folder.
         managed: Whether the system forbids pip to touch it (PEP 668).
         tools: Compilers and the like, by name; null where it has none.
+        nccl: Whether there is a header of NCCL, in torch's own wheels or in the system.
+        missing: Python packages that a build imports and that are not there.
     """
 
     tag: str
@@ -59,6 +62,14 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     tools: dict[str, str | None] = {}
     cpus: int = 1
     mpi: Mpi = Mpi()
+    nccl: bool = False
+    missing: tuple[str, ...] = ()
+
+    @property
+    def python(self) -> str:
+        """Its version as pip takes it, such as ``3.11``; empty where the ABI's name is another."""
+        digits = self.tag.removeprefix("cpython-").partition("-")[0].rstrip("t")
+        return f"{digits[0]}.{digits[1:]}" if digits.isdigit() and len(digits) > 1 else ""
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -81,6 +92,8 @@ class Build:
     Attributes:
         hosts: That lack it.
         installs: Those of them where it is installed: one of those that share a folder.
+        facts: Of the host where it is built.
+        without: What it is built without, and what would bring that; empty if nothing is lacking.
     """
 
     host: HostName
@@ -89,6 +102,8 @@ class Build:
     torch: str
     hosts: tuple[HostName, ...]
     installs: tuple[HostName, ...]
+    facts: BuildFacts
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +159,14 @@ def plan_setup(
             cannot.update(dict.fromkeys(hosts, why))
             continue
         own = facts[builder]
-        folder = f"horovod{HOROVOD_VERSION}-{hashlib.sha256(repr(kind).encode()).hexdigest()[:16]}"
-        minutes = max(1, round(BUILD_CPU_MINUTES / own.cpus))
+        able = (*kind, *_able(own)[:2])
+        folder = f"horovod{HOROVOD_VERSION}-{hashlib.sha256(repr(able).encode()).hexdigest()[:16]}"
+        minutes = math.ceil(BUILD_CPU_MINUTES / own.cpus)
         torch = own.torch.version if own.torch is not None else ""
         places = {facts[host].site_id or host: host for host in reversed(hosts)}
         installs = tuple(host for host in hosts if host in places.values())
-        builds.append(Build(builder, folder, minutes, torch, tuple(hosts), installs))
+        build = Build(builder, folder, minutes, torch, tuple(hosts), installs, own, _without(own))
+        builds.append(build)
     return SetupPlan(tuple(fine), tuple(builds), cannot)
 
 
@@ -167,11 +184,30 @@ def _obstacle(facts: BuildFacts) -> tuple[str, str] | None:
     return None
 
 
+def _without(facts: BuildFacts) -> tuple[str, ...]:
+    """Return what the best host of a kind lacks for the fastest collectives."""
+    lacking = []
+    if facts.torch is not None and facts.torch.cuda:
+        slow = f"without NCCL, so that gradients go through the host's memory: torch is for CUDA {facts.torch.cuda}"
+        if not facts.tools.get("nvcc"):
+            how = "install the CUDA toolkit, or bring it by --setup 'module load cuda'"
+            lacking.append(f"{slow}, and there is no nvcc ({how})")
+        elif not facts.nccl:
+            lacking.append(f"{slow}, and there is no nccl.h (install libnccl-dev)")
+    if facts.mpi.present and not facts.tools.get("mpicxx"):
+        how = f"{facts.mpi.family or 'MPI'}'s development package"
+        lacking.append(f"without MPI: there is an mpirun and no mpicxx (install {how})")
+    return tuple(lacking)
+
+
 def _builder(hosts: Sequence[HostName], facts: Mapping[HostName, BuildFacts]) -> HostName | None:
     """Return the host that can build the most, and of those the one that does it fastest."""
 
-    def able(host: HostName) -> tuple[bool, bool, int]:
-        tools = facts[host].tools
-        return bool(tools.get("mpicxx")), bool(tools.get("nvcc")), facts[host].cpus
+    able = (host for host in hosts if facts[host].compiler)
+    return max(able, key=lambda host: _able(facts[host]), default=None)
 
-    return max((host for host in hosts if facts[host].compiler), key=able, default=None)
+
+def _able(facts: BuildFacts) -> tuple[bool, bool, int]:
+    """Whether it can build with MPI, with NCCL, and how fast."""
+    tools = facts.tools
+    return bool(tools.get("mpicxx")), bool(tools.get("nvcc")) and facts.nccl, facts.cpus

@@ -101,6 +101,7 @@ CASES = [
         ),
     ),
     ("setup --hosts a", ask.Prepare(where=ask.Where(hosts="a"))),
+    ("setup --rebuild -y", ask.Prepare(yes=True, rebuild=True)),
     ("demo --nodes 3 --headless", ask.Demo(nodes=3, headless=True)),
 ]
 

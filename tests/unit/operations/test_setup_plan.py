@@ -86,6 +86,43 @@ def test_one_built_for_another_torch_is_built_anew() -> None:
 
 
 @pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"tools": TOOLS}, "CUDA 12.9, and there is no nvcc"),
+        (
+            {"tools": {**TOOLS, "nvcc": "/usr/bin/nvcc"}},
+            "there is no nccl.h (install libnccl-dev)",
+        ),
+        ({"tools": {**TOOLS, "nvcc": "/usr/bin/nvcc"}, "nccl": True}, None),
+    ],
+)
+def test_a_torch_for_cuda_is_told_what_keeps_horovod_from_nccl(
+    facts: dict[str, Any], said: str | None
+) -> None:
+    cuda = {"torch": {"version": "2.13.0", "cuda": "12.9"}}
+    (build,) = plan({"a": host(**cuda, **facts)}).builds
+    assert len(build.without) == (said is not None)
+    assert all(said is not None and said in each for each in build.without)
+    other = plan({"a": host(**cuda)}).builds[0].folder
+    assert (build.folder != other) == (said is None), "a wheel without NCCL is no wheel with it"
+
+
+def test_an_mpi_without_its_compiler_is_said() -> None:
+    (build,) = plan({"a": host(tools={"g++": "/usr/bin/g++"})}).builds
+    assert build.without == (
+        "without MPI: there is an mpirun and no mpicxx (install Open MPI's development package)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tag", "python"),
+    [("cpython-311-x86_64-linux-gnu", "3.11"), ("cpython-39-aarch64", "3.9"), ("pypy310", "")],
+)
+def test_pip_is_told_the_version_of_the_other_python(tag: str, python: str) -> None:
+    assert host(tag=tag).python == python
+
+
+@pytest.mark.parametrize(
     ("lacking", "why", "hint"),
     [
         ({"torch": None}, "has no torch", "pip install torch"),

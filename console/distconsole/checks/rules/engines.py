@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
@@ -140,7 +140,13 @@ def _horovod_build(view: View) -> Iterator[Said]:
         yield Unjudged(absent, "no Horovod")
         return
     if absent:
-        yield warn("horovod.build", f"{named(absent)} lack Horovod", absent)
+        yield warn(
+            "horovod.build",
+            f"{named(absent)} {'has' if len(absent) == 1 else 'have'} no Horovod, the others do",
+            absent,
+            expected="the same build on every host",
+            hint=_setup(absent),
+        )
     for what, values in (
         ("Horovod", {name: found.version for name, found in facts.items()}),
         ("Horovod with", {name: _features(found) for name, found in facts.items()}),
@@ -153,9 +159,7 @@ def _horovod_build(view: View) -> Iterator[Said]:
                 split.minority,
                 seen="\n".join(f"{name}: {value}" for name, value in list(values.items())[:16]),
                 expected="the same build on every host",
-                hint="HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 "
-                "pip install --no-cache-dir --force-reinstall --no-build-isolation "
-                f"horovod=={next(iter(facts.values())).version}",
+                hint=_setup(tuple(facts), "--rebuild "),
             )
 
 
@@ -178,7 +182,7 @@ def _horovod_torch(view: View) -> Iterator[Said]:
                 f"Horovod on {name} was built without PyTorch",
                 (name,),
                 seen=f"no mpi_lib_v2*.so in {facts.folder}/torch",
-                hint=_rebuild(facts),
+                hint=_setup((name,)),
             )
         elif facts.load_error:
             yield fail(
@@ -187,7 +191,7 @@ def _horovod_torch(view: View) -> Iterator[Said]:
                 (name,),
                 seen=f"{facts.load_error} (built against torch {facts.against.get('pytorch', '?')}, "
                 f"installed {torch.version or 'none'})",
-                hint=_rebuild(facts),
+                hint=_setup((name,)),
             )
         elif _differs(facts.against.get("pytorch", ""), torch.version):
             yield warn(
@@ -195,7 +199,7 @@ def _horovod_torch(view: View) -> Iterator[Said]:
                 f"Horovod on {name} was built against torch {facts.against['pytorch']}, "
                 f"installed is {torch.version or 'none'}",
                 (name,),
-                hint=_rebuild(facts),
+                hint=_setup((name,)),
             )
 
 
@@ -203,11 +207,9 @@ def _differs(built: str, installed: str) -> bool:
     return bool(built) and built.partition("+")[0] != installed.partition("+")[0]
 
 
-def _rebuild(facts: HorovodFacts) -> str:
-    return (
-        "HOROVOD_WITH_PYTORCH=1 pip install --no-cache-dir --force-reinstall --no-deps "
-        f"--no-build-isolation horovod=={facts.version or '0.28.1'}"
-    )
+def _setup(names: Sequence[str], options: str = "") -> str:
+    """Return what brings Horovod there; ``--rebuild`` also where it fits the torch."""
+    return f"distconsole setup {options}--hosts {','.join(names)}"
 
 
 def _horovod_nccl(view: View) -> Iterator[Said]:
@@ -221,7 +223,8 @@ def _horovod_nccl(view: View) -> Iterator[Said]:
                 f"Horovod on {name} has no NCCL: its collectives go through the host's memory",
                 (name,),
                 seen=_features(facts),
-                hint="HOROVOD_GPU_OPERATIONS=NCCL " + _rebuild(facts),
+                expected="a build with NCCL, which needs nvcc on one of the hosts",
+                hint=_setup((name,), "--rebuild "),
             )
 
 
@@ -346,7 +349,7 @@ RULES: tuple[Rule, ...] = (
         Level.QUICK,
         (HorovodFacts,),
         "Gloo on one host and MPI on another; NCCL missing on one; versions that differ.",
-        "Build it the same way everywhere.",
+        "distconsole setup builds it once, for all of them.",
         _horovod_build,
     ),
     Rule(
@@ -355,7 +358,7 @@ RULES: tuple[Rule, ...] = (
         Level.QUICK,
         (HorovodFacts, TorchFacts),
         "`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.",
-        "Rebuild Horovod against the torch that is there.",
+        "distconsole setup builds it against the torch that is there.",
         _horovod_torch,
     ),
     Rule(
@@ -364,7 +367,7 @@ RULES: tuple[Rule, ...] = (
         Level.STANDARD,
         (HorovodFacts, GpuFacts),
         "GPUs, and a Horovod that copies every gradient through the host.",
-        "HOROVOD_GPU_OPERATIONS=NCCL at build time.",
+        "distconsole setup --rebuild, where one of the hosts has nvcc.",
         _horovod_nccl,
     ),
     Rule(

@@ -3,7 +3,8 @@
 Usage: build_horovod.py SOURCE FOLDER, where SOURCE is an archive that lies beside it, or a requirement
 for the node's own package index. Its last line is ``distconsole-wheel`` and a JSON object. It
 installs nothing: what the build lacks (cmake, Python packages) is brought into a folder that goes
-with it.
+with it, from the wheels that lie beside it or from the node's package index. However it ends, what
+it made goes with it, but for the wheel and the log.
 
 Horovod 0.28's CMake files fix C++14, torch's headers want C++17 since 2.1 and C++20 since 2.13
 (horovod issues 3996 and 4014), so the compiler is called by way of a program that replaces it.
@@ -17,12 +18,16 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from importlib import util
 from pathlib import Path
+from types import FrameType
 
+HERE = Path(__file__).resolve().parent
 WORD = "distconsole-wheel "
 NEEDS = {
     "setuptools": "setuptools",
@@ -37,7 +42,16 @@ NEEDS = {
 
 STANDARDS = ("gnu++20", "gnu++17")
 KEPT_LINES = 40
+ERROR_LINES = 6
+ROOM_BYTES = 300 * 1024 * 1024
+"""That a build takes on the disk, with some to spare."""
+PATIENCE = ("--retries", "1", "--timeout", "15")
+"""Of pip with an index: nodes without a network are usual."""
 
+_NO_INDEX = re.compile(
+    "Could not find a version|No matching distribution|NewConnectionError|ConnectTimeout|"
+    "Max retries exceeded|Temporary failure in name resolution"
+)
 _PERCENT = re.compile(r"\[ *(\d{1,3})%\]")
 _COMPILER = """\
 #!/bin/sh
@@ -87,7 +101,7 @@ def bring_tools(work: Path, environment: dict[str, str]) -> None:
     """Bring what is missing of cmake and Python packages into ``work``, and put it on the paths.
 
     Raises:
-        BuildError: where the package index does not give it.
+        BuildError: where neither a wheel beside this program nor the package index gives it.
     """
     missing = [package for module, package in NEEDS.items() if util.find_spec(module) is None]
     if shutil.which("cmake") is None:
@@ -96,25 +110,48 @@ def bring_tools(work: Path, environment: dict[str, str]) -> None:
         return
     say(f"bringing {', '.join(missing)} for the build alone")
     tools = work / "tools"
-    words = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        *PATIENCE,
+    ]
     ended = subprocess.run(
-        [*words, "--target", str(tools), *missing],
+        [*words, "--find-links", str(HERE), "--target", str(tools), *missing],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
+        env=environment,
         check=False,
     )
     if ended.returncode:
-        said = ended.stdout.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise BuildError(f"pip cannot bring {', '.join(missing)}: {' '.join(said)}")
+        said = ended.stdout.decode("utf-8", "replace").strip()
+        if _NO_INDEX.search(said):
+            how = (
+                "install cmake (Debian: apt install cmake)"
+                if "cmake" in missing
+                else "pip install"
+            )
+            raise BuildError(
+                f"there is no {', '.join(missing)} here, and pip reaches no package index: {how}"
+            )
+        raise BuildError(f"pip cannot bring {', '.join(missing)}: {last_line(said)}")
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(tools), environment.get("PYTHONPATH")))
     )
     environment["PATH"] = f"{tools / 'bin'}{os.pathsep}{environment.get('PATH', os.defpath)}"
 
 
-def nccl(work: Path) -> dict[str, str]:
-    """Return what has Horovod use NCCL: the one that torch brought, or the system's."""
+def last_line(text: str) -> str:
+    """Return what a program said last."""
+    return (text.splitlines() or ["it said nothing"])[-1]
+
+
+def nccl(work: Path) -> dict[str, str] | None:
+    """Return what has Horovod use NCCL: the one that torch brought, or the system's; None without."""
     spec = util.find_spec("nvidia.nccl") if util.find_spec("nvidia") is not None else None
     for folder in spec.submodule_search_locations or () if spec is not None else ():
         library = Path(folder) / "lib" / "libnccl.so.2"
@@ -127,7 +164,11 @@ def nccl(work: Path) -> dict[str, str]:
                 "HOROVOD_NCCL_LIB": str(link.parent),
                 "HOROVOD_NCCL_LINK": "SHARED",
             }
-    return {}
+    named = (os.environ.get(name) for name in ("HOROVOD_NCCL_HOME", "NCCL_HOME", "CUDA_HOME"))
+    for folder in (*filter(None, named), "/usr", "/usr/local", "/usr/local/cuda"):
+        if Path(folder, "include", "nccl.h").is_file():
+            return {}
+    return None
 
 
 def torch_is_for_cuda() -> bool:
@@ -146,8 +187,12 @@ def options(work: Path) -> dict[str, str]:
         "HOROVOD_WITH_GLOO": "1",
         ("HOROVOD_WITH_MPI" if shutil.which("mpicxx") else "HOROVOD_WITHOUT_MPI"): "1",
     }
-    if shutil.which("nvcc") and torch_is_for_cuda():
-        chosen.update({"HOROVOD_GPU_OPERATIONS": "NCCL", **nccl(work)})
+    if torch_is_for_cuda():
+        found = nccl(work) if shutil.which("nvcc") else None
+        if found is None:
+            say("without NCCL: there is no " + ("nccl.h" if shutil.which("nvcc") else "nvcc"))
+        else:
+            chosen.update({"HOROVOD_GPU_OPERATIONS": "NCCL", **found})
     return chosen
 
 
@@ -155,30 +200,53 @@ def build(source: str, work: Path, log: Path) -> Path:
     """Build the wheel, saying how far it is; return where it lies.
 
     Raises:
-        BuildError: with the last lines of what pip and the compiler said.
+        BuildError: saying what stood in the way.
     """
-    environment = dict(os.environ)
+    # pip and the compiler put what they make where this goes away.
+    # CMake 4 refuses what Gloo's files ask for, unless told that it may.
+    environment = {**os.environ, "TMPDIR": str(work), "CMAKE_POLICY_VERSION_MINIMUM": "3.5"}
+    free = shutil.disk_usage(work).free
+    if free < ROOM_BYTES:
+        raise BuildError(
+            f"{free >> 20} MiB are free in {work.parent}, and a build takes {ROOM_BYTES >> 20} MiB: "
+            "make room, or give another place with node_dir in the configuration"
+        )
+    wrapper = compiler_for(work)
     bring_tools(work, environment)
     chosen = options(work)
     say("with " + ", ".join(sorted(name for name in chosen if name.startswith("HOROVOD_WITH_"))))
     cpus = len(os.sched_getaffinity(0))
     environment.update(chosen)
-    environment.update(
-        {"CXX": str(compiler_for(work)), "MAKEFLAGS": f"-j{cpus}", "LDFLAGS": "-Wl,-s"}
-    )
-    words = [sys.executable, "-m", "pip", "wheel", "-v", "--disable-pip-version-check"]
+    environment.update({"CXX": str(wrapper), "MAKEFLAGS": f"-j{cpus}", "LDFLAGS": "-Wl,-s"})
+    words = [sys.executable, "-m", "pip", "wheel", "-v", "--disable-pip-version-check", *PATIENCE]
     words += ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--no-binary", "horovod"]
     words += ["--wheel-dir", str(work / "wheel"), source]
     code, kept = watched(words, environment, log)
     if code:
-        errors = [line for line in kept if "error" in line.lower()] or kept
-        raise BuildError("\n".join([*errors[-12:], f"all of it is in {log}"]))
+        raise BuildError(reason(source, kept) + f"\nall of it is in {log}")
     return next((work / "wheel").glob("*.whl"))
+
+
+def reason(source: str, kept: list[str]) -> str:
+    """Return why pip failed: in a line where the cause is a usual one, else its last errors."""
+    text = "\n".join(kept)
+    if "No space left on device" in text:
+        return "no space is left on the disk of the build"
+    if "Killed signal" in text or "Killed (program cc1plus)" in text:
+        return "the compiler was killed: memory ran out; a host with more of it can build"
+    if not Path(source).is_file() and _NO_INDEX.search(text):
+        return (
+            f"neither the operator's machine nor this host can fetch {source}: download it elsewhere "
+            "and give it with setup --source horovod-0.28.1.tar.gz"
+        )
+    errors = [line for line in kept if re.search(r"error|fatal", line, re.IGNORECASE)] or kept
+    return "\n".join(errors[-ERROR_LINES:])
 
 
 def watched(words: list[str], environment: dict[str, str], log: Path) -> tuple[int, list[str]]:
     """Run pip, say how far the compiler is; return the exit code and the last lines."""
-    told, kept = -1, [""]
+    kept = [""]
+    pace = Pace()
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -187,38 +255,73 @@ def watched(words: list[str], environment: dict[str, str], log: Path) -> tuple[i
         env=environment,
         text=True,
         errors="replace",
+        start_new_session=True,
     )
     assert process.stdout is not None
-    with process.stdout, log.open("w", encoding="utf-8") as file:
-        for line in process.stdout:
-            file.write(line)
-            kept = [*kept[1 - KEPT_LINES :], line.rstrip()]
-            percent = _PERCENT.search(line)
-            if percent and int(percent[1]) // 10 > told:
-                told = int(percent[1]) // 10
-                say(f"compiled {percent[1]} %")
-    return process.wait(), kept
+    try:
+        with process.stdout, log.open("w", encoding="utf-8") as file:
+            for line in process.stdout:
+                file.write(line)
+                kept = [*kept[1 - KEPT_LINES :], line.rstrip()]
+                percent = _PERCENT.search(line)
+                if percent and (said := pace.reached(int(percent[1]), time.monotonic())):
+                    say(said)
+        return process.wait(), kept
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+class Pace:
+    """How far the compiler is, by make's own count of files, and how long the rest takes at its pace."""
+
+    def __init__(self) -> None:
+        self._began: tuple[int, float] | None = None
+        self._told = 0
+
+    def reached(self, percent: int, now: float) -> str:
+        """Return what is worth saying; empty between the tenths."""
+        if self._began is None:
+            self._began = (percent, now)
+        if percent // 10 <= self._told:
+            return ""
+        self._told = percent // 10
+        first, then = self._began
+        if percent >= 100 or percent == first:
+            return f"compiled {percent} %"
+        left = (now - then) / (percent - first) * (100 - percent)
+        about = f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"
+        return f"compiled {percent} %, about {about} left"
+
+
+def stopped(number: int, _frame: FrameType | None) -> None:
+    """Leave by way of everything that tidies up."""
+    raise SystemExit(128 + number)
 
 
 def main(source: str, folder: str) -> int:
     """Build into ``folder`` below ``~/.cache/distconsole/wheels``."""
+    signal.signal(signal.SIGTERM, stopped)
     out = Path.home() / ".cache" / "distconsole" / "wheels" / folder
-    out.mkdir(parents=True, exist_ok=True)
-    beside = Path(__file__).resolve().with_name(source)
-    source = str(beside) if beside.is_file() else source
+    source = str(HERE / source) if (HERE / source).is_file() else source
     wheel = next(out.glob("*.whl"), None)
     if wheel is not None:
         say("it was built here before")
     else:
-        with tempfile.TemporaryDirectory() as work:
-            try:
-                built = build(source, Path(work), out / "build.log")
-            except BuildError as error:
-                sys.stderr.write(f"{error}\n")
-                return 1
+        # Beside the run's other files, which go with it even where this process is killed.
+        work = Path(tempfile.mkdtemp(prefix="build-", dir=os.environ.get("DISTCONSOLE_RUN_DIR")))
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            built = build(source, work, out / "build.log")
             aside = out / ".incoming"
             shutil.copyfile(built, aside)
             wheel = aside.replace(out / built.name)
+        except (BuildError, OSError) as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
     data = wheel.read_bytes()
     told = {"wheel": f"{folder}/{wheel.name}", "size": len(data)}
     say(WORD + json.dumps({**told, "sha256": hashlib.sha256(data).hexdigest()}))

@@ -1,0 +1,152 @@
+"""The program that builds Horovod on a node: what it says of how far it is, and of what stands in the way."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from distconsole.operations.node_programs import build_horovod
+from distconsole.operations.node_programs.build_horovod import Pace, reason
+
+PROGRAM = Path(build_horovod.__file__)
+SLOW = """\
+import pathlib, signal
+pathlib.Path(%r).write_text("x")
+while True:
+    signal.pause()
+"""
+
+
+def environment(tmp_path: Path, *programs: str) -> dict[str, str]:
+    """Give a node that has these programs and no network."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in programs:
+        path = shutil.which(name)
+        assert path is not None
+        folder.joinpath(name).symlink_to(path)
+    run = tmp_path / "run"
+    run.mkdir()
+    return {
+        "HOME": str(tmp_path),
+        "PATH": str(folder),
+        "DISTCONSOLE_RUN_DIR": str(run),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_INDEX_URL": "http://127.0.0.1:1/simple",
+    }
+
+
+def build(tmp_path: Path, source: str, variables: dict[str, str]) -> subprocess.Popen[str]:
+    program = shutil.copy(PROGRAM, tmp_path)
+    return subprocess.Popen(
+        [sys.executable, str(program), source, "kind"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables,
+    )
+
+
+def source(tmp_path: Path, setup: str) -> str:
+    """Write an archive as Horovod's is, with this setup.py."""
+    name = "horovod-0.28.1"
+    with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as archive:
+        for file, text in (("setup.py", setup), ("PKG-INFO", "Name: horovod\nVersion: 0.28.1\n")):
+            entry = tarfile.TarInfo(f"{name}/{file}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return f"{name}.tar.gz"
+
+
+def test_how_far_it_is_is_what_make_counts_and_the_rest_is_at_its_pace() -> None:
+    pace = Pace()
+    steps = [(1, 100.0), (5, 104.0), (11, 110.0), (12, 111.0), (51, 150.0), (100, 199.0)]
+    assert [pace.reached(*step) for step in steps] == [
+        "",
+        "",
+        "compiled 11 %, about 89 s left",
+        "",
+        "compiled 51 %, about 49 s left",
+        "compiled 100 %",
+    ]
+    slow = Pace()
+    slow.reached(1, 0.0)
+    assert slow.reached(10, 90.0) == "compiled 10 %, about 15 min left"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fatal error: error writing to /tmp/x.s: No space left on device", "no space is left"),
+        ("c++: fatal error: Killed signal terminated program cc1plus", "memory ran out"),
+        ("ERROR: No matching distribution found for horovod==0.28.1", "--source"),
+        ("x.cc:3:1: error: expected unqualified-id", "expected unqualified-id"),
+    ],
+)
+def test_what_stood_in_the_way_is_one_line(line: str, said: str) -> None:
+    told = reason("horovod==0.28.1", ["compiling", line, "make: *** [x.o] killed"])
+    assert said in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ((), "there is no C++ compiler: install g++"),
+        (("g++", "as", "ld"), "there is no cmake here, and pip reaches no package index: install"),
+    ],
+)
+def test_what_a_node_lacks_is_one_line_and_nothing_is_left(
+    tmp_path: Path, programs: tuple[str, ...], said: str
+) -> None:
+    variables = environment(tmp_path, *programs)
+    with build(tmp_path, "horovod==0.28.1", variables) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, out
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_disk_without_room_is_said_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_horovod, "ROOM_BYTES", 1 << 60)
+    with pytest.raises(build_horovod.BuildError, match=r"MiB are free in .*node_dir"):
+        build_horovod.build("horovod==0.28.1", tmp_path, tmp_path / "log")
+
+
+def test_stopping_it_ends_the_compiler_and_leaves_nothing(tmp_path: Path) -> None:
+    variables = environment(tmp_path, "g++", "as", "ld", "cmake")
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    archive = source(tmp_path, SLOW % str(began))
+    with build(tmp_path, archive, variables) as process:
+        assert began.read_text() == "x"  # it waits for setup.py
+        (work,) = (tmp_path / "run").iterdir()
+        assert any(work.iterdir())  # pip unpacks there
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert list((tmp_path / "run").iterdir()) == []
+    assert not any(variables["DISTCONSOLE_RUN_DIR"] in each for each in environments())
+
+
+def environments() -> list[str]:
+    """Return the environments of all processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found.append(path.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    return found
