@@ -103,7 +103,13 @@ class Host(Machine):
 
     def rename_interface(self, network: Network, name: str) -> None:
         """Call an interface otherwise than on the other hosts, until power-off."""
-        old = INTERFACES[network]
+        self._rename(INTERFACES[network], name)
+
+    def rename_interface_back(self, network: Network, name: str) -> None:
+        """Give an interface that is called ``name`` its usual name."""
+        self._rename(name, INTERFACES[network])
+
+    def _rename(self, old: str, name: str) -> None:
         ip_batch(
             self.pid,
             f"link set {old} down",
