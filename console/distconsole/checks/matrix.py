@@ -115,7 +115,8 @@ def _choices(
         within = [host for host in hosts if host.name in there]
         listening, _ = open_listeners(gathering, within, there, secret, 1, 2 * timeout + 15.0)
         try:
-            found = yield from _connect_all(gathering, hosts, listening, secret, timeout)
+            targets = _all_targets(hosts, listening)
+            found = yield from _connect_all(gathering, targets, listening, secret, timeout)
         finally:
             close_listeners(gathering, listening)
         for name, (tried, _) in found.items():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.choices.node import Fault, Node
+from distconsole.checks.edges import SILENT
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import ReachFacts
 from distconsole.model.addresses import Ip, Network
@@ -89,6 +90,8 @@ def ways_of(view: View, nodes: Mapping[str, Node]) -> Ways:
     tried: dict[tuple[str, str, str], str] = {}
     for found in view.of(ReachFacts).values():
         for edge in (*found.edges, *found.elsewhere, *found.chosen):
+            if edge.error == SILENT:
+                continue
             key = (edge.source, edge.target, edge.address)
             # One port that answers is a way: what firewalls do to ports is told elsewhere.
             tried[key] = "" if edge.ok else tried.get(key, edge.error)

@@ -9,6 +9,9 @@ from distconsole.checks.choices import gloo, nccl, open_mpi
 from distconsole.checks.choices.node import nodes_of
 from distconsole.checks.choices.panel import Engine, run_variables
 from distconsole.checks.evidence import View
+from distconsole.model.findings import Cure, HostCure
+
+BY_RUN = "it names the interface of each host"
 
 NAMES: Mapping[Engine, tuple[str, ...]] = {
     Engine.NCCL: (nccl.VARIABLE,),
@@ -33,6 +36,20 @@ def horovodrun_option(view: View) -> str:
     """Return the option that keeps horovodrun from looking; empty where no one name fits all hosts."""
     names = {endpoint.interface for endpoint in endpoints(view).values()}
     return f"horovodrun --network-interfaces {names.pop()}" if len(names) == 1 else ""
+
+
+def cure_of(variables: Mapping[str, Mapping[str, str]]) -> Cure:
+    """Return ``variables`` as a cure: for all hosts at once where they agree."""
+    everywhere = [each for each in variables.values() if each]
+    if everywhere and all(each == everywhere[0] for each in everywhere):
+        mca = "OMPI_MCA_"
+        return Cure(
+            env={name: v for name, v in everywhere[0].items() if not name.startswith(mca)},
+            mca={n.removeprefix(mca): v for n, v in everywhere[0].items() if n.startswith(mca)},
+            by_run=BY_RUN,
+        )
+    hosts = {host: HostCure(env=dict(each)) for host, each in variables.items() if each}
+    return Cure(hosts=hosts, by_run=BY_RUN)
 
 
 def typed(variables: Mapping[str, Mapping[str, str]]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from distconsole.checks.addresses import endpoints
 from distconsole.checks.attribution import blame
 from distconsole.checks.choices import remedy
@@ -107,7 +109,7 @@ def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Sa
     first = {choice.host: choice for choice in reversed(red)}
     told = [f"{host} takes {_where(first[host])}" for host in culprits if host in first]
     more = f", and {len(told) - 2} more hosts" if len(told) > 2 else ""
-    return severity(
+    finding = severity(
         CHECK,
         f"{' and '.join(engine.value for engine in engines)}"
         f"{'' if by_run else ', started by hand,'} cannot meet: {', '.join(told[:2])}{more}",
@@ -117,6 +119,10 @@ def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Sa
         + ("" if by_run else "; `distconsole run` names the interface by itself"),
         hint="\n".join(_hints(culprits, engines, red, view)),
     )
+    variables = remedy.variables_for(engines, view)
+    if by_run or not any(variables.values()):
+        return finding
+    return msgspec.structs.replace(finding, cure=remedy.cure_of(variables))
 
 
 def _hints(
