@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from distconsole.checks.facts import Facts, SshFacts
 from distconsole.checks.groups import GROUP_NAMES
+from distconsole.checks.target import Launch
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 
@@ -91,11 +92,13 @@ class View:
         hosts: Those hosts, in the order given.
         everyone: The names of all hosts asked about, also those that could not be reached.
         ranks_per_host: As asked for with ``--nproc``; None leaves it to the GPUs.
+        launch: The launch that is checked; None where none was given.
     """
 
     hosts: tuple[HostEvidence, ...]
     everyone: tuple[str, ...]
     ranks_per_host: int | None = None
+    launch: Launch | None = None
 
     def of(self, kind: type[F]) -> dict[str, F]:
         """Return the facts of ``kind`` by host, in the hosts' order."""

@@ -37,7 +37,9 @@ from distconsole.checks.host_facts import (
     ProcFacts,
     ShmFacts,
 )
+from distconsole.checks.script_facts import ScriptFacts
 from distconsole.checks.slurm_facts import SlurmFacts
+from distconsole.checks.target import Launch
 from distconsole.errors import ConsoleError, NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -81,6 +83,7 @@ KINDS: dict[str, type[Facts]] = {
     "shm": ShmFacts,
     "slurm": SlurmFacts,
     "net": NetFacts,
+    "script": ScriptFacts,
 }
 
 
@@ -92,6 +95,7 @@ class Gathering:
         needed: The groups of facts that the chosen checks need.
         clock: Monotonic seconds.
         given_up: Set once nobody waits for the check any more.
+        launch: The launch that is checked, once it is planned; None where none was given.
     """
 
     request: Check
@@ -101,6 +105,7 @@ class Gathering:
     hosts: dict[HostName, HostEvidence] = field(init=False)
     links: dict[HostName, NodeLink] = field(default_factory=dict)
     given_up: threading.Event = field(default_factory=threading.Event)
+    launch: Launch | None = None
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,6 +124,7 @@ class Gathering:
             tuple(host for host in self.hosts.values() if host.why_not(kinds) is None),
             tuple(self.hosts),
             self.request.nproc,
+            self.launch,
         )
 
     def reached(self) -> list[Host]:

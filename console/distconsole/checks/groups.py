@@ -30,6 +30,7 @@ from distconsole.checks.host_facts import (
     ProcFacts,
     ShmFacts,
 )
+from distconsole.checks.script_facts import ScriptFacts
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 
 GROUP_NAMES: dict[type[Facts], str] = {
@@ -44,6 +45,7 @@ GROUP_NAMES: dict[type[Facts], str] = {
     MpiFacts: "mpi",
     GpuFacts: "gpu",
     PortFacts: "port",
+    ScriptFacts: "script",
     NameFacts: "names",
     ImportFacts: "import",
     KernelFacts: "kernel",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -40,7 +40,7 @@ def judge(
     findings: list[Finding] = []
     unjudged: dict[str, Missing] = {}
     if ready:
-        for said in rule.judge(View(ready, view.everyone, view.ranks_per_host)):
+        for said in rule.judge(replace(view, hosts=ready)):
             if isinstance(said, Unjudged):
                 for name in said.hosts:
                     unjudged.setdefault(name, Missing(said.outcome, said.why))

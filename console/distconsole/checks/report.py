@@ -64,6 +64,7 @@ def make_report(
             for host, cells in verdicts.cells.items()
         },
         uncovered=_uncovered(request, verdicts, rules),
+        target=gathering.launch.report() if gathering.launch is not None else None,
     )
 
 

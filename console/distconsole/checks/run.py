@@ -48,6 +48,7 @@ from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
 from distconsole.checks.select import at_level, selected
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.target import Launch, PlanLaunch
 from distconsole.errors import ConfigError
 from distconsole.model.events import CheckEnded, CheckProgress, CheckReport, Event, FindingMade
 from distconsole.model.requests import Check, Level
@@ -76,6 +77,7 @@ def run_check(
     passports: Passports | None = None,
     start: StartJob | None = None,
     sweep: collective.Sweep | None = None,
+    plan: PlanLaunch | None = None,
 ) -> Iterator[Event]:
     """Judge the hosts of ``session``, and compare them with their ``passports``.
 
@@ -86,6 +88,7 @@ def run_check(
         passports: What the hosts were when they last passed; None compares with nothing.
         start: How a short job by an engine is started; without it there is none.
         sweep: What collective jobs do instead of what the level says.
+        plan: Plans the launch that is to be checked; None where there is none.
 
     Yields:
         ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found, and
@@ -98,7 +101,7 @@ def run_check(
     chosen = selected(CATALOGUE, request.only, request.skip)
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
-    checking = _Checking(gathering, rules, start, sweep)
+    checking = _Checking(gathering, rules, start, sweep, plan)
     yield from checking.stages()
     for rule in chosen:
         if rule not in rules:
@@ -137,13 +140,18 @@ class _Checking:
     rules: Sequence[Rule]
     start: StartJob | None = None
     sweep: collective.Sweep | None = None
+    plan: PlanLaunch | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
-        needed = self.gathering.needed
         yield from self._stage("ssh.connect", connect(self.gathering))
+        if self.plan is not None and self.gathering.links:
+            yield CheckProgress(check="script.launch", host="", outcome="running")
+            self.gathering.launch = self.plan(self.gathering.session, self.gathering.reached())
+            yield from self._leave_out_irrelevant(self.gathering.launch)
+        needed = self.gathering.needed
         if not self.gathering.links:
             self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
             yield from self._judge(frozenset())
@@ -167,6 +175,16 @@ class _Checking:
         if BandwidthFacts in needed:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
         yield from self._judge(frozenset())
+
+    def _leave_out_irrelevant(self, launch: Launch) -> Iterator[Event]:
+        """Account for checks of what the launch does not use, and forget what only they need."""
+        for rule in self.rules:
+            why = launch.irrelevant(rule.group)
+            if why:
+                yield from self.skip(rule, why)
+                self.judged.add(rule.id)
+        self.rules = [rule for rule in self.rules if rule.id not in self.judged]
+        self.gathering.needed = needs_of(self.rules)
 
     def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
         """Run the collective job by torch and by every engine that the rules need."""

@@ -61,3 +61,15 @@ class ScriptVerb(Verb):
         behind = len(ctx.params.get("arguments") or ()) + 1
         ctx.meta[DIVIDED] = len(given) > behind and given[-behind - 1] == "--"
         return rest
+
+
+class CommandVerb(Verb):
+    """A verb whose last argument is a command; it remembers a ``--`` before that."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and note the ``--``, which click takes away."""
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        behind = len(ctx.params.get("command") or ())
+        ctx.meta[DIVIDED] = len(given) > behind > 0 and given[-behind - 1] == "--"
+        return rest

@@ -58,7 +58,7 @@ def complete_line(
             ]
         else:
             found.append(Completion(item.value, kept + item.value, item.help or ""))
-    if not found and words[:1] == ["run"] and not unfinished.startswith("-"):
+    if not found and words[:1] in (["run"], ["check"]) and not unfinished.startswith("-"):
         found = [
             Completion(word, kept + word, "") for word in _paths(unfinished, folder or Path.cwd())
         ]

@@ -23,6 +23,7 @@ class Vocabulary:
             "ssh",
             "os",
             "python",
+            "script",
             "torch",
             "gpu",
             "mpi",

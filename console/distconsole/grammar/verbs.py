@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import click
 
-from distconsole.grammar.asking import DIVIDED, ScriptVerb, Verb
+from distconsole.grammar.asking import DIVIDED, CommandVerb, ScriptVerb, Verb
 from distconsole.grammar.bench import bench
 from distconsole.grammar.hosts import FILE, host_options, where
-from distconsole.grammar.options import json_option, nproc_option
+from distconsole.grammar.launch_options import launch_options
+from distconsole.grammar.options import json_option
+from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
-    AssignmentValue,
     GroupsValue,
-    NodesValue,
     RankValue,
     RunValue,
     SecondsValue,
@@ -28,7 +28,12 @@ def _run_argument(command: F) -> F:
     return click.argument("run", type=RunValue())(command)
 
 
-@click.command(cls=Verb, short_help="Judge the hosts: what is wrong, where, and what to type.")
+@click.command(
+    cls=CommandVerb,
+    short_help="Judge the hosts: what is wrong, where, and what to type.",
+    options_metavar="[OPTIONS] [--]",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+)
 @click.option(
     "--level",
     type=click.Choice([level.value for level in ask.Level]),
@@ -45,12 +50,6 @@ def _run_argument(command: F) -> F:
 )
 @click.option("--skip", metavar="GROUP,…", type=GroupsValue(), default=(), help="All but these.")
 @click.option(
-    "--nproc",
-    metavar="N",
-    type=click.IntRange(min=1, max=1024),
-    help="Ranks a host in collective checks.",
-)
-@click.option(
     "--budget", "budget_seconds", type=SecondsValue(), help="At most this long, for all of it."
 )
 @click.option("--strict", is_flag=True, help="Warnings fail.")
@@ -60,16 +59,24 @@ def _run_argument(command: F) -> F:
     "--emit-hostfile", metavar="FILE", type=FILE, help="Also write the hosts that passed."
 )
 @json_option
+@launch_options
 @host_options
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT|COMMAND] [ARGS]...")
 @click.pass_context
 def check(context: click.Context, /, level: str, explain: str | None, **given: Any) -> ask.Request:
     """Check that these hosts can train together.
 
-    Groups: ssh os python torch gpu mpi horovod slurm net coll clock fs.
+    With SCRIPT or COMMAND it is checked for that launch: the script itself, what it imports, its
+    arguments and variables, the port, and collectives as it would do them. COMMAND is what starts
+    it: python, torchrun, horovodrun, mpirun, srun or distconsole run, with all behind it.
+
+    Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs.
     """
     if explain:
         return ask.Explain(check=explain)
-    return ask.Check(where=where(context, given), level=ask.Level(level), **given)
+    asked = where(context, given)
+    target, named = take_target(context, given)
+    return ask.Check(where=asked.over(named), level=ask.Level(level), target=target, **given)
 
 
 @click.command(
@@ -78,48 +85,13 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     options_metavar="[OPTIONS] [--]",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
-@click.option(
-    "--launcher",
-    type=click.Choice([name.value for name in ask.LauncherName]),
-    default="auto",
-    show_default=True,
-    help="What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
-)
-@nproc_option
-@click.option(
-    "--nnodes",
-    metavar="N|MIN:MAX",
-    type=NodesValue(),
-    help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
-)
-@click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m.")
-@click.option(
-    "--env",
-    metavar="K=V",
-    multiple=True,
-    type=AssignmentValue(),
-    help="Set in every rank; may be repeated.",
-)
-@click.option(
-    "--env-file",
-    metavar="FILE",
-    type=FILE,
-    help="K=V lines, set in every rank; values never appear in argv.",
-)
-@click.option("--workdir", metavar="DIR", help="Where the ranks start on the nodes.")
-@click.option("--sync/--no-sync", "sync", default=None, help="Bring the code to the nodes first.")
-@click.option(
-    "--pass-args",
-    type=click.Choice([kind.value for kind in ask.PassArgs]),
-    help="Add --local_rank, or --init_method --rank --world_size, to the arguments.",
-)
+@launch_options
 @click.option(
     "--max-restarts",
     metavar="N",
     type=click.IntRange(min=0, max=1000),
     help="Restart the job this often.  [default: 0; with --nnodes MIN:MAX as often as a host may be lost]",
 )
-@click.option("--nic", metavar="NAME|auto", help="The training interface on every host.")
 @click.option(
     "--verify-sync",
     metavar="N",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import Choice, engines_needed, settle_controller
@@ -18,6 +19,7 @@ PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""
 
 ANSWER_SECONDS = 2.0
+NO_OTHERS: Mapping[HostName, str] = MappingProxyType({})
 
 
 def with_engines(
@@ -26,8 +28,20 @@ def with_engines(
     choice: Choice,
     traits: ScriptTraits,
     env: Mapping[str, str],
+    *,
+    seconds: float = PROBE_SECONDS,
+    pythons: Mapping[HostName, str] = NO_OTHERS,
 ) -> dict[HostName, NodeFacts]:
     """Return ``facts`` with what every host has of the engines that ``choice`` needs.
+
+    Args:
+        session: On the hosts.
+        facts: By host, what is known.
+        choice: How the script is started.
+        traits: What the script says about itself.
+        env: The user's variables.
+        seconds: How long a host may take.
+        pythons: By host an interpreter to ask in place of the session's.
 
     Raises:
         UnreachableError: naming the hosts that do not say it, and why.
@@ -40,24 +54,28 @@ def with_engines(
         needed = tuple(dict.fromkeys((*asked, *engines_needed(settled, traits, env))))
         if all(set(needed) <= set(each.asked) for each in engines.values()):
             return known
-        known = _asked(session, known, needed)
+        known = _asked(session, known, needed, seconds, pythons)
 
 
 def _asked(
-    session: Session, facts: Mapping[HostName, NodeFacts], engines: Sequence[str]
+    session: Session,
+    facts: Mapping[HostName, NodeFacts],
+    engines: Sequence[str],
+    seconds: float,
+    pythons: Mapping[HostName, str],
 ) -> dict[HostName, NodeFacts]:
 
     def ask(link: NodeLink) -> Engines:
         host = link.host
         answer = link.request(
             "probe",
-            PROBE_SECONDS + ANSWER_SECONDS,
+            seconds + ANSWER_SECONDS,
             group="engines",
             args={
                 "engines": list(engines),
-                "python": link.python,
+                "python": pythons.get(host.name) or link.python,
                 "setup": host.setup,
-                "timeout": PROBE_SECONDS,
+                "timeout": seconds,
             },
         )
         return engines_of(answer.get("facts") or {}, engines)

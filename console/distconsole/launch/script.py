@@ -29,6 +29,7 @@ class ScriptTraits:
         init_method: ``--init_method`` or the like as it declares it, else empty.
         rank: ``--rank`` as it declares it, else empty.
         world_size: ``--world_size`` or the like as it declares it, else empty.
+        backend: The backend of its process group where the source fixes it, in lower case, else empty.
     """
 
     readable: bool = False
@@ -44,6 +45,7 @@ class ScriptTraits:
     init_method: str = ""
     rank: str = ""
     world_size: str = ""
+    backend: str = ""
 
 
 def read_traits(path: Path) -> ScriptTraits:
@@ -79,6 +81,7 @@ def traits_of(source: str) -> ScriptTraits:
         init_method=_option(seen.options, "init_method", "dist_url"),
         rank=_option(seen.options, "rank"),
         world_size=_option(seen.options, "world_size"),
+        backend=seen.backend,
     )
 
 
@@ -91,6 +94,7 @@ class _Seen(ast.NodeVisitor):
         self.attributes: set[str] = set()
         self.strings: set[str] = set()
         self.options: list[str] = []
+        self.backend = ""
         self.aliases: dict[str, str] = {}
 
     @property
@@ -138,6 +142,11 @@ class _Seen(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = _dotted(node.func)
         self.calls.add(name)
+        if name.rpartition(".")[2] == "init_process_group":
+            given = [word.value for word in node.keywords if word.arg == "backend"]
+            for value in (*node.args[:1], *given):
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    self.backend = value.value.lower()
         if name.rpartition(".")[2] in ("add_argument", "option", "add_option"):
             self.options += [
                 argument.value

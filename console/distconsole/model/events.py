@@ -333,6 +333,36 @@ class VerifiedReport(msgspec.Struct, frozen=True, kw_only=True):
     unsupported: str = ""
 
 
+class TargetHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one host would start of a launch that was checked; of its variables the names alone."""
+
+    host: str
+    ranks: tuple[int, ...]
+    python: str = ""
+    address: str = ""
+    interface: str | None = None
+    env: tuple[str, ...] = ()
+
+
+class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The launch that was checked."""
+
+    command: tuple[str, ...]
+    script: str
+    module: bool = False
+    workdir: str = ""
+    launcher: str = ""
+    why: str = ""
+    world_size: int = 0
+    hosts: tuple[TargetHost, ...] = ()
+    port: int | None = None
+    """The rendezvous port where it is fixed; else the first host finds one that is free."""
+    fixed_by: str = ""
+    brought: str = ""
+    refused: str = ""
+    notes: tuple[str, ...] = ()
+
+
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The object that ``check --json`` prints."""
 
@@ -355,6 +385,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a green result does not say."""
     changes: tuple[ChangeReport, ...] = ()
     """Of a check that failed: what has changed since the hosts last passed."""
+    target: TargetReport | None = None
+    """The launch that was checked, where one was given."""
     last_passed: float | None = None
     """When that was, in UNIX seconds; the earliest of the hosts. None where it is not known."""
 

@@ -71,29 +71,6 @@ class Where:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Judge the hosts."""
-
-    where: Where = Where()
-    level: Level = Level.STANDARD
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    nproc: int | None = None
-    budget_seconds: float | None = None
-    strict: bool = False
-    json: bool = False
-    junit: str | None = None
-    emit_hostfile: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Explain:
-    """Say what one check does (``check --explain ID``)."""
-
-    check: str
-
-
 def hosts_wanted(nnodes: str | None) -> tuple[int, int] | None:
     """Return the fewest and the most hosts that ``--nnodes`` asks for; None where it is not given."""
     if nnodes is None:
@@ -146,6 +123,54 @@ class Run:
         if self.slurm_login is None:
             return None
         return replace(self.where, hosts=self.slurm_login, hostfile=None, cluster=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A launch to check.
+
+    Attributes:
+        run: The same launch as ``run`` would be asked for.
+        command: The words that were given, a script or a command that starts one.
+        starter: The program that starts the ranks in that command; empty where it is ``run``.
+        python: The interpreter that the command names; None leaves it to the hosts.
+        ranks: On all hosts together; None leaves it to ``run.nproc``.
+        address: Where the command has the ranks meet, and at which ``port``.
+        notes: What a person should know about how the command was read.
+    """
+
+    run: Run
+    command: tuple[str, ...]
+    starter: str = ""
+    python: str | None = None
+    ranks: int | None = None
+    address: str = ""
+    port: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Judge the hosts."""
+
+    where: Where = Where()
+    level: Level = Level.STANDARD
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    nproc: int | None = None
+    budget_seconds: float | None = None
+    strict: bool = False
+    json: bool = False
+    junit: str | None = None
+    emit_hostfile: str | None = None
+    target: Target | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Say what one check does (``check --explain ID``)."""
+
+    check: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,14 @@ def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
     from distconsole.checks import Passports, run_check  # noqa: PLC0415  (for this verb alone)
     from distconsole.operations.short_run import short_run  # noqa: PLC0415
 
+    plan = None
+    if request.target is not None:
+        from distconsole.operations.targeting import targeted  # noqa: PLC0415
+
+        plan = targeted(request, request.target)
     with sessions(request.where) as session:
         passports = Passports(passports_dir())
-        yield from run_check(request, session, passports=passports, start=short_run)
+        yield from run_check(request, session, passports=passports, start=short_run, plan=plan)
 
 
 def explain(request: Explain) -> Iterator[Event]:

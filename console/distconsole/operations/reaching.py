@@ -23,7 +23,7 @@ def reach(session: Session, cluster: Cluster, request: Run) -> Generator[Event, 
         PlanError: if other numbers of hosts were named and asked for.
         UnreachableError: if a host that the job needs cannot be reached, or too few can.
     """
-    _refuse_other_number(session, cluster, request)
+    refuse_other_number(session, cluster, request)
     wanted = hosts_wanted(request.nnodes)
     if wanted is None or not request.may_lose_hosts:
         connect_all(session, cluster)
@@ -40,7 +40,12 @@ def reach(session: Session, cluster: Cluster, request: Run) -> Generator[Event, 
     return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in lacking))
 
 
-def _refuse_other_number(session: Session, cluster: Cluster, request: Run) -> None:
+def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> None:
+    """Refuse other numbers of hosts than ``--nnodes`` asks for, and what does not go with it.
+
+    Raises:
+        PlanError: naming both.
+    """
     wanted = hosts_wanted(request.nnodes)
     if wanted is None:
         return

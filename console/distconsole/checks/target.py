@@ -1,0 +1,148 @@
+"""The launch that is checked, as planned: what each host would start, in what, with which variables.
+
+The plan is made where runs are planned; the check gets it as a ``PlanLaunch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from distconsole.model.cluster import Host
+from distconsole.model.events import TargetHost, TargetReport
+from distconsole.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class HostLaunch:
+    """What one host would start.
+
+    Attributes:
+        python: The interpreter of its ranks.
+        env: What the launch sets for all of them; ``unset`` is taken away before.
+        address: Where they listen, and the ``interface`` that has it where that is known.
+    """
+
+    ranks: tuple[int, ...]
+    python: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    address: str = ""
+    interface: str | None = None
+    setup: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchNeeds:
+    """What the script itself says it needs, as far as it can be read here.
+
+    Attributes:
+        backend: ``gloo`` or ``nccl`` where it fixes one.
+    """
+
+    readable: bool = False
+    horovod: bool = False
+    mpi: bool = False
+    torch: bool = False
+    distributed: bool = False
+    backend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch as planned.
+
+    Attributes:
+        command: As it was given.
+        path: The script on the hosts, or a module's name.
+        root: Where its imports begin.
+        auto: Whether the launcher was chosen and not asked for.
+        port: The rendezvous port that is fixed; None where ``run`` finds one that is free.
+        fixed_by: What fixes it.
+        address: Where ranks are told to meet, if they are; in the words of the user.
+        brought: What ``--sync`` would bring; with it the code is ``sources`` and on no host yet.
+        refused: Why ``run`` would not start it.
+        hosts: Of those that were reached.
+    """
+
+    command: tuple[str, ...]
+    path: str
+    module: bool
+    root: str
+    workdir: str
+    arguments: tuple[str, ...] = ()
+    launcher: str = ""
+    why: str = ""
+    auto: bool = True
+    needs: LaunchNeeds = LaunchNeeds()
+    hosts: Mapping[str, HostLaunch] = field(default_factory=dict)
+    port: int | None = None
+    fixed_by: str = ""
+    address: str = ""
+    nic: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    brought: str = ""
+    sources: Mapping[str, str] | None = None
+    refused: str = ""
+    refused_hint: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks on all hosts."""
+        return sum(len(host.ranks) for host in self.hosts.values())
+
+    @property
+    def name(self) -> str:
+        """The script as a person calls it."""
+        return self.path if self.module else self.path.rpartition("/")[2]
+
+    def irrelevant(self, group: str) -> str:
+        """Return why checks of ``group`` say nothing about this launch; empty if they do."""
+        if self.refused or not self.launcher:
+            return ""
+        uses = self.launcher in ("horovod", "mpi")
+        if group == "horovod" and not (self.launcher == "horovod" or self.needs.horovod):
+            return "the launch uses no Horovod"
+        if group == "mpi" and self.launcher != "mpi":
+            return "the launch uses no MPI"
+        if group == "coll" and uses and not self.needs.distributed:
+            return f"the launch uses {self.launcher}, not torch's process group"
+        return ""
+
+    def report(self) -> TargetReport:
+        """Return what the report says of it; no variable's value is in it."""
+        return TargetReport(
+            command=self.command,
+            script=self.path,
+            module=self.module,
+            workdir=self.workdir,
+            launcher=self.launcher,
+            why=self.why,
+            world_size=self.world_size,
+            hosts=tuple(
+                TargetHost(
+                    host=name,
+                    ranks=host.ranks,
+                    python=host.python,
+                    address=host.address,
+                    interface=host.interface,
+                    env=tuple(sorted(host.env)),
+                )
+                for name, host in self.hosts.items()
+            ),
+            port=self.port,
+            fixed_by=self.fixed_by,
+            brought=self.brought,
+            refused=self.refused,
+            notes=self.notes,
+        )
+
+
+class PlanLaunch(Protocol):
+    """Plans the launch on hosts that were reached."""
+
+    def __call__(self, session: Session, hosts: Sequence[Host], /) -> Launch:
+        """Return the launch; one that ``run`` would refuse says so."""
+        ...
