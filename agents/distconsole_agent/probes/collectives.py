@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
+from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.programs import Ended, run_script
 from distconsole_agent.probes.sources import worker_script
 
@@ -38,7 +38,8 @@ def run_ranks(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Args:
         args: ``ranks`` (global, of this node), ``world_size``, ``master_address``, ``master_port``,
             ``interface``, ``backend``, ``job`` (what the worker shall do, see its docstring),
-            ``python``, ``setup``, ``token`` (for ``stop_ranks``).
+            ``python``, ``setup``, ``token`` (for ``stop_ranks``); ``env`` and ``unset`` of a
+            launch, which then also says the interface.
         seconds: After this every rank that is left is killed; also soon after one of them failed.
     """
     ranks = read.items(args, "ranks")
@@ -108,24 +109,23 @@ def _wait(
 def _environment(
     args: dict[str, Any], rank: int, local_rank: int, local_size: int, world: int
 ) -> dict[str, str]:
-    env = {
-        **session_environment(),
+    interface = read.optional_text(args, "interface")
+    env = {"OMP_NUM_THREADS": "1", **launch_environment(args)}
+    if interface is not None and "env" not in args:
+        env["GLOO_SOCKET_IFNAME"] = interface
+        # NCCL takes a list of prefixes; "=" asks for the exact name.
+        env["NCCL_SOCKET_IFNAME"] = f"={interface}"
+    return {
+        **env,
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": str(world),
         "LOCAL_WORLD_SIZE": str(local_size),
         "MASTER_ADDR": read.text(args, "master_address"),
         "MASTER_PORT": str(read.whole(args, "master_port", 0, 1, 65535)),
-        "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONWARNINGS": "ignore",
     }
-    interface = read.optional_text(args, "interface")
-    if interface is not None:
-        env["GLOO_SOCKET_IFNAME"] = interface
-        # NCCL takes a list of prefixes; "=" asks for the exact name.
-        env["NCCL_SOCKET_IFNAME"] = f"={interface}"
-    return env
 
 
 def _run_rank(

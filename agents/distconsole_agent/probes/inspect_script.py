@@ -170,9 +170,8 @@ class Walk:
     def led_to(self, path: str, source: bytes, needed: bool) -> list[Any]:
         """The sources that a file imports, and whether each is needed; other modules are noted."""
         try:
-            tree = compile(source, path, "exec", ast.PyCF_ONLY_AST, True)
-            if not self.problem:
-                compile(tree, path, "exec", 0, True)
+            tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, True)
+            compile(tree, path, "exec", 0, True)
         except (SyntaxError, ValueError, RecursionError, MemoryError, UnicodeError) as error:
             if needed and not self.problem:
                 self.problem = problem(error, os.path.relpath(path, self.root))
@@ -228,7 +227,12 @@ def problem(error: Exception, name: str) -> dict[str, Any]:
     """What this Python has against a source."""
     if isinstance(error, SyntaxError):
         text = (error.text or "").strip()[:200]
-        return {"file": name, "line": error.lineno or 0, "what": str(error.msg)[:200], "text": text}
+        return {
+            "file": name,
+            "line": error.lineno or 0,
+            "what": str(error.msg)[:200],
+            "text": text,
+        }
     return {"file": name, "line": 0, "what": (type(error).__name__ + ": " + str(error))[:200]}
 
 
@@ -273,7 +277,8 @@ class Imports(ast.NodeVisitor):
         if any(catches(handler) for handler in node.handlers):
             self.lightly([*node.body, *node.handlers])
         else:
-            self.generic_visit(ast.Module(body=[*node.body, *node.handlers], type_ignores=[]))
+            for each in (*node.body, *node.handlers):
+                self.visit(each)
         for other in (*node.orelse, *node.finalbody):
             self.visit(other)
 
@@ -302,7 +307,7 @@ def located(module: str) -> Any:
         return "built in"
     try:
         spec = importlib.util.find_spec(module)
-    except Exception:  # whatever a finder of somebody's does, it has not found it
+    except Exception:  # noqa: BLE001 - whatever a finder of somebody's does, it found nothing
         return None
     if spec is None:
         return None
@@ -335,7 +340,7 @@ def modules_of(walk: Walk) -> dict[str, Any]:
 def in_standard_library(place: str) -> bool:
     """Whether a file came with the interpreter (which before 3.10 does not say its modules)."""
     library = os.path.dirname(os.__file__)
-    return place.startswith(library + "/") and "-packages/" not in place or place == "built in"
+    return (place.startswith(library + "/") and "-packages/" not in place) or place == "built in"
 
 
 def owners_of(modules: set[str]) -> dict[str, Any]:
@@ -351,7 +356,7 @@ def owners_of(modules: set[str]) -> dict[str, Any]:
             tops = (each.read_text("top_level.txt") or "").split()
             if not tops and name:
                 tops = tops_of(each, name, modules)
-        except Exception:  # one broken package is no reason to know nothing of the others
+        except Exception:  # noqa: BLE001, S112 - one broken package hides no others
             continue
         for top in tops:
             if top in modules and name:
@@ -378,7 +383,7 @@ def script(job: dict[str, Any]) -> None:
     root = job["root"]
     if job["module"]:
         place = os.path.join(root, *path.split("."))
-        found = [each for each in (place + ".py", os.path.join(place, "__main__.py"))]
+        found = (place + ".py", os.path.join(place, "__main__.py"))
         path = next((each for each in found if is_file(each, table)), "")
         if not path:
             spec_there = elsewhere(job["path"].partition(".")[0])
@@ -431,7 +436,7 @@ def git_state(folder: str) -> dict[str, Any]:
     """The commit that is checked out, and whether tracked files differ from it."""
     quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-C", folder)
     env = dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0")
-    said = []
+    said: list[str] = []
     for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
             done = subprocess.run(
@@ -463,7 +468,7 @@ def guarded(key: str, look: Callable[[], None]) -> None:
     """Do one part; a surprise in it is said and ends no other."""
     try:
         look()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a surprise is an answer
         say(key, {"error": (type(error).__name__ + ": " + str(error))[:300]})
 
 
@@ -477,7 +482,10 @@ def main(job: dict[str, Any], seconds: float) -> None:
     sys.path[:] = [os.path.join(job["workdir"], entry) for entry in entries]
     if not job.get("sources"):
         sys.path.insert(0, job["root"])
-    say("python", {"executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3]})
+    say(
+        "python",
+        {"executable": sys.executable, "version": ".".join(map(str, sys.version_info[:3]))},
+    )
     works: list[Any] = [("script", lambda: script(job)), ("workdir", lambda: workdir(job))]
     for path in job["paths"]:
         key = "path " + path

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import failed, timed_out
+from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.sources import script_source
 from distconsole_agent.spawning import with_setup
 
@@ -131,7 +132,8 @@ def inspected(
     Args:
         name: The script, a module of this package.
         words: Its arguments.
-        args: The probe's: ``python``, this one if not given; ``setup``, run by the shell before.
+        args: The probe's: ``python``, this one if not given; ``setup``, run by the shell before;
+            ``env`` and ``unset``, what a launch changes in the environment.
         seconds: For the other process.
         mark: What the line with its facts begins with.
 
@@ -145,6 +147,7 @@ def inspected(
         seconds,
         python=python,
         setup=read.optional_text(args, "setup"),
+        env=launch_environment(args),
     )
     facts = facts_said(ended, mark)
     if facts is not None:

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes import mounts
-from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
+from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.programs import Ended, last_words, run_script
 from distconsole_agent.probes.sources import script_source
 
 MAX_PATHS = 32
-MAX_VARIABLES = 512
-MAX_VALUE = 32 * 1024
 MAX_SOURCES = 400
 MAX_SOURCE_CHARS = 4 * 1024 * 1024
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 SHARE = 0.8
 """Of the time, for the parts; the rest is for the interpreter's start and end."""
 
@@ -59,24 +55,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     if trouble:
         parts["python"] = {"error": trouble}
     every = mounts.read_mounts()
-    parts["paths"] = {path: _placed(path, parts.pop(f"path {path}"), every) for path in job["paths"]}
+    parts["paths"] = {
+        path: _placed(path, parts.pop(f"path {path}"), every) for path in job["paths"]
+    }
     parts["workdir"] = _placed(job["workdir"], parts["workdir"], every)
     return parts
-
-
-def launch_environment(args: dict[str, Any]) -> dict[str, str]:
-    """Return the asking session's environment as the launch changes it (``env``, ``unset``)."""
-    given = args.get("env", {})
-    if not isinstance(given, dict) or len(given) > MAX_VARIABLES:
-        raise bad_arguments("env is not an object of variables")
-    env = dict(session_environment())
-    for name in read.texts(args, "unset")[:MAX_VARIABLES]:
-        env.pop(name, None)
-    for name, value in given.items():
-        if not NAME.match(name) or not isinstance(value, str) or len(value) > MAX_VALUE:
-            raise bad_arguments(f"env has {name[:64]!r}, which is no variable")
-        env[name] = value
-    return env
 
 
 def _job(args: dict[str, Any]) -> dict[str, Any]:

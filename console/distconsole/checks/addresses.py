@@ -54,7 +54,12 @@ def endpoints(view: View) -> dict[str, Endpoint]:
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     hosts = [host for host in view.hosts if host.name in facts]
     if len(hosts) > 1 and one_machine(view):
-        return {host.name: _given(host, facts[host.name]) or LOOPBACK for host in hosts}
+        return {
+            host.name: _planned(view, host, facts[host.name])
+            or _given(host, facts[host.name])
+            or LOOPBACK
+            for host in hosts
+        }
     usable = {str(host.name): _usable(facts[host.name]) for host in hosts}
     chosen_in = model.best_subnet(
         usable, {name: found.reached_at for name, found in ssh.items()}, _clash
@@ -62,7 +67,8 @@ def endpoints(view: View) -> dict[str, Endpoint]:
     best = {name: _endpoint(item) for name, item in chosen_in.items()}
     for host in hosts:
         reached_at = ssh[host.name].reached_at if host.name in ssh else ""
-        chosen = _given(host, facts[host.name]) or best.get(host.name)
+        chosen = _planned(view, host, facts[host.name]) or _given(host, facts[host.name])
+        chosen = chosen or best.get(host.name)
         chosen = chosen or _fallback(host, facts[host.name], reached_at)
         if chosen is not None:
             best[host.name] = chosen
@@ -113,6 +119,17 @@ def _given(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
     if wanted.address is not None:
         return Endpoint(wanted.address, wanted.nic, "")
     return None
+
+
+def _planned(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+    """Return what the launch that is checked has planned for this host."""
+    planned = view.launch.hosts.get(host.name) if view.launch is not None else None
+    if planned is None or not planned.address:
+        return None
+    for address in facts.addresses:
+        if address.address == planned.address and planned.interface in (None, address.iface):
+            return _endpoint(_interface(address))
+    return Endpoint(planned.address, planned.interface, "")
 
 
 def _fallback(host: HostEvidence, facts: NetFacts, reached_at: str) -> Endpoint | None:

@@ -20,13 +20,15 @@ from distconsole.checks.facts import (
     CollFacts,
     GpuFacts,
     NetFacts,
+    PortFacts,
     RankReport,
     ReachFacts,
     SshFacts,
     TorchFacts,
     convert,
 )
-from distconsole.checks.gather import Gathering
+from distconsole.checks.gather import Gathering, interpreter
+from distconsole.checks.target import LaunchNeeds
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -234,19 +236,35 @@ def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
         ranks[host.name] = tuple(range(first, first + per_host[host.name]))
         first += per_host[host.name]
     address = chosen[hosts[0].name].address
-    answer = gathering.ask(hosts[0], "port.free", 3.0, {"address": address})
+    needs = gathering.launch.needs if gathering.launch is not None else LaunchNeeds()
+    fixed = _fixed_port(gathering, hosts[0])
+    answer = {} if fixed else gathering.ask(hosts[0], "port.free", 3.0, {"address": address})
     return Job(
         tuple(hosts),
         ranks,
         chosen,
-        "nccl" if nccl else "gloo",
-        int(answer.get("port", 0)),
+        "nccl" if nccl and needs.backend != "gloo" else "gloo",
+        fixed or int(answer.get("port", 0)),
         secrets.token_hex(8),
     )
 
 
+def _fixed_port(gathering: Gathering, host: Host) -> int | None:
+    """Return the port that the launch fixes, unless it is held there: that is another finding."""
+    launch = gathering.launch
+    if launch is None or launch.port is None:
+        return None
+    facts = gathering.view((PortFacts,)).of(PortFacts).get(host.name)
+    port = facts.ports.get(str(launch.port)) if facts is not None else None
+    return launch.port if port is not None and port.free else None
+
+
 def slots_of(gathering: Gathering, host: Host) -> int:
     """Return how many ranks a host gets."""
+    launch = gathering.launch
+    planned = launch.hosts.get(host.name) if launch is not None else None
+    if planned is not None and planned.ranks:
+        return min(len(planned.ranks), MAX_LOCAL_RANKS)
     gpus = gathering.view((GpuFacts,)).of(GpuFacts).get(host.name)
     asked = gathering.request.nproc or host.slots or (gpus.count if gpus else 0) or 1
     return min(asked, MAX_LOCAL_RANKS)
@@ -275,8 +293,7 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
                 "backend": job.backend,
                 "job": work,
                 "token": job.token,
-                "python": gathering.links[host.name].python,
-                "setup": host.setup,
+                **interpreter(gathering, host),
             },
         )
 

@@ -26,6 +26,7 @@ class EngineJob:
         seconds: After so long what is left is killed.
         env: Added to every rank's environment.
         given_up: Whether nobody waits for it any more.
+        nic: The interface that every host shall use, where one was asked for.
     """
 
     launcher: LauncherName
@@ -34,6 +35,7 @@ class EngineJob:
     seconds: float
     env: Mapping[str, str] = field(default_factory=dict)
     given_up: Callable[[], bool] = lambda: False
+    nic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

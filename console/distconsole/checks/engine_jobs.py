@@ -92,12 +92,18 @@ def run_engine(
     if seconds < LEAST_SECONDS:
         gathering.lack((engine.kind,), Outcome.TIMED_OUT, "the budget was over")
         return
-    placed = tuple(replace(host, slots=slots_of(gathering, host)) for host in hosts)
+    placed = tuple(
+        replace(host, slots=slots_of(gathering, host), python=python_of(gathering, host))
+        for host in hosts
+    )
     world = sum(host.slots or 1 for host in placed)
     timeout = join_seconds(seconds)
     work = work_for(gathering.request.level, sweep, seconds, timeout, world, TIMED)
-    env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
-    job = EngineJob(engine.launcher, placed, work, seconds, env, gathering.given_up.is_set)
+    launch = gathering.launch
+    own = dict(launch.env) if launch is not None else {}
+    env = {**own, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
+    nic = launch.nic if launch is not None else None
+    job = EngineJob(engine.launcher, placed, work, seconds, env, gathering.given_up.is_set, nic)
     try:
         answer = start(gathering.session, job)
     except PlanError as error:
@@ -113,6 +119,13 @@ def run_engine(
             facts = _facts(engine, host, answer, world, timeout)
             gathering.hosts[host.name].learn(facts)
     yield from (host.name for host in hosts)
+
+
+def python_of(gathering: Gathering, host: Host) -> str | None:
+    """Return the interpreter that the launch names for a host's ranks, else what it has itself."""
+    launch = gathering.launch
+    planned = launch.hosts.get(host.name) if launch is not None else None
+    return host.python if planned is None else planned.python
 
 
 def _everywhere(gathering: Gathering, engine: Engine) -> list[Host]:

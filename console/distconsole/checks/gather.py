@@ -38,6 +38,7 @@ from distconsole.checks.host_facts import (
     ShmFacts,
 )
 from distconsole.checks.script_facts import ScriptFacts
+from distconsole.checks.script_question import script_question
 from distconsole.checks.slurm_facts import SlurmFacts
 from distconsole.checks.target import Launch
 from distconsole.errors import ConsoleError, NodeError
@@ -281,9 +282,10 @@ def _questions(
     gathering: Gathering, host: Host, peers: list[str], first: str
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     needed = gathering.needed
+    first = next(iter(gathering.links)) if gathering.launch is not None else first
     deep = gathering.request.level is Level.FULL
     quick = gathering.request.level is Level.QUICK
-    shell = {"python": gathering.links[host.name].python, "setup": host.setup}
+    shell = interpreter(gathering, host)
     if needed & set(PYTHON_KINDS.values()):
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
@@ -294,12 +296,41 @@ def _questions(
         "slurm": {"names": [str(host.name)]},
         "import": shell,
         "gpu": {"health": not quick},
-        "port": {"ports": [MASTER_PORT]},
-        "proc": {"ports": RENDEZVOUS_PORTS, "patience_seconds": 1.0 if quick else 3.0},
+        "port": {"ports": ports_of(gathering)[:1]},
+        "proc": {"ports": ports_of(gathering), "patience_seconds": 1.0 if quick else 3.0},
+        "script": script_question(gathering.launch, shell) if gathering.launch else {},
     }
+    without = {"port"} if host.name != first or not ports_of(gathering) else set()
     for name, kind in KINDS.items():
-        if kind in needed and not (name == "port" and host.name != first):
+        if kind in needed and name not in without:
             yield name, name, arguments.get(name, {})
+
+
+def ports_of(gathering: Gathering) -> tuple[int, ...]:
+    """Return the rendezvous ports that matter: that of the launch if it fixes one, else the usual ones."""
+    launch = gathering.launch
+    if launch is None:
+        return RENDEZVOUS_PORTS
+    return () if launch.port is None else (launch.port,)
+
+
+def fixed_port(gathering: Gathering) -> int:
+    """Return the port that all hosts try to reach on each other: the launch's, else the usual one."""
+    return next(iter(ports_of(gathering)), MASTER_PORT)
+
+
+def interpreter(gathering: Gathering, host: Host) -> dict[str, Any]:
+    """Return how a probe starts the interpreter of the ranks, with the launch's variables if there is one."""
+    launch = gathering.launch
+    planned = launch.hosts.get(host.name) if launch is not None else None
+    if planned is None:
+        return {"python": gathering.links[host.name].python, "setup": host.setup}
+    return {
+        "python": planned.python,
+        "setup": planned.setup,
+        "env": dict(planned.env),
+        "unset": list(planned.unset),
+    }
 
 
 def _learn_all(
@@ -313,7 +344,9 @@ def _learn_all(
             learn(evidence, kind, inspected.get(name))
     for name, kind in KINDS.items():
         if name == "port" and name not in answers:
-            evidence.lack(kind, Outcome.SKIPPED, "the rendezvous is on the first host")
+            evidence.lack(
+                kind, Outcome.SKIPPED, "the launch fixes no port, or another host has it"
+            )
         elif kind in needed:
             found = _facts_or_reason(evidence, answers.get(name), (kind,))
             if found is not None:

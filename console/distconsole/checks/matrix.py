@@ -14,7 +14,7 @@ from distconsole.checks.addresses import Endpoint, endpoints, endpoints_in, shar
 from distconsole.checks.choices.panel import untried
 from distconsole.checks.evidence import ALONE, Outcome
 from distconsole.checks.facts import Edge, NetFacts, ReachFacts, SshFacts
-from distconsole.checks.gather import MASTER_PORT, Gathering
+from distconsole.checks.gather import Gathering, fixed_port
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.requests import Level
@@ -172,7 +172,7 @@ def open_listeners(
             LISTEN_SECONDS,
             {
                 "address": chosen[host.name].address,
-                "ports": [MASTER_PORT] if fixed else [],
+                "ports": [fixed_port(gathering)] if fixed else [],
                 "ephemeral": ports,
                 "secret": secret,
                 "ttl_seconds": ttl_seconds,
@@ -212,8 +212,8 @@ def _listening(endpoint: Endpoint, answer: dict[str, Any]) -> Listening:
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, dict) and isinstance(entry.get("port"), int)
     ]
-    fixed = next((port for asked, port in ports if asked == MASTER_PORT), None)
-    others = tuple(port for asked, port in ports if asked != MASTER_PORT)
+    fixed = next((port for asked, port in ports if asked), None)
+    others = tuple(port for asked, port in ports if not asked)
     return Listening(endpoint, str(answer.get("token", "")), fixed, others)
 
 
@@ -331,7 +331,7 @@ def _edge(source: str, target: dict[str, Any], there: Listening, entry: dict[str
         network=there.endpoint.network,
         address=there.endpoint.address,
         port=target["port"],
-        fixed=target["port"] == MASTER_PORT,
+        fixed=target["port"] == there.fixed,
         ok=ok,
         error="" if ok else str(entry.get("error") or "timeout")[:80],
         connect_us=_number(entry.get("connect_us")),

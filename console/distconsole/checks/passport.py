@@ -37,6 +37,7 @@ LASTING: Mapping[str, tuple[str, ...]] = {
     "horovod": ("present", "version", "against", "built"),
     "mpi": ("present", "mpirun", "family", "version"),
     "env": ("variables", "files", "parameters"),
+    "script": ("code.files", "modules", "python"),
     "gpu": ("present", "driver", "kernel_module", "cuda_driver", "count", "gpus"),
     "net": ("addresses", "interfaces"),
 }
@@ -44,6 +45,9 @@ LASTING: Mapping[str, tuple[str, ...]] = {
 
 PASSING = {
     ("os", "sysctl", "boot_id"),
+    ("script", "code.files", "modified"),
+    ("script", "code.files", "size"),
+    ("script", "modules", "needed"),
     ("os", "network_mounts", "error"),
     ("os", "cgroup", "memory_used"),
     ("os", "cgroup", "pids_used"),
@@ -140,10 +144,20 @@ def differences(host: str, was: Marks, now: Marks) -> tuple[ChangeReport, ...]:
 
 
 class Passports:
-    """The passports in ``folder``, which need not exist."""
+    """The passports in ``folder``, which need not exist.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where they are.
+        launch: Of hosts as they were for this script; empty for the hosts by themselves.
+    """
+
+    def __init__(self, folder: Path, launch: str = "") -> None:
         self._folder = folder
+        self._launch = launch
+
+    def of(self, launch: str) -> Passports:
+        """Return the passports of hosts as a launch of this script has them, with its variables."""
+        return Passports(self._folder, launch)
 
     def read(self, host: str) -> Passport | None:
         """Return a host's passport; None where there is none that can be read."""
@@ -192,4 +206,5 @@ class Passports:
         return Since(min((found.t for found in known.values()), default=None), tuple(changes))
 
     def _path(self, host: str) -> Path:
-        return self._folder / f"{quote(host, safe='')[:200]}.json"
+        name = f"{host} {self._launch}" if self._launch else host
+        return self._folder / f"{quote(name, safe='')[:200]}.json"

@@ -48,7 +48,7 @@ from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
 from distconsole.checks.select import at_level, selected
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
-from distconsole.checks.target import Launch, PlanLaunch
+from distconsole.checks.target import PlanLaunch
 from distconsole.errors import ConfigError
 from distconsole.model.events import CheckEnded, CheckProgress, CheckReport, Event, FindingMade
 from distconsole.model.requests import Check, Level
@@ -146,11 +146,14 @@ class _Checking:
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
+        if self.plan is None:
+            yield from self._leave_out(_without_launch)
         yield from self._stage("ssh.connect", connect(self.gathering))
         if self.plan is not None and self.gathering.links:
             yield CheckProgress(check="script.launch", host="", outcome="running")
             self.gathering.launch = self.plan(self.gathering.session, self.gathering.reached())
-            yield from self._leave_out_irrelevant(self.gathering.launch)
+            launch = self.gathering.launch
+            yield from self._leave_out(lambda rule: launch.irrelevant(rule.group))
         needed = self.gathering.needed
         if not self.gathering.links:
             self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
@@ -176,10 +179,10 @@ class _Checking:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
         yield from self._judge(frozenset())
 
-    def _leave_out_irrelevant(self, launch: Launch) -> Iterator[Event]:
-        """Account for checks of what the launch does not use, and forget what only they need."""
+    def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
+        """Account for checks that have nothing to say, and forget what only they need."""
         for rule in self.rules:
-            why = launch.irrelevant(rule.group)
+            why = why_not(rule)
             if why:
                 yield from self.skip(rule, why)
                 self.judged.add(rule.id)
@@ -254,9 +257,15 @@ class _Checking:
                 )
 
 
+def _without_launch(rule: Rule) -> str:
+    return "no script was given" if rule.group == "script" else ""
+
+
 def _compared(report: CheckReport, passports: Passports) -> CheckReport:
     """Return ``report`` with what has changed since the last one that was green."""
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
+    if report.target is not None:
+        passports = passports.of(report.target.script)
     if report.ok:
         for name in facts:
             passports.keep(name, marks_of(facts[name]), time.time())

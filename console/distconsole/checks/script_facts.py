@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from distconsole.checks.facts import Facts, Mount
+import msgspec
 
-MAX_FILES = 400
-MAX_MODULES = 400
+from distconsole.checks.facts import Facts, Mount
 
 
 class Found(Facts, frozen=True, kw_only=True):
@@ -63,7 +62,7 @@ class Problem(Facts, frozen=True, kw_only=True):
 class CodeFacts(Facts, frozen=True, kw_only=True):
     """The script and the local code that it imports, by path below where imports begin."""
 
-    files: dict[str, CodeFile] = {}
+    files: dict[str, CodeFile] = msgspec.field(default_factory=dict)
     problem: Problem = Problem()
     cut: bool = False
     error: str = ""
@@ -111,4 +110,4 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
     git: Git | None = None
     address: Resolved | None = None
     python: Interpreter | None = None
-    paths: dict[str, Found] = {}
+    paths: dict[str, Found] = msgspec.field(default_factory=dict)

@@ -50,6 +50,15 @@ class LaunchNeeds:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchPath:
+    """A path among the script's arguments, the option that gives it, and whether it is written to."""
+
+    path: str
+    option: str = ""
+    output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """A launch as planned.
 
@@ -61,6 +70,7 @@ class Launch:
         port: The rendezvous port that is fixed; None where ``run`` finds one that is free.
         fixed_by: What fixes it.
         address: Where ranks are told to meet, if they are; in the words of the user.
+        env: What the user sets in every rank, and ``nic`` the interface that was asked for.
         brought: What ``--sync`` would bring; with it the code is ``sources`` and on no host yet.
         refused: Why ``run`` would not start it.
         hosts: Of those that were reached.
@@ -82,6 +92,7 @@ class Launch:
     address: str = ""
     nic: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[LaunchPath, ...] = ()
     brought: str = ""
     sources: Mapping[str, str] | None = None
     refused: str = ""

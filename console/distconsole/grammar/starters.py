@@ -44,7 +44,9 @@ def _table(**groups: str) -> dict[str, tuple[int, str]]:
 PYTHON = Starter(
     "python",
     {
-        **_table(nothing_0="u O OO B s E I S v q d b x i P R", nothing_1="X W check_hash_based_pycs"),
+        **_table(
+            nothing_0="u O OO B s E I S v q d b x i P R", nothing_1="X W check_hash_based_pycs"
+        ),
         "m": (0, "module"),
         "c": (1, "text"),
     },
@@ -154,7 +156,7 @@ SRUN = Starter(
         "no_container_mount_home container_mount_home multi_prog spread_job use_min_nodes "
         "no_container_remap_root container_remap_root wait_all_nodes k no_kill K kill_on_bad_exit",
     ),
-    glued="NnwDcptGAJoeimCqxr",
+    glued="NnwDcptGAJoeimCqxrK",
 )
 
 STARTERS = {

@@ -87,6 +87,7 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
         module=True,
         arguments=(repr(job.seconds), job.launcher.value, json.dumps(job.work)),
         launcher=job.launcher,
+        nic=job.nic,
         workdir="/",
         name=f"check-{job.launcher}",
         grace_seconds=1.0,
@@ -95,12 +96,13 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
     links = [session.link(host.name) for host in job.hosts]
     refuse_one_machine(links)
     facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
+    pythons = {host.name: host.python for host in job.hosts if host.python}
     traits = ScriptTraits(readable=True, horovod=horovod)
     choice = choose_launcher(job.launcher, traits)
     plan = make_plan(
         request,
         replace(session.cluster, hosts=job.hosts),
-        with_engines(session, facts, choice, traits, job.env),
+        with_engines(session, facts, choice, traits, job.env, pythons=pythons),
         new_run_id(WORKER, request.name, datetime.now().astimezone()),
         traits=traits,
         env=job.env,

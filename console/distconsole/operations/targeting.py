@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from distconsole.checks.target import HostLaunch, Launch, LaunchNeeds
+from distconsole.checks.target import HostLaunch, Launch, LaunchNeeds, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import Choice
 from distconsole.launch.environment import user_env
 from distconsole.launch.facts import facts_of
 from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.launch.paths import argument_paths
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm import inside
@@ -96,7 +97,9 @@ class Targeting:
     def _as_run(self, run: Run, traits: ScriptTraits, cluster: Cluster) -> Run:
         """Return the request of a pasted srun outside of its job as these hosts can have it."""
         if run.slurm is not None:
-            self.notes.append("run --slurm gets its hosts from Slurm: these are checked in their place")
+            self.notes.append(
+                "run --slurm gets its hosts from Slurm: these are checked in their place"
+            )
             run = replace(run, slurm=None)
         if not self.target.starter.startswith("srun") or run.launcher is not LauncherName.SLURM:
             return run
@@ -149,9 +152,7 @@ class Targeting:
             refuse_other_number(session, cluster, run)
         links = [session.link(host.name) for host in hosts]
         refuse_one_machine(links)
-        facts = {
-            link.host.name: facts_of(link.hello, link.address) for link in links
-        }
+        facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
         allocation = inside(os.environ, session.cluster)
         if allocation is not None:
             cluster, facts = fit_to_job(session, allocation, cluster, facts, run)
@@ -200,7 +201,11 @@ class Targeting:
             root=root,
             workdir=workdir,
             arguments=run.arguments,
-            launcher=plan.launcher if plan is not None else choice.launcher.value if choice else "",
+            launcher=plan.launcher
+            if plan is not None
+            else choice.launcher.value
+            if choice
+            else "",
             why=plan.why if plan is not None else choice.why if choice else "",
             auto=run.launcher is LauncherName.AUTO,
             needs=LaunchNeeds(
@@ -217,6 +222,10 @@ class Targeting:
             address=address,
             nic=run.nic,
             env=self.env,
+            paths=tuple(
+                LaunchPath(*each)
+                for each in argument_paths(run.arguments, workdir, os.path.exists)
+            ),
             brought=sized(project) if project is not None else "",
             sources=sources,
             refused=refused.message,
@@ -231,7 +240,9 @@ class Targeting:
         own = node.ranks[0].env if len(node.ranks) == 1 else {}
         env = {**node.env, **own}
         known = {
-            name: value for name, value in env.items() if PORT not in value and RUN_DIR not in value
+            name: value
+            for name, value in env.items()
+            if PORT not in value and RUN_DIR not in value
         }
         return HostLaunch(
             ranks=tuple(node.world_ranks),

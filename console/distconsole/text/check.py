@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from distconsole.model.events import CheckProgress, CheckReport
+from distconsole.model.events import CheckProgress, CheckReport, TargetReport
 from distconsole.model.findings import Finding, Severity
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.output import Output
@@ -26,6 +26,9 @@ def show_progress(output: Output, progress: CheckProgress) -> None:
 def show_report(output: Output, report: CheckReport) -> None:
     """Print the report to stdout; nothing is being looked at any more."""
     output.status("")
+    if report.target is not None:
+        for line in target_text(report.target):
+            output.data(line)
     for line in changes_text(report):
         output.data(line)
     worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
@@ -35,6 +38,28 @@ def show_report(output: Output, report: CheckReport) -> None:
     if report.collectives:
         _show_collectives(output, report)
     _show_summary(output, report)
+
+
+def target_text(target: TargetReport) -> list[str]:
+    """Return what would be launched, in a line or two, and a line for each note."""
+    ranks = "1 rank" if target.world_size == 1 else f"{target.world_size} ranks"
+    hosts = "1 host" if len(target.hosts) == 1 else f"{len(target.hosts)} hosts"
+    script = f"-m {target.script}" if target.module else target.script
+    if not target.world_size:
+        return [f"launch: {script}: run would refuse it", *_notes(target)]
+    lines = [f"launch: {script}: {ranks} on {hosts} by {target.launcher}: {target.why}"]
+    nics = list(dict.fromkeys(host.interface or "?" for host in target.hosts))
+    port = (
+        f"port {target.port} ({target.fixed_by})" if target.port else "a port found free at start"
+    )
+    first = next((host.address for host in target.hosts if host.ranks), "")
+    lines.append(f"        meeting at {first} over {', '.join(nics[:4])}, {port}")
+    return [*lines, *_notes(target)]
+
+
+def _notes(target: TargetReport) -> list[str]:
+    brought = [f"--sync would bring {target.brought}"] if target.brought else []
+    return [f"        note: {note}" for note in (*brought, *target.notes)]
 
 
 def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> list[str]:

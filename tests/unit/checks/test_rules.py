@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from distconsole.checks.catalogue import CATALOGUE, rule_called
@@ -13,6 +14,7 @@ from distconsole.checks.evidence import HostEvidence, View
 from distconsole.checks.facts import convert
 from distconsole.checks.groups import GROUP_NAMES
 from distconsole.checks.judge import Verdicts, judge
+from distconsole.checks.target import Launch
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 
@@ -36,7 +38,9 @@ def judged(case: dict[str, Any]) -> Verdicts:
     rule = rule_called(case["rule"])
     assert rule is not None
     verdicts = Verdicts()
-    judge(rule, hosts, View(hosts, tuple(host.name for host in hosts)), verdicts)
+    launch = msgspec.convert(case["launch"], Launch) if "launch" in case else None
+    view = View(hosts, tuple(host.name for host in hosts), launch=launch)
+    judge(rule, hosts, view, verdicts)
     return verdicts
 
 

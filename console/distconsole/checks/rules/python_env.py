@@ -11,6 +11,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, NetFacts, PythonFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.checks.rules.scripts import imported_packages
 from distconsole.model.requests import Level
 
 OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
@@ -39,7 +40,12 @@ KNOWN = (
     *("NCCL_IB_GID_INDEX", "NCCL_DEBUG_SUBSYS", "NCCL_CROSS_NIC", "NCCL_ALGO", "NCCL_PROTO"),
     *("MASTER_PORT", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
     *("CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG", "CUDA_HOME"),
-    *("HOROVOD_GPU_OPERATIONS", "HOROVOD_CACHE_CAPACITY", "HOROVOD_FUSION_THRESHOLD"),
+    *(
+        "HOROVOD_CPU_OPERATIONS",
+        "HOROVOD_GPU_OPERATIONS",
+        "HOROVOD_CACHE_CAPACITY",
+        "HOROVOD_FUSION_THRESHOLD",
+    ),
 )
 
 
@@ -80,7 +86,8 @@ def _executable(view: View) -> Iterator[Said]:
 
 def _packages(view: View) -> Iterator[Said]:
     facts = view.of(PythonFacts)
-    names = sorted({name for found in facts.values() for name in found.packages})
+    of_script = imported_packages(view)  # script.versions and script.imports have them
+    names = sorted({name for found in facts.values() for name in found.packages} - of_script)
     lines: list[str] = []
     hosts: dict[str, list[str]] = {}
     for package in names:

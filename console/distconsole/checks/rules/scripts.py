@@ -1,0 +1,379 @@
+"""Checks of group ``script`` on the script itself: there, the same, readable by that Python, imports met."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+import time
+from collections.abc import Iterator
+
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import PythonFacts
+from distconsole.checks.majority import dissent, named
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rules.argument_paths import argument_trouble
+from distconsole.checks.script_facts import CodeFile, Module, ScriptFacts, ScriptFile
+from distconsole.checks.target import Launch
+from distconsole.checks.together import HERE, together
+from distconsole.model.requests import Level
+
+JUDGED_ELSEWHERE = ("torch", "horovod")
+"""Modules whose presence and versions groups of their own compare."""
+
+MAX_LISTED = 8
+NO_SCRIPT = "the script is not there, or cannot be read"
+
+
+def _present(view: View) -> Iterator[Said]:
+    launch, facts = view.launch, view.of(ScriptFacts)
+    if launch is None:
+        return
+    if launch.brought:
+        yield Unjudged(tuple(facts), f"--sync brings {launch.brought}")
+        return
+    inside = launch.module or launch.path.startswith(f"{launch.workdir}/")
+    for name, found in facts.items():
+        if inside and (found.workdir.error or found.workdir.kind != "folder"):
+            yield Unjudged((name,), "its working folder is not there")
+            continue
+        wrong = _wrong_script(found.script, launch)
+        if wrong:
+            what = f"the module {launch.path}" if launch.module else launch.path
+            yield fail(
+                "script.present",
+                f"{what} {wrong} on {HERE}",
+                (name,),
+                seen=f"stat: {found.script.error or found.script.kind or 'nothing'}",
+                expected="the script in the working folder of every host",
+                hint=_bring(launch, [name]),
+            )
+
+
+def _wrong_script(script: ScriptFile, launch: Launch) -> str:
+    if launch.module:
+        return "" if script.path or script.installed else "is not found"
+    if script.late:
+        return "does not answer"
+    if script.error and script.code not in ("", "ENOENT"):
+        return f"cannot be read ({script.error})"
+    if script.error:
+        return "is not there"
+    if script.kind == "folder":
+        return "is a folder without __main__.py"
+    if script.kind != "file":
+        return "is no file"
+    if not script.readable:
+        return "cannot be read"
+    if script.binary:
+        return "is no text"
+    return "is larger than 4 MiB: no script" if script.too_large else ""
+
+
+def _bring(launch: Launch, hosts: list[str]) -> str:
+    """Return what brings the script to hosts that lack it."""
+    if launch.module:
+        return f"--sync brings the code, --workdir names its folder; PYTHONPATH by --env; on {HERE}: pip"
+    path = shlex.quote(launch.path)
+    copies = "; ".join(f"rsync -a {path} {host}:{path}" for host in hosts[:1])
+    return f"distconsole run --sync brings it; or: {copies}"
+
+
+def _same(view: View) -> Iterator[Said]:
+    """The script and the code that it imports from beside it, by content."""
+    launch = view.launch
+    if launch is None:
+        return
+    facts = {name: each for name, each in view.of(ScriptFacts).items() if each.code is not None}
+    yield Unjudged(tuple(name for name in view.of(ScriptFacts) if name not in facts), NO_SCRIPT)
+    if launch.brought:
+        yield Unjudged(tuple(facts), f"--sync brings {launch.brought}")
+        return
+    codes = {name: each.code.files for name, each in facts.items() if each.code is not None}
+    blamed: dict[str, None] = {}
+    lines: list[str] = []
+    differing: list[str] = []
+    for file in sorted({path for files in codes.values() for path in files}):
+        split = dissent({name: _mark(files.get(file)) for name, files in codes.items()})
+        if split is None:
+            continue
+        differing.append(file)
+        blamed.update(dict.fromkeys(split.minority))
+        lines += [f"{file}: {named(on)} {_told(codes[on[0]].get(file))}" for _, on in split.groups]
+    cut = tuple(name for name, each in facts.items() if each.code is not None and each.code.cut)
+    if cut:
+        yield info("script.same", "there is more code than was compared", cut)
+    if not differing:
+        return
+    hosts = [name for name in facts if name in blamed]
+    source = next((name for name in facts if name not in blamed), "")
+    yield fail(
+        "script.same",
+        f"{differing[0] if len(differing) == 1 else f'{len(differing)} files of {launch.name}'} "
+        + (
+            f"on {named(hosts)} differs from the other hosts'"
+            if source
+            else f"differ: {named(hosts)}"
+        ),
+        hosts,
+        seen="\n".join([*_cut(lines), *_commits(facts)]),
+        expected="the same code everywhere: ranks that differ hang in collectives that do not match",
+        hint=f"distconsole run --sync brings one copy to all; or from {source or 'the right host'}: "
+        f"rsync -a --checksum {shlex.quote(launch.root)}/ {hosts[0]}:{shlex.quote(launch.root)}/",
+    )
+
+
+def _mark(file: CodeFile | None) -> str:
+    return "missing" if file is None or file.error else file.sha256
+
+
+def _told(file: CodeFile | None) -> str:
+    if file is None or file.error:
+        return "has none" if file is None else f"cannot read it ({file.error})"
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(max(0.0, min(file.modified, 4e9))))
+    return f"has {file.sha256[:12]}, {file.size} bytes of {when} UTC"
+
+
+def _commits(facts: dict[str, ScriptFacts]) -> list[str]:
+    """Return what is checked out, where that differs."""
+    heads = {
+        name: f"{each.git.head[:10]}{', changed' if each.git.dirty else ''}"
+        for name, each in facts.items()
+        if each.git is not None and each.git.head
+    }
+    split = dissent(heads)
+    return [] if split is None else [f"git: {split.told('checked out')}"]
+
+
+def _cut(lines: list[str]) -> list[str]:
+    more = len(lines) - MAX_LISTED
+    return [*lines[:MAX_LISTED], *([f"and {more} more lines"] if more > 0 else [])]
+
+
+def _syntax(view: View) -> Iterator[Said]:
+    launch = view.launch
+    for name, facts in view.of(ScriptFacts).items():
+        python = facts.python.version if facts.python is not None else ""
+        if facts.code is None:
+            if facts.script.shell and facts.script.crlf:
+                yield _line_ends(name, launch)
+            elif not facts.script.shell:
+                yield Unjudged((name,), NO_SCRIPT)
+            continue
+        found = facts.code.problem
+        if found.what:
+            yield fail(
+                "script.syntax",
+                f"Python {python or '?'} does not compile {found.file}: {found.what}",
+                (name,),
+                seen=f"{found.file}:{found.line}: {found.text}" if found.line else found.what,
+                expected="a source that the hosts' Python understands",
+                hint=f"python3 -m py_compile {shlex.quote(found.file)}; --python PATH names another one",
+            )
+        elif facts.script.crlf:
+            yield info(
+                "script.syntax", "the script's #! line ends with CR: ./ does not start it", (name,)
+            )
+
+
+def _line_ends(name: str, launch: Launch | None) -> Said:
+    path = launch.path if launch is not None else ""
+    return fail(
+        "script.syntax",
+        f"{posixpath.basename(path)} has the line ends of Windows",
+        (name,),
+        seen="its #! line ends with CR",
+        expected="LF alone: the shell takes CR for a part of every word",
+        hint=f"sed -i 's/\\r$//' {shlex.quote(path)}",
+    )
+
+
+def _imports(view: View) -> Iterator[Said]:
+    """Modules that an import of the script would not find; none of them is imported for it."""
+    launch = view.launch
+    facts = {
+        name: each.modules
+        for name, each in view.of(ScriptFacts).items()
+        if each.modules is not None
+    }
+    yield Unjudged(tuple(name for name in view.of(ScriptFacts) if name not in facts), NO_SCRIPT)
+    if launch is None:
+        return
+    light: dict[str, list[str]] = {}
+    for name, modules in facts.items():
+        lacking = [
+            module
+            for module, found in modules.items()
+            if not found.found and module not in JUDGED_ELSEWHERE
+        ]
+        needed = [module for module in lacking if modules[module].needed]
+        for module in set(lacking) - set(needed):
+            light.setdefault(module, []).append(name)
+        if needed:
+            python = launch.hosts[name].python if name in launch.hosts else "python3"
+            yield fail(
+                "script.imports",
+                f"{_listed(needed)}, which {launch.name} imports, "
+                f"{'is' if len(needed) == 1 else 'are'} not there on {HERE}",
+                (name,),
+                seen=f"importlib.util.find_spec by {python}",
+                expected="every module that the script imports, on every host",
+                hint=f"on {HERE}: {python} -m pip install "
+                + " ".join(_wanted(module, facts) for module in needed[:MAX_LISTED])
+                + "; or --python, --setup or --env PYTHONPATH=… name where it is",
+            )
+    for module, hosts in light.items():
+        if len(hosts) < len(facts):
+            yield info(
+                "script.imports",
+                f"{module}, which {launch.name} can do without, is not there on {named(hosts)}",
+                hosts,
+            )
+
+
+def _listed(modules: list[str]) -> str:
+    more = len(modules) - MAX_LISTED
+    return ", ".join(modules[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _wanted(module: str, facts: dict[str, dict[str, Module]]) -> str:
+    """Return what to install for a module: what the other hosts have."""
+    for modules in facts.values():
+        found = modules.get(module)
+        if found is not None and found.found and found.package:
+            return f"{found.package}=={found.version}" if found.version else found.package
+    return module
+
+
+def _versions(view: View) -> Iterator[Said]:
+    facts = {name: each.modules or {} for name, each in view.of(ScriptFacts).items()}
+    lines: list[str] = []
+    pins: dict[str, list[str]] = {}
+    for module in sorted({module for modules in facts.values() for module in modules}):
+        have = {name: modules.get(module) for name, modules in facts.items()}
+        versions = {name: m.version for name, m in have.items() if m is not None and m.version}
+        split = dissent(versions)
+        if split is None or module in JUDGED_ELSEWHERE:
+            continue
+        package = next(m.package for m in have.values() if m is not None and m.version)
+        lines.append(split.told(package))
+        for name in split.minority:
+            pins.setdefault(name, []).extend(
+                [f"{package}=={split.majority}"] if split.majority else []
+            )
+    if lines:
+        hosts = [name for name in facts if name in pins]
+        pythons = view.of(PythonFacts)
+        what = (
+            lines[0]
+            if len(lines) == 1
+            else f"{len(lines)} imported packages differ, on {named(hosts)}"
+        )
+        yield warn(
+            "script.versions",
+            what,
+            hosts,
+            seen="\n".join(_cut(lines)),
+            expected="the same version of what the script imports on every host",
+            hint="\n".join(
+                f"on {name}: {pythons[name].executable if name in pythons else 'python3'} -m pip install "
+                + " ".join(pins[name])
+                for name in hosts
+                if pins[name]
+            )
+            or f"install one version of {re.split(r'[ ,]', lines[0])[-1]} everywhere",
+        )
+
+
+def imported_packages(view: View) -> frozenset[str]:
+    """Return the distributions, in plain spelling, that the script of the launch imports."""
+    return frozenset(
+        re.sub(r"[-_.]+", "-", module.package).lower()
+        for facts in view.of(ScriptFacts).values()
+        for module in (facts.modules or {}).values()
+        if module.package
+    )
+
+
+def _arguments(view: View) -> Iterator[Said]:
+    """Paths among the script's arguments: there, readable or writable, and the same."""
+    launch, facts = view.launch, view.of(ScriptFacts)
+    if launch is None or not launch.paths:
+        yield Unjudged(tuple(facts), "no paths among the arguments")
+        return
+    for each in launch.paths:
+        found = {
+            name: one.paths[each.path] for name, one in facts.items() if each.path in one.paths
+        }
+        what = f"{each.option} {each.path}".strip()
+        judged = argument_trouble(what, found, output=each.output)
+        if judged is not None:
+            summary, hosts, seen, hint = judged
+            yield warn(
+                "script.arguments",
+                summary,
+                hosts,
+                seen=seen,
+                expected="a folder that every rank can write to"
+                if each.output
+                else "the same data on every host",
+                hint=hint,
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "script.present",
+        "script",
+        Level.QUICK,
+        (ScriptFacts,),
+        "A host without the script or module, or with one that it cannot read; a folder, a binary.",
+        "--sync, or rsync.",
+        together(_present),
+    ),
+    Rule(
+        "script.same",
+        "script",
+        Level.QUICK,
+        (ScriptFacts,),
+        "Stale code on one host, also in what the script imports from beside it: a hang hours later.",
+        "--sync, or rsync.",
+        _same,
+    ),
+    Rule(
+        "script.syntax",
+        "script",
+        Level.QUICK,
+        (ScriptFacts,),
+        "Code that an older Python on the hosts does not understand; Windows' line ends.",
+        "--python PATH.",
+        together(_syntax),
+    ),
+    Rule(
+        "script.imports",
+        "script",
+        Level.QUICK,
+        (ScriptFacts,),
+        "`ModuleNotFoundError` on one host, after the others have begun; found without importing.",
+        "pip install on the hosts named.",
+        together(_imports),
+    ),
+    Rule(
+        "script.versions",
+        "script",
+        Level.QUICK,
+        (ScriptFacts,),
+        "Another version of what the script imports on one host.",
+        "pip install NAME==VERSION on the hosts named.",
+        _versions,
+    ),
+    Rule(
+        "script.arguments",
+        "script",
+        Level.QUICK,
+        (ScriptFacts,),
+        "A data folder that is missing, empty or another one on some host; an output folder that is read-only.",
+        "Mount or copy it; chmod.",
+        _arguments,
+    ),
+)
