@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from distconsole.checks import run_check
-from distconsole.model.events import CheckEnded, CheckReport, FindingMade
+from distconsole.model.events import CheckEnded, CheckReport, Event, FindingMade, PairProgress
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session
@@ -39,7 +39,10 @@ def hosts(three: Testbed, nothing_left: None) -> Iterator[Testbed]:
 
 
 def check(bed: Testbed, **asked: Any) -> CheckReport:
-    """Check the hosts of ``bed`` at level quick unless asked otherwise; return the report."""
+    """Check the hosts of ``bed`` at level quick unless asked otherwise; return the report.
+
+    What was told of pairs while it went on must be what the report says of them.
+    """
     where = Where(hosts=bed.names, ssh_config=str(bed.ssh_config))
     request = Check(where=where, **{"level": Level.QUICK, **asked})
     with open_session(where) as session:
@@ -48,7 +51,22 @@ def check(bed: Testbed, **asked: Any) -> CheckReport:
     assert isinstance(ended, CheckEnded)
     made = [event.finding for event in events if isinstance(event, FindingMade)]
     assert made == list(ended.report.findings)
+    assert_pairs_were_told(events, ended.report)
     return ended.report
+
+
+def assert_pairs_were_told(events: Sequence[Event], report: CheckReport) -> None:
+    reached: dict[tuple[str, str], bool] = {}
+    rates: dict[tuple[str, str], float | None] = {}
+    for event in events:
+        for pair in event.pairs if isinstance(event, PairProgress) else ():
+            if event.stage == "bandwidth":
+                rates[pair.source, pair.target] = pair.gbit_s
+            else:
+                reached[pair.source, pair.target] = pair.reachable
+    assert reached == {(p.source, p.target): p.reachable for p in report.network.pairs}
+    whole = {(p.source, p.target): p.gbit_s for p in report.network.pairs}
+    assert rates == ({pair: rate for pair, rate in whole.items() if pair in rates})
 
 
 def trouble(report: CheckReport) -> list[tuple[str, str, tuple[str, ...]]]:

@@ -15,8 +15,10 @@ from distconsole.checks.choices.panel import untried
 from distconsole.checks.evidence import ALONE, Outcome
 from distconsole.checks.facts import Edge, NetFacts, ReachFacts, SshFacts
 from distconsole.checks.gather import Gathering, fixed_port
+from distconsole.checks.pairs import pair_reports
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
+from distconsole.model.events import PairProgress
 from distconsole.model.requests import Level
 
 CONNECT_SECONDS = {Level.QUICK: 1.2, Level.STANDARD: 3.2, Level.FULL: 7.5}
@@ -32,6 +34,10 @@ ALL_PORTS_HOSTS = 32
 """Beyond so many hosts each one tries the fixed port of another and one of its others, in turn."""
 
 
+Told = str | PairProgress
+"""The name of a host whose part is done, or what became of pairs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listening:
     """Where a host listens for this check."""
@@ -42,8 +48,8 @@ class Listening:
     ports: tuple[int, ...]
 
 
-def reach(gathering: Gathering) -> Iterator[str]:
-    """Try all pairs; yields the name of each host once its part is known."""
+def reach(gathering: Gathering) -> Iterator[Told]:
+    """Try all pairs; yields the name of each host once its part is known, and what became of its pairs."""
     chosen = endpoints(gathering.view((NetFacts, SshFacts)))
     hosts = [host for host in gathering.reached() if host.name in chosen]
     for host in gathering.reached():
@@ -62,7 +68,9 @@ def reach(gathering: Gathering) -> Iterator[str]:
         return
     secret = secrets.token_hex(32)
     ports = _port_count(len(hosts))
-    found, errors = yield from _try_network(gathering, hosts, chosen, secret, ports, timeout)
+    found, errors = yield from _try_network(
+        gathering, hosts, chosen, secret, ports, timeout, first=True
+    )
     others = yield from _other_networks(gathering, hosts, chosen, secret, timeout)
     choices = yield from _choices(gathering, hosts, secret, timeout)
     for host in hosts:
@@ -88,7 +96,7 @@ def _other_networks(
     chosen: dict[str, Endpoint],
     secret: str,
     timeout: float,
-) -> Generator[str, None, dict[str, tuple[Edge, ...]]]:
+) -> Generator[Told, None, dict[str, tuple[Edge, ...]]]:
     """Try one port on every other network that all hosts share; not at level quick."""
     edges: dict[str, tuple[Edge, ...]] = {}
     if gathering.request.level is Level.QUICK:
@@ -108,7 +116,7 @@ def _other_networks(
 
 def _choices(
     gathering: Gathering, hosts: list[Host], secret: str, timeout: float
-) -> Generator[str, None, dict[str, tuple[Edge, ...]]]:
+) -> Generator[Told, None, dict[str, tuple[Edge, ...]]]:
     """Try addresses that an engine will choose and that some hosts have no network of."""
     edges: dict[str, tuple[Edge, ...]] = {}
     for there in untried(gathering.view((NetFacts, SshFacts))):
@@ -135,16 +143,23 @@ def _try_network(
     secret: str,
     ports: int,
     timeout: float,
-) -> Generator[str, None, tuple[Tried, dict[str, str]]]:
+    *,
+    first: bool = False,
+) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
     """Try all pairs of ``hosts`` at the endpoints of ``chosen``."""
     listening, errors = open_listeners(gathering, hosts, chosen, secret, ports, 2 * timeout + 15.0)
     targets = _all_targets(hosts, listening)
     try:
-        found = yield from _connect_all(gathering, targets, listening, secret, timeout)
+        found = yield from _connect_all(
+            gathering, targets, listening, secret, timeout, first=first
+        )
         doubtful = _doubtful(found, targets)
         if doubtful and gathering.left(2 * timeout) >= 2 * timeout:
             again = yield from _connect_all(gathering, doubtful, listening, secret, timeout)
             found = _with_second(found, again)
+            if first:
+                edges = [edge for name in again for edge in found[name][0]]
+                yield PairProgress(stage="reach", pairs=tuple(pair_reports(edges)))
     finally:
         close_listeners(gathering, listening)
     return found, errors
@@ -223,7 +238,10 @@ def _connect_all(
     listening: dict[str, Listening],
     secret: str,
     timeout: float,
-) -> Generator[str, None, Tried]:
+    *,
+    first: bool = False,
+) -> Generator[Told, None, Tried]:
+    """Connect; the pairs of the ``first`` network that is tried are told as they come."""
     hosts = [host for host in gathering.reached() if host.name in targets]
     batch_seconds = timeout * 1.5 + 2.0
     found: Tried = {}
@@ -245,6 +263,8 @@ def _connect_all(
             ports = ((here.fixed,) if here.fixed else ()) + here.ports if here else ()
             edges = _edges(outcome.host, targets[outcome.host], listening, outcome.value)
             found[outcome.host] = (edges, ports)
+            if first:
+                yield PairProgress(stage="reach", pairs=tuple(pair_reports(edges)))
         yield outcome.host
     return found
 

@@ -6,13 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from distconsole.checks.choices.panel import choices_of, reports
 from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome
-from distconsole.checks.facts import (
-    BandwidthFacts,
-    Edge,
-    ReachFacts,
-)
+from distconsole.checks.facts import BandwidthFacts, ReachFacts
 from distconsole.checks.gather import Gathering
 from distconsole.checks.judge import Verdicts
+from distconsole.checks.pairs import pair_reports
 from distconsole.checks.rule import Rule, warn
 from distconsole.checks.timings import collectives_of, left_out_of, verified_of
 from distconsole.model.events import (
@@ -109,25 +106,8 @@ def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
         for found in view.of(BandwidthFacts).values()
         for stream in found.streams
     }
-    edges: dict[tuple[str, str], list[Edge]] = {}
-    for found in view.of(ReachFacts).values():
-        for edge in found.edges:
-            edges.setdefault((edge.source, edge.target), []).append(edge)
-    reports = []
-    for (source, target), found_edges in edges.items():
-        times = [edge.rtt_us for edge in found_edges if edge.rtt_us is not None]
-        lost = [edge for edge in found_edges if not edge.ok]
-        reports.append(
-            PairReport(
-                source=source,
-                target=target,
-                rtt_us=min(times) if times else None,
-                gbit_s=streams.get((source, target)),
-                reachable=not lost,
-                error=f"{len(lost)} of {len(found_edges)} ports: {lost[0].error}" if lost else "",
-            )
-        )
-    return tuple(reports)
+    edges = (edge for found in view.of(ReachFacts).values() for edge in found.edges)
+    return tuple(pair_reports(edges, streams))
 
 
 def _uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tuple[str, ...]:

@@ -50,7 +50,14 @@ from distconsole.checks.select import at_level, selected
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
 from distconsole.errors import ConfigError
-from distconsole.model.events import CheckEnded, CheckProgress, CheckReport, Event, FindingMade
+from distconsole.model.events import (
+    CheckEnded,
+    CheckProgress,
+    CheckReport,
+    Event,
+    FindingMade,
+    PairProgress,
+)
 from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
@@ -232,11 +239,16 @@ class _Checking:
             self.verdicts.cell(name, rule.id, Outcome.SKIPPED, why)
             yield CheckProgress(check=rule.id, host=name, outcome=Outcome.SKIPPED.value, why=why)
 
-    def _stage(self, name: str, work: Iterator[HostEvidence] | Iterator[str]) -> Iterator[Event]:
+    def _stage(
+        self, name: str, work: Iterator[HostEvidence] | Iterator[str] | Iterator[matrix.Told]
+    ) -> Iterator[Event]:
         yield CheckProgress(check=name, host="", outcome="running")
         # Where the stage is a check, too, only its rule knows how it came out.
         outcome = "running" if any(rule.id == name for rule in self.rules) else "pass"
         for done in work:
+            if isinstance(done, PairProgress):
+                yield done
+                continue
             host = done if isinstance(done, str) else done.name
             yield CheckProgress(check=name, host=host, outcome=outcome)
         yield CheckProgress(check=name, host="", outcome="pass")

@@ -19,6 +19,7 @@ from distconsole.checks.gather import Gathering
 from distconsole.checks.matrix import Listening, close_listeners, open_listeners
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
+from distconsole.model.events import PairProgress, PairReport
 
 STREAM_SECONDS = 0.5
 ANSWER_SECONDS = 3.0
@@ -49,8 +50,8 @@ def rounds_of(names: Sequence[str], shuffle: random.Random | None = None) -> lis
     return rounds[:MATCHINGS] if len(names) > MAX_FULL else rounds
 
 
-def measure(gathering: Gathering) -> Iterator[str]:
-    """Measure; yields the name of the host that sends in each stream that has ended."""
+def measure(gathering: Gathering) -> Iterator[str | PairProgress]:
+    """Measure; yields the name of the host that sends in each stream that has ended, and its rate."""
     chosen = endpoints(gathering.view((NetFacts, SshFacts)))
     facts = gathering.view((ReachFacts,)).of(ReachFacts)
     matrix = matrix_of(facts)
@@ -73,11 +74,15 @@ def measure(gathering: Gathering) -> Iterator[str]:
     listening, _ = open_listeners(gathering, list(hosts.values()), chosen, secret, 1, 2 * needed)
     streams: dict[Pair, Stream] = {}
     try:
-        for pairs in rounds:
-            yield from _round(gathering, hosts, pairs, listening, secret, streams)
+        for number, pairs in enumerate(rounds, start=1):
+            for told in _round(gathering, hosts, pairs, listening, secret, streams):
+                yield told.source
+                yield _progress(told, number, len(rounds))
         for _ in range(RETESTS):
             for pairs in _matchings(_suspects(streams)):
-                yield from _round(gathering, hosts, pairs, listening, secret, streams)
+                for told in _round(gathering, hosts, pairs, listening, secret, streams):
+                    yield told.source
+                    yield _progress(told, len(rounds), len(rounds))
     finally:
         close_listeners(gathering, listening)
     for name in hosts:
@@ -114,7 +119,7 @@ def _round(
     listening: dict[str, Listening],
     secret: str,
     streams: dict[Pair, Stream],
-) -> Iterator[str]:
+) -> Iterator[Stream]:
     target_of = {source: target for source, target in pairs if target in listening}
 
     def send(host: Host) -> dict[str, Any]:
@@ -132,7 +137,14 @@ def _round(
     for outcome in gathering.on_each(senders, send, STREAM_SECONDS + ANSWER_SECONDS):
         pair = (outcome.host, target_of[outcome.host])
         streams[pair] = _best(streams.get(pair), pair, outcome)
-        yield outcome.host
+        yield streams[pair]
+
+
+def _progress(stream: Stream, number: int, rounds: int) -> PairProgress:
+    report = PairReport(
+        source=stream.source, target=stream.target, rtt_us=None, gbit_s=stream.gbit_s
+    )
+    return PairProgress(stage="bandwidth", pairs=(report,), round=number, rounds=rounds)
 
 
 def _best(before: Stream | None, pair: Pair, outcome: fan.Outcome[dict[str, Any]]) -> Stream:

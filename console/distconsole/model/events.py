@@ -242,6 +242,32 @@ class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class PairReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One directed pair of hosts."""
+
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    rtt_us: float | None
+    gbit_s: float | None
+    reachable: bool = True
+    error: str = ""
+
+
+class PairProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become known of pairs of hosts; a later word on a pair adds to the earlier ones.
+
+    Attributes:
+        stage: ``reach`` or ``bandwidth``.
+        pairs: What is new; ``gbit_s`` alone counts of those of the stage ``bandwidth``.
+        round: Which round of the stage this is of, from 1, and of how many; 0 where there are none.
+    """
+
+    stage: str
+    pairs: tuple[PairReport, ...]
+    round: int = 0
+    rounds: int = 0
+
+
 class FindingMade(msgspec.Struct, frozen=True, kw_only=True):
     """A check's conclusion, as soon as it is there."""
 
@@ -259,17 +285,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
 
     reachable: bool
     facts: dict[str, dict[str, object]]
-
-
-class PairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One directed pair of hosts."""
-
-    source: str = msgspec.field(name="from")
-    target: str = msgspec.field(name="to")
-    rtt_us: float | None
-    gbit_s: float | None
-    reachable: bool = True
-    error: str = ""
 
 
 class NetworkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -568,6 +583,7 @@ Event: TypeAlias = (
     RunEvents
     | Narration
     | CheckProgress
+    | PairProgress
     | FindingMade
     | CheckEnded
     | HostStatus

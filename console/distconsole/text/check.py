@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from distconsole.model.events import CheckProgress, CheckReport, TargetReport
+from distconsole.model.events import CheckProgress, CheckReport, PairProgress, TargetReport
 from distconsole.model.findings import Finding, Severity
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.output import Output
@@ -21,6 +21,12 @@ def show_progress(output: Output, progress: CheckProgress) -> None:
     """Show what is being looked at, on the status line of a terminal."""
     if progress.outcome == "running":
         output.status(f"checking {progress.check} on {progress.host or 'all hosts'}")
+
+
+def show_rounds(output: Output, progress: PairProgress) -> None:
+    """Show how far a stage that goes through rounds of pairs is, on the status line of a terminal."""
+    if progress.rounds:
+        output.status(f"{progress.stage} of pairs: round {progress.round} of {progress.rounds}")
 
 
 def show_report(output: Output, report: CheckReport) -> None:

@@ -21,6 +21,7 @@ from distconsole.model.events import (
     LogLine,
     Narration,
     NodeSample,
+    PairProgress,
     RunEvent,
     RunListed,
     RunShown,
@@ -29,7 +30,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Severity
 from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
-from distconsole.text.check import show_progress, show_report
+from distconsole.text.check import show_progress, show_report, show_rounds
 from distconsole.text.collectives import show_collectives
 from distconsole.text.lists import show_load, show_runs, show_summary
 from distconsole.text.output import Output
@@ -79,7 +80,9 @@ class JsonShow:
                 narrate(self._output, event)
             case TextMade():
                 self._output.data(event.text)
-            case CheckProgress() | FindingMade() | HostStatus() | BenchProgress():
+            case CheckProgress() | PairProgress() | FindingMade() | HostStatus():
+                pass
+            case BenchProgress():
                 pass
             case RunEvent() | BenchRun() | BenchEnded() | CollectivesMeasured():
                 self._print(event)
@@ -109,6 +112,8 @@ class TextShow:
                 narrate(self._output, event)
             case CheckProgress():
                 show_progress(self._output, event)
+            case PairProgress():
+                show_rounds(self._output, event)
             case CheckEnded():
                 show_report(self._output, event.report)
             case HostStatus():
