@@ -117,6 +117,15 @@ class Host(Machine):
             f"link set {name} up",
         )
 
+    def rename_back(self, network: Network, name: str) -> None:
+        """Take back ``rename_interface``."""
+        ip_batch(
+            self.pid,
+            f"link set {name} down",
+            f"link set {name} name {INTERFACES[network]}",
+            f"link set {INTERFACES[network]} up",
+        )
+
     def wrong_etc_hosts(self, text: str | None = None) -> None:
         """Replace /etc/hosts; by default put Debian's ``127.0.1.1 <hostname>`` on top."""
         right = self.right_etc_hosts.read_text()

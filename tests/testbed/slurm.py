@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from testbed.bed import Testbed
 from testbed.host import Host
@@ -67,10 +67,19 @@ class Slurm(Standing):
             RuntimeError: if they do not become so; the message has the logs.
         """
         for host in (self.login, *self.nodes):
-            self._start_munged(host)
-        self._start(self.login, "slurmctld", "-i")
+            self._give_files(host)
+            start_munged(host)
+        _start(self.login, "slurmctld", "-i")
         for node in self.nodes:
-            self._start(node, "slurmd", "-N", node.name)
+            start_slurmd(node)
+        self.wait_until_up()
+
+    def wait_until_up(self) -> None:
+        """Return when all nodes are idle.
+
+        Raises:
+            RuntimeError: if they do not become so; the message has the logs.
+        """
         if not wait_for(self._is_idle, UP_SECONDS):
             raise RuntimeError(f"Slurm did not come up: {self._told()}")
 
@@ -105,30 +114,13 @@ class Slurm(Standing):
         told = self.login.exec(["sinfo", "-h", "-N", "-o", "%T"], check=False).stdout.split()
         return len(told) == len(self.nodes) and set(told) == {"idle"}
 
-    def _start_munged(self, host: Host) -> None:
+    def _give_files(self, host: Host) -> None:
         for folder in (FOLDER, "/run/munge"):
             host.path(folder).mkdir(exist_ok=True)
         key = host.path("/run/munge/key")
         key.write_bytes(self._key)
         key.chmod(0o600)
         self._write_configuration(host)
-        host.exec(
-            [
-                "munged",
-                "--force",
-                "--key-file=/run/munge/key",
-                "--socket=/run/munge/munge.socket.2",
-                f"--pid-file={FOLDER}/munged.pid",
-                "--seed-file=/run/munge/seed",
-                f"--log-file={FOLDER}/munged.log",
-            ],
-            cwd="/",
-        )
-
-    def _start(self, host: Host, name: str, *words: str) -> None:
-        spool = host.path(f"{FOLDER}/spool")
-        spool.mkdir(exist_ok=True)
-        host.exec([name, *words], cwd="/")
 
     def _write_configuration(self, host: Host) -> None:
         folder = host.path(FOLDER)
@@ -192,6 +184,32 @@ class Slurm(Standing):
             for name, log in logs
             if log.exists()
         )
+
+
+def start_munged(host: Host) -> None:
+    """Start munged with the key that the host has."""
+    host.exec(
+        [
+            "munged",
+            "--force",
+            "--key-file=/run/munge/key",
+            "--socket=/run/munge/munge.socket.2",
+            f"--pid-file={FOLDER}/munged.pid",
+            "--seed-file=/run/munge/seed",
+            f"--log-file={FOLDER}/munged.log",
+        ],
+        cwd="/",
+    )
+
+
+def start_slurmd(host: Host, under: Sequence[str] = ()) -> None:
+    """Start slurmd, by a program such as prlimit(1) if one is given."""
+    _start(host, *under, "slurmd", "-N", host.name)
+
+
+def _start(host: Host, *argv: str) -> None:
+    host.path(f"{FOLDER}/spool").mkdir(exist_ok=True)
+    host.exec(argv, cwd="/")
 
 
 def daemons(host: Host) -> list[str]:

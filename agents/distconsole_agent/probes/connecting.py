@@ -298,7 +298,8 @@ def _run(attempts: list[_Attempt], timeout: float, ends: float) -> None:
                     active += 1
                     selector.register(attempt.sock, attempt.interest, attempt)
                     due.add(attempt)
-            active -= _turn(selector, due, min(ends, due.next()))
+            if active:
+                active -= _turn(selector, due, min(ends, due.next()))
     for attempt in attempts:
         attempt.close()
         if not attempt.decided:

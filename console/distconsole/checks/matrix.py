@@ -24,6 +24,9 @@ from distconsole.model.requests import Level
 CONNECT_SECONDS = {Level.QUICK: 1.2, Level.STANDARD: 3.2, Level.FULL: 7.5}
 """Per connection: long enough for one, two or three SYNs (they go out after 0, 1, 3 and 7 s)."""
 
+AGAIN_SECONDS = CONNECT_SECONDS[Level.QUICK]
+"""The same for what is tried once more."""
+
 LISTEN_SECONDS = 3.0
 PINGS = 5
 MAX_OTHERS = 4
@@ -120,13 +123,7 @@ def _choices(
     """Try addresses that an engine will choose and that some hosts have no network of."""
     edges: dict[str, tuple[Edge, ...]] = {}
     for there in untried(gathering.view((NetFacts, SshFacts))):
-        within = [host for host in hosts if host.name in there]
-        listening, _ = open_listeners(gathering, within, there, secret, 1, 2 * timeout + 15.0)
-        try:
-            targets = _all_targets(hosts, listening)
-            found = yield from _connect_all(gathering, targets, listening, secret, timeout)
-        finally:
-            close_listeners(gathering, listening)
+        found, _ = yield from _try_network(gathering, hosts, there, secret, 1, timeout)
         for name, (tried, _) in found.items():
             edges[name] = (*edges.get(name, ()), *tried)
     return edges
@@ -146,16 +143,17 @@ def _try_network(
     *,
     first: bool = False,
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
-    """Try all pairs of ``hosts`` at the endpoints of ``chosen``."""
-    listening, errors = open_listeners(gathering, hosts, chosen, secret, ports, 2 * timeout + 15.0)
+    """Let all ``hosts`` try the endpoints of ``chosen``, which are some of them or all."""
+    there = [host for host in hosts if host.name in chosen]
+    listening, errors = open_listeners(gathering, there, chosen, secret, ports, 2 * timeout + 15.0)
     targets = _all_targets(hosts, listening)
     try:
         found = yield from _connect_all(
             gathering, targets, listening, secret, timeout, first=first
         )
         doubtful = _doubtful(found, targets)
-        if doubtful and gathering.left(2 * timeout) >= 2 * timeout:
-            again = yield from _connect_all(gathering, doubtful, listening, secret, timeout)
+        if doubtful and gathering.left(2 * AGAIN_SECONDS) >= 2 * AGAIN_SECONDS:
+            again = yield from _connect_all(gathering, doubtful, listening, secret, AGAIN_SECONDS)
             found = _with_second(found, again)
             if first:
                 edges = [edge for name in again for edge in found[name][0]]

@@ -149,7 +149,11 @@ def _horovod_build(view: View) -> Iterator[Said]:
         )
     for what, values in (
         ("Horovod", {name: found.version for name, found in facts.items()}),
-        ("Horovod with", {name: _features(found) for name, found in facts.items()}),
+        # Of a library that does not load nobody knows what is in it: horovod.torch says so.
+        (
+            "Horovod with",
+            {n: _features(found) for n, found in facts.items() if not found.load_error},
+        ),
     ):
         split = dissent(values)
         if split is not None:
@@ -193,10 +197,14 @@ def _horovod_torch(view: View) -> Iterator[Said]:
                 f"installed {torch.version or 'none'})",
                 hint=_setup((name,)),
             )
-        elif _differs(facts.against.get("pytorch", ""), torch.version):
+        elif not _differs(built := facts.against.get("pytorch", ""), torch.version):
+            continue
+        elif any(not _differs(built, other.version) for other in torches.values()):
+            yield Unjudged((name,), "built against another host's torch: this one's differs")
+        else:
             yield warn(
                 "horovod.torch",
-                f"Horovod on {name} was built against torch {facts.against['pytorch']}, "
+                f"Horovod on {name} was built against torch {built}, "
                 f"installed is {torch.version or 'none'}",
                 (name,),
                 hint=_setup((name,)),
