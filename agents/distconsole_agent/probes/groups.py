@@ -11,6 +11,7 @@ from typing import Any, Callable
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes import (
     bandwidth,
+    between,
     collectives,
     connecting,
     engines,
@@ -124,9 +125,11 @@ def _answer(item: Facts, seconds: float, answers: dict[str, Facts]) -> None:
 _GROUPS: dict[str, Probe] = {
     "os": machine.look,
     "shell": shell.look,
+    "between": between.look,
     "python_env": python_env.look,
     "script": script.look,
     "mpi": mpi.look,
+    "mpi.ssh": between.mpirun,
     "engines": engines.look,
     "gpu": gpus.look,
     "port": ports.look,

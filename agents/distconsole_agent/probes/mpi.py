@@ -28,7 +28,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         seconds: For the programs that are started.
     """
     setup = read.optional_text(args, "setup")
-    environment = _environment(setup, seconds / 3)
+    environment = after_setup(setup, seconds / 3)
     path = shutil.which("mpirun", path=environment.get("PATH"))
     if path is None:
         return {"present": False}
@@ -75,7 +75,7 @@ def parse_build(info: str) -> dict[str, Any]:
     return {"cuda": None if cuda is None else cuda.group(1) == "true", "components": transports}
 
 
-def _environment(setup: str | None, seconds: float) -> dict[str, str]:
+def after_setup(setup: str | None, seconds: float) -> dict[str, str]:
     """Return the environment that a program started after ``setup`` has."""
     if setup is None:
         return dict(session_environment())

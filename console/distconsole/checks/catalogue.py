@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules import (
+    between,
     budgets,
     choices,
     collectives,
@@ -32,6 +33,7 @@ from distconsole.checks.rules import (
 
 CATALOGUE: tuple[Rule, ...] = (
     *ssh.RULES,
+    *between.RULES[:1],
     *identity.RULES,
     *names.RULES,
     *limits.RULES,
@@ -55,6 +57,7 @@ CATALOGUE: tuple[Rule, ...] = (
     *fabric.RULES,
     *pace.RULES,
     *collectives.RULES,
+    *between.RULES[1:],
 )
 
 

@@ -18,6 +18,7 @@ from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import BROKEN, HostEvidence, Outcome
 from distconsole.checks.facts import (
     CollFacts,
+    Facts,
     GpuFacts,
     NetFacts,
     PortFacts,
@@ -177,7 +178,7 @@ def _without_torch(evidence: HostEvidence) -> str:
 
 
 def able(
-    gathering: Gathering, kind: type[CollFacts], lacking: Callable[[HostEvidence], str]
+    gathering: Gathering, kind: type[Facts], lacking: Callable[[HostEvidence], str]
 ) -> list[Host]:
     """Return the hosts that can take part, and note of each other one why it has no ``kind``.
 
@@ -199,7 +200,7 @@ def able(
     return _connected(gathering, hosts, kind) if len(gathering.hosts) > 1 else hosts
 
 
-def _connected(gathering: Gathering, hosts: list[Host], kind: type[CollFacts]) -> list[Host]:
+def _connected(gathering: Gathering, hosts: list[Host], kind: type[Facts]) -> list[Host]:
     """Leave out hosts whose connections are broken: a job with them would only hang."""
     facts = gathering.view((ReachFacts,)).of(ReachFacts)
     matrix = matrix_of(facts)

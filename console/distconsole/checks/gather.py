@@ -31,12 +31,14 @@ from distconsole.checks.facts import (
     convert,
 )
 from distconsole.checks.host_facts import (
+    BetweenFacts,
     FabricFacts,
     ImportFacts,
     KernelFacts,
     ProcFacts,
     ShmFacts,
 )
+from distconsole.checks.logins import targets
 from distconsole.checks.script_facts import ScriptFacts
 from distconsole.checks.script_question import script_question
 from distconsole.checks.slurm_facts import SlurmFacts
@@ -85,6 +87,7 @@ KINDS: dict[str, type[Facts]] = {
     "slurm": SlurmFacts,
     "net": NetFacts,
     "script": ScriptFacts,
+    "between": BetweenFacts,
 }
 
 
@@ -294,6 +297,7 @@ def _questions(
         "mpi": {"setup": host.setup, "deep": deep},
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
+        "between": {"targets": targets(gathering.links, host) if BetweenFacts in needed else []},
         "import": shell,
         "gpu": {"health": not quick},
         "port": {"ports": ports_of(gathering)[:1]},

@@ -23,9 +23,11 @@ from distconsole.checks.facts import (
     TorchFacts,
 )
 from distconsole.checks.host_facts import (
+    BetweenFacts,
     FabricFacts,
     ImportFacts,
     KernelFacts,
+    MpiSshFacts,
     NameFacts,
     ProcFacts,
     ShmFacts,
@@ -52,6 +54,7 @@ GROUP_NAMES: dict[type[Facts], str] = {
     FabricFacts: "fabric",
     ProcFacts: "proc",
     ShmFacts: "shm",
+    BetweenFacts: "between",
     NetFacts: "net",
     SlurmFacts: "slurm",
     MungeFacts: "munge",
@@ -61,4 +64,5 @@ GROUP_NAMES: dict[type[Facts], str] = {
     CollFacts: "coll",
     HorovodCollFacts: "coll_horovod",
     MpiCollFacts: "coll_mpi",
+    MpiSshFacts: "mpi_ssh",
 }

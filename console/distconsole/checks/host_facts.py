@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from distconsole.checks.facts import Facts, Who
@@ -125,3 +127,32 @@ class ShmFacts(Facts, frozen=True, kw_only=True):
     dropped: int = 0
     all_processes_seen: bool = True
     error: str = ""
+
+
+class Login(Facts, frozen=True, kw_only=True):
+    """One host's own ssh to another: by which ``name``; ``error`` is the kind of failure."""
+
+    target: str
+    name: str = ""
+    ok: bool = False
+    error: str = ""
+    said: str = ""
+
+
+class BetweenFacts(Facts, frozen=True, kw_only=True):
+    """Group ``between``; ``client``: whether the host has an ssh at all."""
+
+    client: bool = True
+    logins: tuple[Login, ...] = ()
+
+
+class MpiSshFacts(Facts, frozen=True, kw_only=True):
+    """Group ``mpi_ssh``: what a plain mpirun over ssh started, one rank a host.
+
+    The first host has it; those that only took part have no ``hosts``.
+    """
+
+    hosts: tuple[str, ...] = ()
+    exit_code: int | None = None
+    groups: tuple[dict[str, Any], ...] = ()
+    said: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from distconsole.checks import (
+    between,
     collective,
     engine_jobs,
     matrix,
@@ -41,7 +42,7 @@ from distconsole.checks.facts import (
 )
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.gather import Gathering, connect, local_facts
-from distconsole.checks.host_facts import NameFacts
+from distconsole.checks.host_facts import BetweenFacts, MpiSshFacts, NameFacts
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.passport import Passports, marks_of
 from distconsole.checks.report import make_report, passed_hosts
@@ -61,7 +62,7 @@ from distconsole.model.events import (
 from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
-JOBS: frozenset[type[Facts]] = frozenset({CollFacts, HorovodCollFacts, MpiCollFacts})
+JOBS: frozenset[type[Facts]] = frozenset({CollFacts, HorovodCollFacts, MpiCollFacts, MpiSshFacts})
 NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
@@ -71,6 +72,7 @@ LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),
     ReachFacts: frozenset({NetFacts}),
     NameFacts: frozenset({OsFacts, NetFacts}),
+    MpiSshFacts: frozenset({BetweenFacts, ReachFacts, NetFacts, MpiFacts}),
     MungeFacts: frozenset({SlurmFacts}),
     StepFacts: frozenset({SlurmFacts}),
 }
@@ -132,10 +134,10 @@ def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
 
 
 class _Job(NamedTuple):
-    """A collective job: its stage, its facts, and how it is begun as the first of so many."""
+    """A short job: its stage, its facts, and how it is begun as the first of so many."""
 
     stage: str
-    kind: type[CollFacts]
+    kind: type[Facts]
     begin: Callable[[int], Iterator[str]]
 
 
@@ -219,6 +221,7 @@ class _Checking:
                 continue
             run = partial(engine_jobs.run_engine, gathering, engine, start, sweep)
             yield _Job(engine.stage, engine.kind, run)
+        yield _Job("mpi.ssh", MpiSshFacts, partial(between.mpirun, gathering))
 
     def _may_coincide(self) -> bool:
         """Whether jobs may go on at once: where bandwidth is measured, or GPUs are shared, they may not."""
