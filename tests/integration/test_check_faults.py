@@ -12,6 +12,7 @@ from distconsole.model.events import CheckEnded, CheckReport, Event, FindingMade
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session
+from suite.obstacles import obstacle
 from testbed import Testbed, missing
 from testbed.switch import ip_batch
 
@@ -123,6 +124,42 @@ def test_a_name_that_one_host_does_not_know_is_found_with_the_line_for_it(hosts:
     report = check(hosts, level=Level.STANDARD, only=("os.peer_names",))
     assert trouble(report) == [("warn", "os.peer_names", ("chk1",))]
     assert f"on chk1, in /etc/hosts: {third.address} chk3" in report.findings[0].hint
+
+
+def test_ssh_between_hosts_is_nothing_all_or_a_finding_and_mpirun_by_it_is_tried(
+    hosts: Testbed,
+) -> None:
+    def told() -> tuple[CheckReport, list[str]]:
+        report = check(hosts, level=Level.STANDARD, only=("ssh.between", "mpi.ssh"))
+        return report, [cells["mpi.ssh"] for cells in report.cells.values()]
+
+    report, started = told()
+    assert trouble(report) == []
+    assert "no host can ssh to another" in the_finding(report, "ssh.between").summary
+    assert started == ["skipped"] * 3
+
+    for host in hosts.hosts:
+        host.let_out()
+    known = hosts.hosts[0].path(f"{hosts.hosts[0].home}/.ssh/known_hosts")
+    before = known.read_bytes()
+    report, started = told()
+    assert report.findings == ()
+    assert started == ["skipped" if obstacle("mpi") else "pass"] * 3
+
+    hosts.hosts[2].keep_in()
+    known.write_bytes(b"".join(known.read_bytes().splitlines(keepends=True)[::2]))
+    report, started = told()
+    assert trouble(report) == [
+        ("warn", "ssh.between", ("chk1", "chk2")),
+        ("warn", "ssh.between", ("chk3",)),
+    ]
+    unknown, no_key = report.findings
+    assert "on chk3: ssh-copy-id chk1" in no_key.hint
+    assert "ssh-keyscan chk2" in unknown.hint
+    assert started == ["skipped"] * 3
+    assert known.read_bytes() in before
+    for host in hosts.hosts:
+        host.keep_in()
 
 
 def test_a_dropped_port_range_is_one_finding_about_one_host(hosts: Testbed) -> None:

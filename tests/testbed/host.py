@@ -7,6 +7,7 @@ except its host key.
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -189,6 +190,17 @@ class Host(Machine):
         (self.files / "authorized_keys").write_text(
             (self.files.parent / "id_ed25519.pub").read_text()
         )
+
+    def let_out(self) -> None:
+        """Give the user here a key that every host accepts, and the hosts' own: ssh between hosts."""
+        folder = self.path(f"{HOME}/.ssh")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name in ("id_ed25519", "known_hosts"):
+            shutil.copy(self.files.parent / name, folder)
+
+    def keep_in(self) -> None:
+        """Take that key away again; the hosts' own stay known."""
+        self.path(f"{HOME}/.ssh/id_ed25519").unlink(missing_ok=True)
 
     def change_host_key(self) -> str:
         """Have another host key than known_hosts says; return the new public line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from distconsole.checks.attribution import Pair, blame
+from distconsole.checks.attribution import Direction, Pair, blame
 from distconsole.checks.evidence import View
 from distconsole.checks.host_facts import BetweenFacts, Login, MpiSshFacts
 from distconsole.checks.majority import named
@@ -32,6 +32,11 @@ HINTS = {
     "host_key_changed": "on {source}: ssh-keygen -R {target}, then as for a new one",
     "modes": "on {source}: chmod 600 ~/.ssh/id_* ~/.ssh/config",
     "auth": "on {source}: ssh-copy-id {target}",
+}
+_WAYS = {
+    Direction.INTO: "to {}",
+    Direction.OUT_OF: "from {}",
+    Direction.BOTH: "to and from {}",
 }
 MPI_HINTS = (
     (
@@ -75,20 +80,17 @@ def _between(view: View) -> Iterator[Said]:
 
 
 def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> Iterator[Said]:
-    """Name who explains the pairs that fail: a host, or the pairs."""
-    found = blame(tried, broken)
-    left = dict(broken)
-    for host in found.hosts:
-        pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
-        way = {"into": f"to {host.host}", "out of": f"from {host.host}"}.get(
-            host.direction.value, f"to and from {host.host}"
-        )
-        yield _told(f"ssh between the hosts fails {way}", (host.host,), pairs)
-    for reason in dict.fromkeys(login.error for login in left.values()):
-        pairs = {pair: login for pair, login in left.items() if login.error == reason}
-        ways = named([f"{source} to {target}" for source, target in pairs])
-        hosts = tuple(dict.fromkeys(name for pair in pairs for name in pair))
-        yield _told(f"ssh between the hosts fails from {ways}", hosts, pairs)
+    """Name for each reason who explains the pairs that fail: a host, or the pairs."""
+    for reason in dict.fromkeys(login.error for login in broken.values()):
+        left = {pair: login for pair, login in broken.items() if login.error == reason}
+        for host in blame(tried, left).hosts:
+            pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
+            way = _WAYS[host.direction].format(host.host)
+            yield _told(f"ssh between the hosts fails {way}", (host.host,), pairs)
+        if left:
+            ways = named([f"{source} to {target}" for source, target in left])
+            hosts = tuple(dict.fromkeys(name for pair in left for name in pair))
+            yield _told(f"ssh between the hosts fails from {ways}", hosts, left)
 
 
 def _told(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> Said:
