@@ -14,7 +14,7 @@ from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
-from distconsole_agent.probes.launch_env import launch_environment
+from distconsole_agent.probes.launch_env import changed, launch_environment
 from distconsole_agent.probes.programs import Ended, run_script
 from distconsole_agent.probes.sources import worker_script
 
@@ -39,7 +39,8 @@ def run_ranks(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         args: ``ranks`` (global, of this node), ``world_size``, ``master_address``, ``master_port``,
             ``interface``, ``backend``, ``job`` (what the worker shall do, see its docstring),
             ``python``, ``setup``, ``token`` (for ``stop_ranks``); ``env`` and ``unset`` of a
-            launch, which then also says the interface.
+            launch, which then also says the interface; ``set`` and ``remove``: variables, after
+            all others.
         seconds: After this every rank that is left is killed; also soon after one of them failed.
     """
     ranks = read.items(args, "ranks")
@@ -115,8 +116,7 @@ def _environment(
         env["GLOO_SOCKET_IFNAME"] = interface
         # NCCL takes a list of prefixes; "=" asks for the exact name.
         env["NCCL_SOCKET_IFNAME"] = f"={interface}"
-    return {
-        **env,
+    env.update({
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": str(world),
@@ -125,7 +125,8 @@ def _environment(
         "MASTER_PORT": str(read.whole(args, "master_port", 0, 1, 65535)),
         "PYTHONUNBUFFERED": "1",
         "PYTHONWARNINGS": "ignore",
-    }
+    })
+    return changed(env, args)
 
 
 def _run_rank(

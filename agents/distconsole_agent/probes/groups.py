@@ -20,6 +20,7 @@ from distconsole_agent.probes import (
     holders,
     interfaces,
     kernel_log,
+    launch_path,
     listening,
     machine,
     mpi,
@@ -151,6 +152,7 @@ _GROUPS: dict[str, Probe] = {
     "slurm.limits": slurm.step_limits,
     "build": wheels.look,
     "build.wheel": wheels.piece,
+    "launch": launch_path.look,
     "coll": collectives.run_ranks,
     "coll.stop": collectives.stop_ranks,
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import bad_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_VARIABLES = 512
 MAX_VALUE = 32 * 1024
@@ -20,14 +23,29 @@ def launch_environment(args: dict[str, Any]) -> dict[str, str]:
     Raises:
         ProbeError: if they are no variables.
     """
-    given = args.get("env", {})
+    return _changed(session_environment(), args, "env", "unset")
+
+
+def changed(env: Mapping[str, str], args: dict[str, Any]) -> dict[str, str]:
+    """Return ``env`` as ``set`` and ``remove`` of a probe's arguments change it.
+
+    Raises:
+        ProbeError: if they are no variables.
+    """
+    return _changed(env, args, "set", "remove")
+
+
+def _changed(
+    variables: Mapping[str, str], args: dict[str, Any], setting: str, removing: str
+) -> dict[str, str]:
+    given = args.get(setting, {})
     if not isinstance(given, dict) or len(given) > MAX_VARIABLES:
-        raise bad_arguments("env is not an object of variables")
-    env = dict(session_environment())
-    for name in read.texts(args, "unset")[:MAX_VARIABLES]:
+        raise bad_arguments(f"{setting} is not an object of variables")
+    env = dict(variables)
+    for name in read.texts(args, removing)[:MAX_VARIABLES]:
         env.pop(name, None)
     for name, value in given.items():
         if not NAME.match(name) or not isinstance(value, str) or len(value) > MAX_VALUE:
-            raise bad_arguments(f"env has {name[:64]!r}, which is no variable")
+            raise bad_arguments(f"{setting} has {name[:64]!r}, which is no variable")
         env[name] = value
     return env

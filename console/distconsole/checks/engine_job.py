@@ -25,6 +25,8 @@ class EngineJob:
         work: What the ranks shall do (``collective_worker``).
         seconds: After so long what is left is killed.
         env: Added to every rank's environment.
+        without: Variables that ``run`` sets by itself and this job shall not get, as if it were
+            started by hand.
         given_up: Whether nobody waits for it any more.
         nic: The interface that every host shall use, where one was asked for.
     """
@@ -34,6 +36,7 @@ class EngineJob:
     work: Mapping[str, Any]
     seconds: float
     env: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
     given_up: Callable[[], bool] = lambda: False
     nic: str | None = None
 

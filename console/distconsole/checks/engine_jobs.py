@@ -103,7 +103,8 @@ def run_engine(
     own = dict(launch.env) if launch is not None else {}
     env = {**own, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
     nic = launch.nic if launch is not None else None
-    job = EngineJob(engine.launcher, placed, work, seconds, env, gathering.given_up.is_set, nic)
+    given_up = gathering.given_up.is_set
+    job = EngineJob(engine.launcher, placed, work, seconds, env, given_up=given_up, nic=nic)
     try:
         answer = start(gathering.session, job)
     except PlanError as error:

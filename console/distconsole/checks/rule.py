@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from distconsole.checks.evidence import Outcome, View
 from distconsole.checks.facts import Facts
-from distconsole.model.findings import Finding, Severity
+from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.requests import Level
 
 
@@ -56,9 +56,10 @@ def fail(
     seen: str = "",
     expected: str = "",
     hint: str = "",
+    cure: Cure | None = None,
 ) -> Finding:
     """Return a finding that makes the cluster unhealthy."""
-    return _finding(Severity.FAIL, check, summary, hosts, seen, expected, hint)
+    return _finding(Severity.FAIL, check, summary, hosts, (seen, expected, hint), cure)
 
 
 def warn(
@@ -69,9 +70,10 @@ def warn(
     seen: str = "",
     expected: str = "",
     hint: str = "",
+    cure: Cure | None = None,
 ) -> Finding:
     """Return a finding that fails the check only with ``--strict``."""
-    return _finding(Severity.WARN, check, summary, hosts, seen, expected, hint)
+    return _finding(Severity.WARN, check, summary, hosts, (seen, expected, hint), cure)
 
 
 def info(
@@ -82,9 +84,10 @@ def info(
     seen: str = "",
     expected: str = "",
     hint: str = "",
+    cure: Cure | None = None,
 ) -> Finding:
     """Return something worth knowing that is not wrong."""
-    return _finding(Severity.INFO, check, summary, hosts, seen, expected, hint)
+    return _finding(Severity.INFO, check, summary, hosts, (seen, expected, hint), cure)
 
 
 def _finding(
@@ -92,10 +95,10 @@ def _finding(
     check: str,
     summary: str,
     hosts: Iterable[str],
-    seen: str,
-    expected: str,
-    hint: str,
+    words: tuple[str, str, str],
+    cure: Cure | None,
 ) -> Finding:
+    seen, expected, hint = words
     return Finding(
         check=check,
         severity=severity,
@@ -104,4 +107,5 @@ def _finding(
         seen=seen,
         expected=expected,
         hint=hint,
+        cure=cure,
     )

@@ -108,13 +108,18 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
         env=job.env,
         folder="/",
     )
-    return replace(plan, nodes=tuple(_with_script(node) for node in plan.nodes))
+    return replace(plan, nodes=tuple(_as_job(node, job) for node in plan.nodes))
 
 
-def _with_script(node: NodePlan) -> NodePlan:
+def _as_job(node: NodePlan, job: EngineJob) -> NodePlan:
     """Put the text of the ranks' script where the plan names it: it is on no node's disk."""
     ranks = (replace(rank, argv=tuple(_words(rank.argv))) for rank in node.ranks)
-    return replace(node, ranks=tuple(ranks))
+    kept = {
+        name: value
+        for name, value in node.env.items()
+        if name not in job.without or name in job.env
+    }
+    return replace(node, ranks=tuple(ranks), env=kept)
 
 
 def _words(argv: tuple[str, ...]) -> Iterator[str]:

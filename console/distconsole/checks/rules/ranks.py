@@ -81,7 +81,7 @@ def met(job: Judged, view: View) -> Iterator[Said]:
         return
     some = next(iter(facts.values()))
     early = [entry for entry in absent if _is_early(entry[1], some)]
-    first = _first_cause(absent, early)
+    first = first_cause(absent, early)
     missed = _missed(absent, early)
     if len(missed) < some.world_size:
         summary = f"{_ranks(missed)} did not join the group of {some.world_size}"
@@ -94,7 +94,7 @@ def met(job: Judged, view: View) -> Iterator[Said]:
     ]
     yield fail(
         job.met,
-        f"{summary}: {_reason(first[1], said)}",
+        f"{summary}: {reason(first[1], said)}",
         dict.fromkeys(name for name, _ in missed),
         seen="\n".join((*ranks, *(f"{some.launcher}: {line[:300]}" for line in said))),
         expected=f"{some.world_size} ranks that meet within {some.timeout_seconds:.0f} s",
@@ -141,7 +141,7 @@ def _missed(
     return [entry for entry in early if entry[1].exit_code is not None] or early or absent
 
 
-def _first_cause(
+def first_cause(
     absent: list[tuple[str, RankReport]], early: list[tuple[str, RankReport]]
 ) -> tuple[str, RankReport]:
     """Prefer the rank that ended by itself before it could meet anybody: the others waited for it."""
@@ -150,7 +150,8 @@ def _first_cause(
     return min(before or early or ended or absent, key=lambda entry: entry[1].seconds)
 
 
-def _reason(rank: RankReport, engine: Sequence[str] = ()) -> str:
+def reason(rank: RankReport, engine: Sequence[str] = ()) -> str:
+    """Return why a rank did not get to the end, in a line."""
     lines = [line for line in rank.error if line.strip() and not line.startswith("  ")]
     if lines:
         return lines[-1].strip()[:300]
@@ -348,7 +349,7 @@ def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
         )
     return fail(
         job.exact,
-        f"the job came to a halt in {stage.removeprefix('case ')}: {_reason(first[1])}",
+        f"the job came to a halt in {stage.removeprefix('case ')}: {reason(first[1])}",
         list(dict.fromkeys(name for name, _ in stuck)),
         seen="\n".join(
             f"rank {rank.rank} ({name}): {last_stage(rank)}, {_ended(rank)}"

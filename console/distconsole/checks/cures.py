@@ -1,0 +1,80 @@
+"""Cures as words: what a person types for one, and a finding whose cure was tried. It tries none."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from distconsole.checks.evidence import View
+from distconsole.checks.majority import named
+from distconsole.model.findings import Cure, Finding, HostCure, Proof
+
+OMPI = "OMPI_MCA_"
+
+
+def typed(cure: Cure) -> list[str]:
+    """Return the lines that a person types or writes to have a cure, hosts that are alike in one."""
+    lines = []
+    if cure.env:
+        lines.append(exports(cure.env))
+    if cure.unset:
+        lines.append(f"unset {' '.join(cure.unset)}")
+    if cure.mca:
+        lines.append(" ".join(["mpirun", *(f"--mca {k} {v}" for k, v in cure.mca.items())]))
+    if cure.port is not None:
+        lines.append(f"MASTER_PORT={cure.port}")
+    alike: dict[str, list[str]] = {}
+    for name, change in cure.hosts.items():
+        alike.setdefault("; ".join(_typed_on_host(change)), []).append(name)
+    return lines + [f"on {named(names)}: {words}" for words, names in alike.items()]
+
+
+def exports(env: Mapping[str, str]) -> str:
+    """Return the line of shell that sets variables."""
+    return "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+
+
+def _typed_on_host(change: HostCure) -> list[str]:
+    lines = [exports(change.env)] if change.env else []
+    lines += [f"unset {' '.join(change.unset)}"] if change.unset else []
+    lines += [f"nic = {change.nic}"] if change.nic else []
+    lines += [f"address = {change.address}"] if change.address else []
+    return lines + ([change.setup] if change.setup else [])
+
+
+def with_cure(hint: str, cure: Cure, before: str = "by hand") -> str:
+    """Return ``hint`` with what ``run`` does by itself and what a person types, a line each.
+
+    Args:
+        before: What the typed lines begin with.
+    """
+    lines = [hint] if hint else []
+    lines += [f"`distconsole run` {cure.by_run}"] if cure.by_run else []
+    return "\n".join([*lines, *(f"{before}: {line}" for line in typed(cure))])
+
+
+def proven(finding: Finding, proof: Proof) -> Finding:
+    """Return ``finding`` with its proof; a cure that did not mend it is not offered any more."""
+    found = msgspec.structs.replace(finding, proof=proof)
+    if finding.cure is None or proof.cured or not proof.after:
+        return found
+    lines = typed(finding.cure)
+    kept = [line for line in finding.hint.splitlines() if not any(each in line for each in lines)]
+    said = f"tried, and it was no cure: {'; '.join(lines)}"
+    return msgspec.structs.replace(found, hint="\n".join([*kept, said]))
+
+
+def by_run(view: View, names: Iterable[str], words: str) -> str:
+    """Return ``words`` where ``run`` has the last word on these variables on every host.
+
+    What a host's setup command sets comes after what ``run`` sets.
+    """
+    setups = " ".join(host.host.setup or "" for host in view.hosts)
+    return "" if any(name in setups for name in names) else words
+
+
+def mca_env(cure: Cure) -> dict[str, str]:
+    """Return Open MPI's parameters of a cure as the variables that stand for them."""
+    return {f"{OMPI}{name}": value for name, value in cure.mca.items()}

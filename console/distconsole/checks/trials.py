@@ -1,0 +1,272 @@
+"""Small tests that can be made to fail: a few ranks by an engine, and both ways of running one.
+
+A trial says what came of it. Which one belongs to which finding is known in ``proofs``.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distconsole.checks.addresses import Endpoint
+from distconsole.checks.collective import STOP_SECONDS, reports
+from distconsole.checks.engine_job import EngineJob, StartJob
+from distconsole.checks.facts import RankReport
+from distconsole.checks.gather import Gathering
+from distconsole.checks.rules.ranks import DONE, NOT_STARTED, last_stage, reason
+from distconsole.errors import ConsoleError, NodeError
+from distconsole.model import outcome as fan
+from distconsole.model.cluster import Host
+from distconsole.model.findings import HostCure
+from distconsole.model.names import HostName
+from distconsole.model.requests import LauncherName
+
+TRIAL_SECONDS = 20.0
+"""Of one trial at most, with its imports on a slow disk."""
+
+PATIENCE_SECONDS, PATIENCE = 3.0, 1.5
+"""Once the trial with the cure has ended, the one without may take so much more, and so many times
+as long, before it counts as hanging."""
+
+ENDING_SECONDS = 20.0
+WORDS = 200
+ELEMENTS = (1003, 1 << 18)
+"""One message that fits into a packet's way anywhere, and one of a MiB, which finds MTU holes."""
+
+MPI_NETWORK = (
+    *("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"),
+)
+"""What ``run`` sets and a person who types ``mpirun`` does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of a trial."""
+
+    ok: bool
+    words: str
+    seconds: float = 0.0
+
+
+Trial = Callable[[threading.Event], Came]
+"""Runs to its end, or soon after the event is set."""
+
+
+def both(without: Trial, with_cure: Trial) -> tuple[Came, Came]:
+    """Run a trial without and with the cure at the same time; one that hangs is not waited for long."""
+    came: list[Came | BaseException] = [Came(False, "it did not end")] * 2
+    enough = [threading.Event(), threading.Event()]
+
+    def run(index: int, trial: Trial) -> None:
+        try:
+            came[index] = trial(enough[index])
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            came[index] = error
+
+    threads = [
+        threading.Thread(target=run, args=each, name="proof", daemon=True)
+        for each in enumerate((without, with_cure))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        threads[1].join()
+        cured = came[1]
+        if isinstance(cured, Came) and cured.ok:
+            threads[0].join(PATIENCE_SECONDS + PATIENCE * cured.seconds)
+            enough[0].set()
+        threads[0].join()
+    finally:
+        for event in enough:
+            event.set()
+        for thread in threads:
+            thread.join(ENDING_SECONDS)
+    return _came(came[0]), _came(came[1])
+
+
+def _came(entry: Came | BaseException) -> Came:
+    if isinstance(entry, ConsoleError):
+        return Came(False, entry.message[:WORDS])
+    if isinstance(entry, BaseException):
+        raise entry
+    return entry
+
+
+def gloo(
+    gathering: Gathering,
+    hosts: Sequence[Host],
+    meet: Mapping[str, Endpoint],
+    changes: Mapping[str, HostCure],
+    enough: threading.Event,
+    *,
+    bound: bool,
+    seconds: float = TRIAL_SECONDS,
+) -> Came:
+    """Sum over one rank a host by torch and Gloo.
+
+    Args:
+        meet: Where each host would be met; the first one's address is the rendezvous.
+        changes: To what the host's processes have by themselves.
+        bound: Whether ranks are bound to their interface of ``meet``, as ``run`` does.
+    """
+    began = gathering.clock()
+    token = secrets.token_hex(8)
+    address = meet[hosts[0].name].address
+    port = int(gathering.ask(hosts[0], "port.free", 3.0, {"address": address}).get("port", 0))
+    work = _work(len(hosts), seconds)
+    places = {host.name: (index,) for index, host in enumerate(hosts)}
+
+    def start(host: Host) -> dict[str, Any]:
+        change = changes.get(host.name, HostCure())
+        job = {
+            "ranks": list(places[host.name]),
+            "world_size": len(hosts),
+            "master_address": address,
+            "master_port": port,
+            "interface": meet[host.name].interface if bound else None,
+            "backend": "gloo",
+            "job": work,
+            "token": token,
+            **conditions(gathering, host, change),
+        }
+        return gathering.ask(host, "coll", seconds, job)
+
+    def stop(host: Host) -> dict[str, Any]:
+        return gathering.ask(host, "coll.stop", STOP_SECONDS, {"token": token})
+
+    over, failed = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            if enough.is_set() or failed.is_set() or gathering.given_up.is_set():
+                for _ in gathering.on_each(list(hosts), stop, STOP_SECONDS):
+                    pass
+                return
+
+    watcher = threading.Thread(target=watch, name="proof-end", daemon=True)
+    watcher.start()
+    found: dict[str, tuple[RankReport, ...]] = {}
+    try:
+        for outcome in gathering.on_each(list(hosts), start, seconds):
+            ranks = places[outcome.host]
+            if isinstance(outcome, fan.Failed):
+                failed.set()
+                found[outcome.host] = reports((), ranks)
+            else:
+                found[outcome.host] = reports(outcome.value.get("ranks"), ranks)
+            if any(rank.exit_code != 0 for rank in found[outcome.host]):
+                failed.set()
+    finally:
+        over.set()
+        watcher.join(ENDING_SECONDS)
+    return told(found, (), len(hosts), gathering.clock() - began)
+
+
+def conditions(gathering: Gathering, host: Host, change: HostCure) -> dict[str, Any]:
+    """Return what a probe on ``host`` needs to start processes as ranks are, and with ``change``."""
+    setup = [line for line in (host.setup, change.setup) if line]
+    return {
+        "python": gathering.links[host.name].python,
+        "setup": "\n".join(setup) or None,
+        "env": dict(change.env),
+        "unset": list(change.unset),
+    }
+
+
+def mpi(
+    gathering: Gathering,
+    start: StartJob,
+    hosts: Sequence[Host],
+    env: Mapping[str, str],
+    enough: threading.Event,
+    *,
+    changes: Mapping[str, HostCure] | None = None,
+    by_hand: bool = True,
+    seconds: float = TRIAL_SECONDS,
+) -> Came:
+    """Sum over one rank a host by mpirun, started as ``run`` does but for what it sets of the network.
+
+    Args:
+        by_hand: Without the network that ``run`` names.
+        changes: Of which ``setup`` holds for the host.
+    """
+    began = gathering.clock()
+    placed = tuple(
+        replace(host, slots=1, setup=_setup(host, (changes or {}).get(host.name)))
+        for host in hosts
+    )
+    job = EngineJob(
+        LauncherName.MPI,
+        placed,
+        _work(len(hosts), seconds),
+        seconds,
+        env,
+        without=MPI_NETWORK if by_hand else (),
+        given_up=lambda: enough.is_set() or gathering.given_up.is_set(),
+    )
+    answer = start(gathering.session, job)
+    found = {
+        host.name: reports(answer.ranks.get(host.name), answer.planned.get(host.name, ()))
+        for host in hosts
+    }
+    return told(found, answer.said, len(hosts), gathering.clock() - began)
+
+
+def _setup(host: Host, change: HostCure | None) -> str | None:
+    lines = [line for line in (host.setup, change.setup if change else "") if line]
+    return "\n".join(lines) or None
+
+
+def _work(world: int, seconds: float) -> dict[str, Any]:
+    cases = [
+        {"op": "all_reduce", "dtype": "float32", "elements": count, "iterations": 0}
+        for count in ELEMENTS
+    ]
+    return {
+        "seed": secrets.randbelow(1 << 30),
+        "timeout_seconds": seconds,
+        "world_size": world,
+        "cases": cases,
+        "sweep": None,
+    }
+
+
+def told(
+    found: Mapping[HostName, tuple[RankReport, ...]] | Mapping[str, tuple[RankReport, ...]],
+    engine: Sequence[str],
+    world: int,
+    seconds: float,
+) -> Came:
+    """Return what came of ranks: exact sums everywhere, or why not, in a line."""
+    ranks = [(name, rank) for name, each in found.items() for rank in each]
+    sizes = {
+        said["group"].get("world_size")
+        for _, rank in ranks
+        for said in rank.said
+        if isinstance(said.get("group"), dict)
+    }
+    if sizes and sizes != {world}:
+        return Came(False, f"ranks say size {sorted(map(str, sizes))[0]}, not {world}", seconds)
+    if any(said.get("wrong") for _, rank in ranks for said in rank.said):
+        return Came(False, "wrong sums", seconds)
+    bad = [(n, r) for n, r in ranks if last_stage(r) != DONE or r.exit_code != 0]
+    if ranks and not bad:
+        return Came(True, f"exact sums at {len(ranks)} ranks in {seconds:.1f} s", seconds)
+    ended = [entry for entry in bad if entry[1].exit_code not in (None, 0)]
+    if not ended:
+        reached = last_stage(bad[0][1]) if bad else NOT_STARTED
+        return Came(False, f"no end in {seconds:.1f} s, ranks hang: {reached}", seconds)
+    name, rank = min(ended, key=lambda entry: entry[1].seconds)
+    said = [line.strip() for line in engine if line.strip("-*= \n")]
+    return Came(False, f"rank {rank.rank} ({name}): {reason(rank, said)}"[:WORDS], seconds)
+
+
+def asked(gathering: Gathering, host: Host, group: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a probe's answer; one that has none gives an empty one with ``error``."""
+    try:
+        return gathering.ask(host, group, 5.0, args)
+    except NodeError as error:
+        return {"error": error.message}
