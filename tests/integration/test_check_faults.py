@@ -50,8 +50,12 @@ def check(bed: Testbed, **asked: Any) -> CheckReport:
         events = list(run_check(request, session))
     ended = events[-1]
     assert isinstance(ended, CheckEnded)
-    made = [event.finding for event in events if isinstance(event, FindingMade)]
-    assert made == list(ended.report.findings)
+    made = {
+        (event.finding.check, event.finding.hosts, event.finding.summary): event.finding
+        for event in events
+        if isinstance(event, FindingMade)
+    }
+    assert list(made.values()) == list(ended.report.findings)
     assert_pairs_were_told(events, ended.report)
     return ended.report
 

@@ -116,16 +116,18 @@ def _environment(
         env["GLOO_SOCKET_IFNAME"] = interface
         # NCCL takes a list of prefixes; "=" asks for the exact name.
         env["NCCL_SOCKET_IFNAME"] = f"={interface}"
-    env.update({
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(local_size),
-        "MASTER_ADDR": read.text(args, "master_address"),
-        "MASTER_PORT": str(read.whole(args, "master_port", 0, 1, 65535)),
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONWARNINGS": "ignore",
-    })
+    env.update(
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(local_size),
+            "MASTER_ADDR": read.text(args, "master_address"),
+            "MASTER_PORT": str(read.whole(args, "master_port", 0, 1, 65535)),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
+    )
     return changed(env, args)
 
 

@@ -12,6 +12,8 @@ from distconsole.checks.majority import named
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 
 OMPI = "OMPI_MCA_"
+BTL = "btl_tcp_if_include"
+OOB = "oob_tcp_if_include"
 
 
 def typed(cure: Cure) -> list[str]:
@@ -33,7 +35,12 @@ def typed(cure: Cure) -> list[str]:
 
 def exports(env: Mapping[str, str]) -> str:
     """Return the line of shell that sets variables."""
-    return "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+    return "export " + " ".join(f"{name}={_quoted(value)}" for name, value in env.items())
+
+
+def _quoted(value: str) -> str:
+    """zsh makes a path of ``=eth0``, which ``shlex`` leaves as it is."""
+    return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
 
 
 def _typed_on_host(change: HostCure) -> list[str]:
@@ -66,6 +73,22 @@ def proven(finding: Finding, proof: Proof) -> Finding:
     return msgspec.structs.replace(found, hint="\n".join([*kept, said]))
 
 
+def in_setup(names: Iterable[str], line: str) -> Cure:
+    """Return a line of shell for the setup of these hosts as a cure."""
+    return Cure(hosts={name: HostCure(setup=line) for name in names})
+
+
+def prefix_of(mpirun: str) -> str:
+    """Return where an MPI is installed, such as ``/opt/openmpi``; empty where the path does not say."""
+    folder = mpirun.rpartition("/")[0]
+    return folder.removesuffix("/bin") if folder.endswith("/bin") else ""
+
+
+def library_first(prefix: str) -> str:
+    """Return the line of shell that lets programs find this MPI's libraries first."""
+    return f"export LD_LIBRARY_PATH={prefix}/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+
+
 def by_run(view: View, names: Iterable[str], words: str) -> str:
     """Return ``words`` where ``run`` has the last word on these variables on every host.
 
@@ -73,6 +96,11 @@ def by_run(view: View, names: Iterable[str], words: str) -> str:
     """
     setups = " ".join(host.host.setup or "" for host in view.hosts)
     return "" if any(name in setups for name in names) else words
+
+
+def on_network(network: str) -> dict[str, str]:
+    """Return Open MPI's parameters that keep it on one network."""
+    return {BTL: network, OOB: network}
 
 
 def mca_env(cure: Cure) -> dict[str, str]:

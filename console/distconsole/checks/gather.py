@@ -55,6 +55,9 @@ from distconsole.session import Session
 MASTER_PORT = 29500
 """torch's and most scripts' default rendezvous port."""
 
+SPARE_PORTS = tuple(range(MASTER_PORT + 1, MASTER_PORT + 9))
+"""What a job may take whose port is held."""
+
 RENDEZVOUS_PORTS = (MASTER_PORT, 29400)
 """And that of torchrun's own rendezvous, c10d."""
 
@@ -300,7 +303,7 @@ def _questions(
         "between": {"targets": targets(gathering.links, host) if BetweenFacts in needed else []},
         "import": shell,
         "gpu": {"health": not quick},
-        "port": {"ports": ports_of(gathering)[:1]},
+        "port": {"ports": [*ports_of(gathering)[:1], *SPARE_PORTS]},
         "proc": {"ports": ports_of(gathering), "patience_seconds": 1.0 if quick else 3.0},
         "script": script_question(gathering.launch, shell) if gathering.launch else {},
     }

@@ -18,6 +18,7 @@ from distconsole.checks import (
     engine_jobs,
     matrix,
     peer_names,
+    proofs,
     slurm_stage,
     tournament,
 )
@@ -28,6 +29,7 @@ from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts import (
     BandwidthFacts,
     CollFacts,
+    EnvFacts,
     Facts,
     GpuFacts,
     HorovodCollFacts,
@@ -71,6 +73,7 @@ LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),
     ReachFacts: frozenset({NetFacts}),
+    EnvFacts: frozenset({NetFacts}),
     NameFacts: frozenset({OsFacts, NetFacts}),
     MpiSshFacts: frozenset({BetweenFacts, ReachFacts, NetFacts, MpiFacts}),
     MungeFacts: frozenset({SlurmFacts}),
@@ -100,8 +103,8 @@ def run_check(
         plan: Plans the launch that is to be checked; None where there is none.
 
     Yields:
-        ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found, and
-        at the end ``CheckEnded`` with the whole report.
+        ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found and
+        once more when its cure was tried, and at the end ``CheckEnded`` with the whole report.
 
     Raises:
         UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
@@ -187,6 +190,18 @@ class _Checking:
         if BandwidthFacts in needed:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
         yield from self._judge(frozenset())
+        if self.gathering.request.proves:
+            yield from self._proofs()
+
+    def _proofs(self) -> Iterator[Event]:
+        """Try the cures of what was found, and tell each finding again that has a proof now."""
+        found = self.verdicts.findings
+        for check, tried in proofs.prove(self.gathering, tuple(found), self.start):
+            for place, finding in (tried or {}).items():
+                found[place] = finding
+                yield FindingMade(finding=finding)
+            outcome = "running" if tried is None else "pass"
+            yield CheckProgress(check=f"proof of {check}", host="", outcome=outcome)
 
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
         """Account for checks that have nothing to say, and forget what only they need."""

@@ -9,7 +9,7 @@ import msgspec
 from distconsole.checks.evidence import View
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Judge, Said, Unjudged
-from distconsole.model.findings import Finding
+from distconsole.model.findings import Cure, Finding
 
 HERE = "\0"
 """In a finding's words it stands for the hosts, which are known only at the end."""
@@ -44,7 +44,16 @@ def _in_one(findings: Sequence[Finding]) -> Finding:
         seen=_each([(found.hosts, found.seen) for found in findings]),
         expected=first.expected.replace(HERE, names),
         hint=_once([found.hint for found in findings]).replace(HERE, names),
+        cure=_merged([found.cure for found in findings if found.cure is not None]),
     )
+
+
+def _merged(cures: Sequence[Cure]) -> Cure | None:
+    """Return what to change on each host; the rest is the same for all."""
+    if not cures:
+        return None
+    hosts = {name: change for cure in cures for name, change in cure.hosts.items()}
+    return msgspec.structs.replace(cures[0], hosts=hosts)
 
 
 def _each(texts: Sequence[tuple[Sequence[str], str]]) -> str:

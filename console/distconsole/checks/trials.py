@@ -5,17 +5,20 @@ A trial says what came of it. Which one belongs to which finding is known in ``p
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from distconsole.checks.addresses import Endpoint
 from distconsole.checks.collective import STOP_SECONDS, reports
 from distconsole.checks.engine_job import EngineJob, StartJob
 from distconsole.checks.facts import RankReport
-from distconsole.checks.gather import Gathering
+from distconsole.checks.gather import Gathering, interpreter
 from distconsole.checks.rules.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.errors import ConsoleError, NodeError
 from distconsole.model import outcome as fan
@@ -27,14 +30,17 @@ from distconsole.model.requests import LauncherName
 TRIAL_SECONDS = 20.0
 """Of one trial at most, with its imports on a slow disk."""
 
-PATIENCE_SECONDS, PATIENCE = 3.0, 1.5
+PATIENCE_SECONDS, PATIENCE = 2.0, 0.5
 """Once the trial with the cure has ended, the one without may take so much more, and so many times
 as long, before it counts as hanging."""
 
 ENDING_SECONDS = 20.0
-WORDS = 200
+WORDS = 160
 ELEMENTS = (1003, 1 << 18)
 """One message that fits into a packet's way anywhere, and one of a MiB, which finds MTU holes."""
+
+SOURCE_LINE = re.compile(r"\[rank\d+\]: |\[(?:enforce fail at )?/[\w/.-]+\.(?:cc|cpp|h):\d+\]:? ?")
+"""Where in its source Gloo says something, which helps nobody here."""
 
 MPI_NETWORK = (
     *("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"),
@@ -44,12 +50,16 @@ MPI_NETWORK = (
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What came of a trial."""
+    """What came of a trial; not ``able`` where what it needs is not there, which says nothing."""
 
     ok: bool
     words: str
     seconds: float = 0.0
+    able: bool = True
 
+
+BEFORE_TORCH = (NOT_STARTED, "started")
+"""Where a rank ends that has no torch, which is no matter of the cure."""
 
 Trial = Callable[[threading.Event], Came]
 """Runs to its end, or soon after the event is set."""
@@ -89,7 +99,7 @@ def both(without: Trial, with_cure: Trial) -> tuple[Came, Came]:
 
 def _came(entry: Came | BaseException) -> Came:
     if isinstance(entry, ConsoleError):
-        return Came(False, entry.message[:WORDS])
+        return Came(False, entry.message[:WORDS], able=False)
     if isinstance(entry, BaseException):
         raise entry
     return entry
@@ -121,16 +131,19 @@ def gloo(
 
     def start(host: Host) -> dict[str, Any]:
         change = changes.get(host.name, HostCure())
+        nic = meet[host.name].interface if bound else None
+        names = {"GLOO_SOCKET_IFNAME": nic, "NCCL_SOCKET_IFNAME": f"={nic}"} if nic else {}
+        change = msgspec.structs.replace(change, env={**names, **change.env})
         job = {
             "ranks": list(places[host.name]),
             "world_size": len(hosts),
             "master_address": address,
             "master_port": port,
-            "interface": meet[host.name].interface if bound else None,
+            "interface": None,
             "backend": "gloo",
             "job": work,
             "token": token,
-            **conditions(gathering, host, change),
+            **conditions(gathering, host, change, by_hand=not bound),
         }
         return gathering.ask(host, "coll", seconds, job)
 
@@ -162,17 +175,29 @@ def gloo(
     finally:
         over.set()
         watcher.join(ENDING_SECONDS)
-    return told(found, (), len(hosts), gathering.clock() - began)
+    came = told(found, (), len(hosts), gathering.clock() - began)
+    ended = [rank for ranks in found.values() for rank in ranks if rank.exit_code]
+    without = any(last_stage(rank) in BEFORE_TORCH for rank in ended)
+    return replace(came, able=not without)
 
 
-def conditions(gathering: Gathering, host: Host, change: HostCure) -> dict[str, Any]:
-    """Return what a probe on ``host`` needs to start processes as ranks are, and with ``change``."""
-    setup = [line for line in (host.setup, change.setup) if line]
+def conditions(
+    gathering: Gathering, host: Host, change: HostCure, *, by_hand: bool = False
+) -> dict[str, Any]:
+    """Return what a probe on ``host`` needs to start processes as ranks are, and with ``change``.
+
+    Args:
+        by_hand: Of the variables of a launch, only with those that its user gives.
+    """
+    own = interpreter(gathering, host)
+    if by_hand and gathering.launch is not None:
+        own |= {"env": dict(gathering.launch.env), "unset": []}
+    setup = [line for line in (own["setup"], change.setup) if line]
     return {
-        "python": gathering.links[host.name].python,
+        **own,
         "setup": "\n".join(setup) or None,
-        "env": dict(change.env),
-        "unset": list(change.unset),
+        "set": dict(change.env),
+        "remove": list(change.unset),
     }
 
 
@@ -261,7 +286,8 @@ def told(
         return Came(False, f"no end in {seconds:.1f} s, ranks hang: {reached}", seconds)
     name, rank = min(ended, key=lambda entry: entry[1].seconds)
     said = [line.strip() for line in engine if line.strip("-*= \n")]
-    return Came(False, f"rank {rank.rank} ({name}): {reason(rank, said)}"[:WORDS], seconds)
+    why = SOURCE_LINE.sub("", reason(rank, said)).removeprefix("RuntimeError: ")
+    return Came(False, f"rank {rank.rank} ({name}): {why}"[:WORDS], seconds)
 
 
 def asked(gathering: Gathering, host: Host, group: str, args: Mapping[str, Any]) -> dict[str, Any]:

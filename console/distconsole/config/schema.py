@@ -95,6 +95,7 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
         "strict": Key(Kind.FLAG),
         "junit": Key(Kind.FILE),
         "emit_hostfile": Key(Kind.FILE),
+        "prove": Key(Kind.FLAG),
         **_JSON,
     },
     "run": {

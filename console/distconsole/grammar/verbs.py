@@ -58,6 +58,12 @@ def _run_argument(command: F) -> F:
 @click.option(
     "--emit-hostfile", metavar="FILE", type=FILE, help="Also write the hosts that passed."
 )
+@click.option(
+    "--prove/--no-prove",
+    "prove",
+    default=None,
+    help="Try cures: the smallest failing test without and with.  [default: from standard on]",
+)
 @json_option
 @launch_options
 @host_options

@@ -151,7 +151,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Judge the hosts."""
+    """Judge the hosts.
+
+    Attributes:
+        target: The launch that is checked; None checks the hosts for any.
+        prove: Whether cures are tried; None leaves it to the level.
+        write_profile: A file for the cures that were proven; empty for the project's own.
+    """
 
     where: Where = Where()
     level: Level = Level.STANDARD
@@ -164,6 +170,13 @@ class Check:
     junit: str | None = None
     emit_hostfile: str | None = None
     target: Target | None = None
+    prove: bool | None = None
+    write_profile: str | None = None
+
+    @property
+    def proves(self) -> bool:
+        """Whether cures are tried: as asked, else from level standard on."""
+        return self.level is not Level.QUICK if self.prove is None else self.prove
 
 
 @dataclass(frozen=True, slots=True)

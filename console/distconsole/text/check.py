@@ -39,8 +39,9 @@ def show_report(output: Output, report: CheckReport) -> None:
         output.data(line)
     worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
     told = [finding for finding in worst_first if finding.severity is not Severity.OK]
+    shown: set[tuple[str, str, str]] = set()
     for finding in told:
-        show_finding(output, finding)
+        show_finding(output, finding, shown)
     if report.collectives:
         _show_collectives(output, report)
     _show_summary(output, report)
@@ -94,8 +95,14 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
     return lines
 
 
-def show_finding(output: Output, finding: Finding) -> None:
-    """Print a finding: what, on which hosts, what was seen, and what to do."""
+def show_finding(
+    output: Output, finding: Finding, shown: set[tuple[str, str, str]] | None = None
+) -> None:
+    """Print a finding: what, on which hosts, what was seen, and what to do.
+
+    Args:
+        shown: Proofs that stand above already; the finding's is added.
+    """
     paint = output.paint_out
     hosts = f" {paint(','.join(finding.hosts), 'bold')}:" if finding.hosts else ""
     output.data(
@@ -107,11 +114,34 @@ def show_finding(output: Output, finding: Finding) -> None:
             output.data(f"       {label}: {first}")
             for line in rest:
                 output.data(f"         {line}")
+    for label, words in _proof_once(finding, set() if shown is None else shown):
+        output.data(f"       {paint(f'{label}:', 'cyan')} {words}")
     if finding.hint:
         first, *rest = finding.hint.splitlines()
         output.data(f"       {paint('hint:', 'cyan')} {first}")
         for line in rest:
             output.data(f"         {line}")
+
+
+def proof_text(finding: Finding) -> list[tuple[str, str]]:
+    """Return what came of trying a finding's cure: without it and with it; none if it was not tried."""
+    proof = finding.proof
+    if proof is None:
+        return []
+    told = [("before", f"{proof.before} ({proof.ran})")]
+    if proof.after:
+        end = "cured" if proof.cured else "not cured"
+        told.append(("after", f"{proof.after}: {end}"))
+    return told
+
+
+def _proof_once(finding: Finding, shown: set[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    proof = finding.proof
+    same = None if proof is None else (proof.ran, proof.before, proof.after)
+    if same in shown:
+        return [("before and after", "as above")]
+    shown |= set() if same is None else {same}
+    return proof_text(finding)
 
 
 def _show_collectives(output: Output, report: CheckReport) -> None:

@@ -86,7 +86,7 @@ class CheckPicture:
             case CheckProgress():
                 self.cells.setdefault(event.check, {})[event.host] = event.outcome
             case FindingMade():
-                self.findings.append(event.finding)
+                self._find(event.finding)
             case CheckEnded():
                 self.report = event.report
                 self.findings = list(event.report.findings)
@@ -97,6 +97,15 @@ class CheckPicture:
                         self.cells.setdefault(check, {})[host] = outcome
             case _:
                 pass
+
+    def _find(self, found: Finding) -> None:
+        """Add a finding, or put it in the place of the same one from before its cure was tried."""
+        same = (found.check, found.hosts, found.summary)
+        for place, each in enumerate(self.findings):
+            if (each.check, each.hosts, each.summary) == same:
+                self.findings[place] = found
+                return
+        self.findings.append(found)
 
     def worst_first(self) -> list[Finding]:
         """Findings in the order in which they should be read."""

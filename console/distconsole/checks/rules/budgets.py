@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from distconsole.checks.cures import in_setup
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
@@ -15,6 +16,7 @@ from distconsole.model.requests import Level
 PROCESSES = 4096
 """Threads count, too: eight ranks with their loaders have two thousand (ompi#7562)."""
 STACK_LOW_BYTES = 2 * MIB
+STACK_BYTES = 8 * MIB
 STACK_HIGH_BYTES = 1 * GIB
 """Each thread reserves as much as the limit says, and their making fails."""
 MEMORY_LEFT_BYTES = 2 * GIB
@@ -36,6 +38,9 @@ def _processes(view: View) -> Iterator[Said]:
                 seen=f"ulimit -u: soft {soft}, hard {'unlimited' if hard is None else hard}",
                 expected=f"{PROCESSES} for the ranks of a host and their threads",
                 hint="ulimit -u $(ulimit -Hu), in --setup; above that: /etc/security/limits.d",
+                cure=in_setup((name,), "ulimit -u $(ulimit -Hu)")
+                if hard is None or hard >= PROCESSES
+                else None,
             )
         limit, used = _number(facts.cgroup, "pids_max"), _number(facts.cgroup, "pids_used") or 0
         if limit is not None and limit - used < PROCESSES:
@@ -50,10 +55,15 @@ def _processes(view: View) -> Iterator[Said]:
             )
 
 
+def stack_is_well(soft: int | None) -> bool:
+    """Whether a stack's limit lets deep calls be made and threads be started."""
+    return soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES
+
+
 def _stack(view: View) -> Iterator[Said]:
     for name, facts in view.of(OsFacts).items():
-        soft = facts.limits.get("stack", (None, None))[0]
-        if soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES:
+        soft, hard = facts.limits.get("stack", (None, None))
+        if soft is None or stack_is_well(soft):
             continue
         what = "smaller than its deepest calls" if soft < STACK_LOW_BYTES else "for every thread"
         yield warn(
@@ -63,6 +73,9 @@ def _stack(view: View) -> Iterator[Said]:
             seen=f"ulimit -s: {soft // 1024} KiB",
             expected="8 MiB, as systems have it",
             hint="ulimit -s 8192, in --setup",
+            cure=in_setup((name,), "ulimit -s 8192")
+            if hard is None or hard >= STACK_BYTES
+            else None,
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from distconsole.checks.cures import in_setup, library_first, prefix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
 
@@ -129,6 +131,7 @@ def _nccl(view: View) -> Iterator[Said]:
             seen=", ".join(facts[having[0]].plugins),
             expected="on every host or on none: mixed, NCCL hangs without a word (nccl#1634)",
             hint="export NCCL_NET_PLUGIN=none",
+            cure=Cure(env={"NCCL_NET_PLUGIN": "none"}),
         )
 
 
@@ -245,7 +248,7 @@ def _horovod_mpi(view: View) -> Iterator[Said]:
             why = "no Horovod with MPI" if not libraries else "no MPI"
             yield Unjudged((name,), why)
             continue
-        prefix = _prefix(mpis[name].mpirun)
+        prefix = prefix_of(mpis[name].mpirun)
         if prefix not in ("", "/usr") and not libraries[0].startswith(prefix + "/"):
             yield warn(
                 "horovod.mpi",
@@ -253,12 +256,8 @@ def _horovod_mpi(view: View) -> Iterator[Said]:
                 (name,),
                 seen=f"{libraries[0]}; mpirun: {mpis[name].mpirun}",
                 hint=f"export LD_LIBRARY_PATH={prefix}/lib, or rebuild with {prefix}/bin on the PATH",
+                cure=in_setup((name,), library_first(prefix)),
             )
-
-
-def _prefix(mpirun: str) -> str:
-    folder = mpirun.rpartition("/")[0]
-    return folder.removesuffix("/bin") if folder.endswith("/bin") else ""
 
 
 def _mpi_version(view: View) -> Iterator[Said]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from typing import Any
 
 from distconsole.checks.addresses import endpoints, machines, one_machine
+from distconsole.checks.cures import by_run, with_cure
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, NetFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
+
+GLOO = "GLOO_SOCKET_IFNAME"
 
 
 def _hostname_unique(view: View) -> Iterator[Said]:
@@ -42,10 +47,10 @@ def _hostname_bindable(view: View) -> Iterator[Said]:
             continue
         endpoint = chosen.get(name)
         address = endpoint.address if endpoint else "ADDRESS"
-        nic = endpoint.interface if endpoint and endpoint.interface else "INTERFACE"
+        nic = endpoint.interface if endpoint and endpoint.interface else ""
         seen = ", ".join(map(_told, found)) or facts.resolution.error or "no address"
         variables = env[name].variables if name in env else {}
-        if one_machine(view) or "GLOO_SOCKET_IFNAME" in variables:
+        if one_machine(view) or GLOO in variables:
             yield info("os.hostname_bindable", _summary(facts, wrong), (name,), seen=seen)
             continue
         yield fail(
@@ -54,9 +59,18 @@ def _hostname_bindable(view: View) -> Iterator[Said]:
             (name,),
             seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
             expected=f"{address}, or another address that the other hosts can reach",
-            hint=_hint(facts.hostname, address, wrong)
-            + f"\nuntil then, for jobs started by hand: export GLOO_SOCKET_IFNAME={nic}",
+            **_cured(view, name, nic, _hint(facts.hostname, address, wrong)),
         )
+
+
+def _cured(view: View, name: str, nic: str, hint: str) -> dict[str, Any]:
+    if not nic:
+        return {"hint": hint}
+    cure = Cure(
+        hosts={name: HostCure(env={GLOO: nic})},
+        by_run=by_run(view, (GLOO,), f"sets {GLOO} on every host by itself"),
+    )
+    return {"hint": with_cure(hint, cure, "until then, for jobs started by hand"), "cure": cure}
 
 
 def _trap(entry: ResolvedAddress) -> bool:

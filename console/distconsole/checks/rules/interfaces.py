@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from distconsole.checks.addresses import endpoints, machines, shared_networks
+from distconsole.checks.cures import BTL, by_run, on_network, with_cure
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import ClockFacts, NetFacts, PortFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.wording import who
 from distconsole.model.addresses import is_virtual
+from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 WARN_OFFSET_SECONDS = 0.1
@@ -32,7 +35,6 @@ def _iface_matrix(view: View) -> Iterator[Said]:
             continue
         interfaces = sorted(set(hosts.values()))
         virtual = all(map(is_virtual, interfaces))
-        good = networks[0] if networks else "10.0.0.0/24"
         names = [name for name in facts if name in hosts]
         severity = warn if virtual else fail
         yield severity(
@@ -43,18 +45,25 @@ def _iface_matrix(view: View) -> Iterator[Said]:
             expected="an address of its own for each host"
             if not virtual
             else "interfaces of containers that no engine picks for training",
-            hint=_exclude(interfaces, good)
+            **_excluded(view, interfaces, networks)
             if virtual
-            else f"give each host its own address; two hosts with {address} answer at random",
+            else {
+                "hint": f"give each host its own address; two hosts with {address} answer at random"
+            },
         )
 
 
-def _exclude(interfaces: list[str], good: str) -> str:
-    nic = ",".join(interfaces)
-    return (
-        f"mpirun --mca btl_tcp_if_include {good} --mca oob_tcp_if_include {good}\n"
-        f"export NCCL_SOCKET_IFNAME=^{nic},lo"
+def _excluded(view: View, interfaces: list[str], networks: list[str]) -> dict[str, Any]:
+    if not networks:
+        return {
+            "hint": f"keep engines off {', '.join(interfaces)}: mpirun --mca btl_tcp_if_include"
+        }
+    cure = Cure(
+        env={"NCCL_SOCKET_IFNAME": f"^{','.join(interfaces)},lo"},
+        mca=on_network(networks[0]),
+        by_run=by_run(view, (BTL, "NCCL_SOCKET_IFNAME"), "names the network to each of them"),
     )
+    return {"hint": with_cure("", cure), "cure": cure}
 
 
 def _address(view: View) -> Iterator[Said]:
@@ -91,13 +100,27 @@ def _nic_names(view: View) -> Iterator[Said]:
     split = dissent({name: endpoint.interface or "?" for name, endpoint in chosen.items()})
     if split is not None:
         networks = shared_networks(view)
+        cure = Cure(
+            mca=on_network(networks[0]) if networks else {},
+            hosts={
+                name: HostCure(
+                    env={
+                        "GLOO_SOCKET_IFNAME": endpoint.interface,
+                        "NCCL_SOCKET_IFNAME": f"={endpoint.interface}",
+                    }
+                )
+                for name, endpoint in chosen.items()
+                if endpoint.interface
+            },
+            by_run=by_run(view, ("SOCKET_IFNAME", BTL), "sets the name per host"),
+        )
         yield warn(
             "net.nic_names",
             split.told("its training address on"),
             split.minority,
             expected="one interface name on every host, for Horovod's and NCCL's variables",
-            hint="`distconsole run` sets the name per host; by hand: "
-            f"mpirun --mca btl_tcp_if_include {networks[0] if networks else 'SUBNET'}",
+            hint=with_cure("", cure),
+            cure=cure,
         )
 
 
@@ -116,6 +139,9 @@ def _route(view: View) -> Iterator[Said]:
                 wrong.setdefault(name, []).append(f"{peer} by {owner.get(source, source)}")
     for name, peers in wrong.items():
         own = chosen[name]
+        ways = {each.rpartition(" by ")[2] for each in peers}
+        taken = {entry.iface for entry in view.of(NetFacts)[name].addresses} & ways
+        one = next(iter(taken)) if len(ways) == 1 and taken else ""
         yield warn(
             "net.route_dev",
             f"{name} sends to {len(peers)} peers by another interface than {own.interface}",
@@ -123,6 +149,7 @@ def _route(view: View) -> Iterator[Said]:
             seen=", ".join(peers[:8]),
             expected=f"everything from {own.address} ({own.interface})",
             hint=f"on {name}: ip route get ADDRESS; name the network with --nic",
+            cure=Cure(hosts={name: HostCure(nic=one)}) if one else None,
         )
 
 
@@ -153,7 +180,12 @@ def _mtu(view: View) -> Iterator[Said]:
 def _master_port(view: View) -> Iterator[Said]:
     """A port that is held: `EADDRINUSE` (pytorch#126510), for jobs that fix their port."""
     for name, facts in view.of(PortFacts).items():
-        for number, port in facts.ports.items():
+        fixed = view.launch is not None and view.launch.port is not None
+        said = "" if fixed else "takes a free port by itself"
+        spare = [int(number) for number, port in facts.ports.items() if port.free]
+        cure = Cure(port=spare[0], by_run=said) if spare else None
+        # The first one is the rendezvous; the others are what could be taken instead.
+        for number, port in list(facts.ports.items())[:1]:
             if port.free:
                 continue
             holder = port.holder
@@ -165,9 +197,13 @@ def _master_port(view: View) -> Iterator[Said]:
                 (name,),
                 seen=f"bind: {port.why}; pid {pid or 'unknown'}",
                 expected="a free rendezvous port on the first host",
-                hint=(f"a leftover of yours: on {name}: kill {pid}\n" if pid else "")
-                + f"`distconsole run` takes a free port by itself; by hand: MASTER_PORT={int(number) + 1}",
+                hint=with_cure(_leftover(name, pid), cure) if cure else _leftover(name, pid),
+                cure=cure,
             )
+
+
+def _leftover(name: str, pid: int | None) -> str:
+    return f"a leftover of yours: on {name}: kill {pid}" if pid else f"on {name}: ss -ltnp"
 
 
 def _clock(view: View) -> Iterator[Said]:

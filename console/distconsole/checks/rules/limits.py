@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from distconsole.checks.cures import in_setup
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import Filesystem, GpuFacts, OsFacts
 from distconsole.checks.majority import named
@@ -22,9 +24,18 @@ LOW_SHARE = 0.05
 FULL_BYTES = 16 * MIB
 
 
+def ranks_expected(view: View) -> int:
+    """Return how many ranks a job on all hosts may have."""
+    return len(view.everyone) * (view.ranks_per_host or 8)
+
+
+def files_needed(view: View) -> int:
+    """Return how many files a rank of such a job holds open."""
+    return FILES_BASE + FILES_PER_RANK * ranks_expected(view) // 8
+
+
 def _nofile(view: View) -> Iterator[Said]:
-    world = len(view.everyone) * (view.ranks_per_host or 8)
-    needed = FILES_BASE + FILES_PER_RANK * world // 8
+    world, needed = ranks_expected(view), files_needed(view)
     low: dict[tuple[int | None, int | None], list[str]] = {}
     for name, facts in view.of(OsFacts).items():
         limit = facts.limits.get("nofile")
@@ -37,20 +48,32 @@ def _nofile(view: View) -> Iterator[Said]:
             names,
             seen=f"ulimit -n: soft {soft}, hard {'unlimited' if hard is None else hard}",
             expected=f"{needed} for {world} ranks",
-            hint="ulimit -n $(ulimit -Hn), in --setup or in the profile of the shell",
+            **_raised(names, hard, needed),
         )
+
+
+def _raised(names: Sequence[str], hard: int | None, needed: int) -> dict[str, Any]:
+    if hard is not None and hard < needed:
+        return {
+            "hint": f"/etc/security/limits.d: * hard nofile {max(needed, 65536)}; then log in anew"
+        }
+    line = f"ulimit -n {needed}" if hard is None else "ulimit -n $(ulimit -Hn)"
+    hint = f"{line}, in --setup or in the profile of the shell"
+    return {"hint": hint, "cure": in_setup(names, line)}
 
 
 def _memlock(view: View) -> Iterator[Said]:
     """Only RDMA registers memory; without an adapter the limit does not matter."""
     plain, low = [], {}
+    may_more: list[str] = []
     for name, facts in view.of(OsFacts).items():
         if not facts.infiniband:
             plain.append(name)
             continue
-        limit = facts.limits.get("memlock", (None, None))[0]
+        limit, hard = facts.limits.get("memlock", (None, None))
         if limit is not None and limit < MEMLOCK_BYTES:
             low[name] = limit
+            may_more += [name] if hard is None or hard >= MEMLOCK_BYTES else []
     if plain:
         yield Unjudged(tuple(h.name for h in view.hosts if h.name in plain), "no RDMA adapter")
     if low:
@@ -62,6 +85,7 @@ def _memlock(view: View) -> Iterator[Said]:
             expected="unlimited",
             hint='sudo sh -c \'printf "* soft memlock unlimited\\n* hard memlock unlimited\\n" '
             "> /etc/security/limits.d/memlock.conf', then log in anew; in docker: --ulimit memlock=-1",
+            cure=in_setup(may_more, "ulimit -l $(ulimit -Hl)") if may_more else None,
         )
 
 

@@ -12,6 +12,7 @@ from distconsole.checks.facts import NetFacts, OsFacts, SshFacts
 from distconsole.checks.host_facts import NameFacts, PeerName
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8
@@ -53,6 +54,7 @@ def _peer_names(view: View) -> Iterator[Said]:
             seen=_listed(unknown),
             expected=f"names that resolve, for {USED_BY}; `distconsole run` passes addresses",
             hint=_hosts_lines(reached_at, facts, sorted({each.peer for each in unknown})),
+            cure=_by_address(reached_at, sorted({each.peer for each in unknown})),
         )
     else:
         yield from _told(unknown, facts, reached_at)
@@ -104,6 +106,7 @@ def _told(
             seen=_listed(entries),
             expected=f"an address of {named(peers)}, for {USED_BY}",
             hint=_hosts_lines(addresses, facts, peers, viewers),
+            cure=_by_address(addresses, peers),
         )
 
 
@@ -111,6 +114,15 @@ def _listed(wrong: Sequence[_Answer]) -> str:
     lines = [f"on {each.viewer}: {each.name}: {each.said}" for each in wrong[:MAX_LISTED]]
     more = len(wrong) - MAX_LISTED
     return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _by_address(addresses: Mapping[str, str], peers: Sequence[str]) -> Cure:
+    """Names are needed only by who is given names."""
+    known = {peer: addresses[peer] for peer in peers if peer in addresses}
+    return Cure(
+        hosts={peer: HostCure(address=address) for peer, address in known.items()},
+        by_run="passes addresses",
+    )
 
 
 def _hosts_lines(

@@ -11,11 +11,13 @@ from distconsole.checks.attribution import (
     blame,
     cover,
 )
+from distconsole.checks.cures import with_cure
 from distconsole.checks.edges import SILENT, Matrix, matrix_of
 from distconsole.checks.evidence import ALONE, Outcome, View
 from distconsole.checks.facts import Edge, ReachFacts
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.ways_around import off_it, or_elsewhere, other_port
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8
@@ -35,11 +37,11 @@ def _reach(view: View) -> Iterator[Said]:
             found.everyone,
             seen=_told(matrix, matrix.tried),
             expected="TCP connections between all hosts",
-            hint=_open_hint(facts, *found.everyone[:2]),
+            **or_elsewhere(view, _open_hint(facts, *found.everyone[:2])),
         )
     for host in found.hosts:
         if host.direction is Direction.BOTH:
-            yield _dead_host(host, facts, matrix)
+            yield _dead_host(view, host, facts, matrix)
     for one, other in found.links:
         yield fail(
             "net.reach_tcp",
@@ -47,7 +49,7 @@ def _reach(view: View) -> Iterator[Said]:
             (one, other),
             seen=_told(matrix, [(one, other), (other, one)]),
             expected="a TCP connection in both directions",
-            hint=_open_hint(facts, one, other),
+            **or_elsewhere(view, _open_hint(facts, one, other)),
         )
 
 
@@ -76,7 +78,9 @@ def _not_listening(facts: Mapping[str, ReachFacts]) -> Iterator[Said]:
             )
 
 
-def _dead_host(host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix) -> Said:
+def _dead_host(
+    view: View, host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix
+) -> Said:
     address = facts[host.host].address if host.host in facts else ""
     return fail(
         "net.reach_tcp",
@@ -84,8 +88,11 @@ def _dead_host(host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix
         (host.host,),
         seen=_told(matrix, host.pairs),
         expected=f"connections to and from {address} on any port",
-        hint=f"a firewall or a wrong network at {host.host}; on it: sudo iptables -S; "
-        f"ip -br address; ip route get {_peer_address(host, facts)}",
+        **or_elsewhere(
+            view,
+            f"a firewall or a wrong network at {host.host}; on it: sudo iptables -S; "
+            f"ip -br address; ip route get {_peer_address(host, facts)}",
+        ),
     )
 
 
@@ -129,9 +136,12 @@ def _asymmetric(view: View) -> Iterator[Said]:
             (host.host,),
             seen=_told(matrix, host.pairs),
             expected="TCP connections in both directions",
-            hint=f"{'an inbound' if inbound else 'an outbound'} rule at {host.host}; on it: sudo "
-            f"iptables -S {'INPUT' if inbound else 'OUTPUT'}; ip rule; in a cloud: the security "
-            "group lacks a rule for itself",
+            **or_elsewhere(
+                view,
+                f"{'an inbound' if inbound else 'an outbound'} rule at {host.host}; on it: sudo "
+                f"iptables -S {'INPUT' if inbound else 'OUTPUT'}; ip rule; in a cloud: the security "
+                "group lacks a rule for itself",
+            ),
         )
     for source, target in found.one_way:
         yield fail(
@@ -140,7 +150,7 @@ def _asymmetric(view: View) -> Iterator[Said]:
             (source, target),
             seen=_told(matrix, [(source, target), (target, source)]),
             expected="TCP connections in both directions",
-            hint=_open_hint(facts, source, target),
+            **or_elsewhere(view, _open_hint(facts, source, target)),
         )
 
 
@@ -155,18 +165,23 @@ def _ephemeral(view: View) -> Iterator[Said]:
         return
     found = blame(matrix.tried, partial)
     for name in found.everyone:
-        yield _port_finding(name, [pair for pair in partial if pair[1] == name], partial, True)
+        into_it = [pair for pair in partial if pair[1] == name]
+        yield _port_finding(view, name, into_it, partial, True)
     for host in found.hosts:
         into = host.direction is not Direction.OUT_OF
-        yield _port_finding(host.host, host.pairs, partial, into)
+        yield _port_finding(view, host.host, host.pairs, partial, into)
     rest = [*found.one_way, *found.links, *((b, a) for a, b in found.links)]
     for culprit, pairs in cover(rest).items():
         into = any(pair[1] == culprit for pair in pairs)
-        yield _port_finding(culprit, pairs, partial, into)
+        yield _port_finding(view, culprit, pairs, partial, into)
 
 
 def _port_finding(
-    host: str, pairs: Sequence[Pair], partial: Mapping[Pair, tuple[Edge, ...]], into: bool
+    view: View,
+    host: str,
+    pairs: Sequence[Pair],
+    partial: Mapping[Pair, tuple[Edge, ...]],
+    into: bool,
 ) -> Said:
     told = [pair for pair in pairs if pair[1] == host] if into else list(pairs)
     edges = [edge for pair in told or pairs for edge in partial[pair]]
@@ -184,8 +199,12 @@ def _port_finding(
         f"{_ports(lost)}\nopen: {_ports(open_ports)}"
         + (f"\nand {out} connections from {host}, by their local ports" if out else ""),
         expected="every port open between the hosts: Gloo, NCCL, MPI and Horovod take any",
-        hint=f"allow all TCP between the hosts, or move the kernel's range to what is open; on {host}: "
-        "sudo iptables -S; sysctl net.ipv4.ip_local_port_range",
+        **other_port(bad, open_ports)
+        or or_elsewhere(
+            view,
+            "allow all TCP between the hosts, or move the kernel's range to what is open; "
+            f"on {host}: sudo iptables -S; sysctl net.ipv4.ip_local_port_range",
+        ),
     )
 
 
@@ -230,18 +249,25 @@ def _mtu(view: View) -> Iterator[Said]:
     matrix = matrix_of(facts)
     found = blame([pair for pair in matrix.tried if pair not in matrix.dead], matrix.small_only)
     for host in found.hosts:
-        yield _mtu_finding(f"between {host.host} and its peers", (host.host,), host.pairs, facts)
+        where = f"between {host.host} and its peers"
+        yield _mtu_finding(view, where, (host.host,), host.pairs, facts)
     if found.everyone:
         pairs = tuple(matrix.small_only)
-        yield _mtu_finding("between all hosts", found.everyone, pairs, facts)
+        yield _mtu_finding(view, "between all hosts", found.everyone, pairs, facts)
     for one, other in found.links:
-        yield _mtu_finding(f"between {one} and {other}", (one, other), ((one, other),), facts)
+        yield _mtu_finding(
+            view, f"between {one} and {other}", (one, other), ((one, other),), facts
+        )
     for one, other in found.one_way:
-        yield _mtu_finding(f"from {one} to {other}", (one, other), ((one, other),), facts)
+        yield _mtu_finding(view, f"from {one} to {other}", (one, other), ((one, other),), facts)
 
 
 def _mtu_finding(
-    where: str, hosts: Sequence[str], pairs: Sequence[Pair], facts: Mapping[str, ReachFacts]
+    view: View,
+    where: str,
+    hosts: Sequence[str],
+    pairs: Sequence[Pair],
+    facts: Mapping[str, ReachFacts],
 ) -> Said:
     nic = facts[hosts[0]].interface or "NIC" if hosts[0] in facts else "NIC"
     peer = facts[pairs[0][1]].address if pairs[0][1] in facts else "PEER"
@@ -251,9 +277,12 @@ def _mtu_finding(
         hosts,
         seen="\n".join(f"{a} -> {b}: pings pass, 32 KiB do not" for a, b in pairs[:MAX_LISTED]),
         expected="messages of any size",
-        hint=f"find the size: ping -M do -c1 -s 1472 {peer} (passes), -s 8972 (does not)\n"
-        f"then: sudo ip link set {nic} mtu 1500; or let TCP find it: "
-        "sudo sysctl net.ipv4.tcp_mtu_probing=1",
+        **or_elsewhere(
+            view,
+            f"find the size: ping -M do -c1 -s 1472 {peer} (passes), -s 8972 (does not)\n"
+            f"then: sudo ip link set {nic} mtu 1500; or let TCP find it: "
+            "sudo sysctl net.ipv4.tcp_mtu_probing=1",
+        ),
     )
 
 
@@ -274,15 +303,16 @@ def _elsewhere(view: View) -> Iterator[Said]:
         culprits = [*found_blame.everyone, *(host.host for host in found_blame.hosts)]
         culprits += [name for pair in (*found_blame.links, *found_blame.one_way) for name in pair]
         hosts = list(dict.fromkeys(culprits))
-        good = next((e.network for f in view.of(ReachFacts).values() for e in f.edges), network)
+        good = next((e.network for f in view.of(ReachFacts).values() for e in f.edges), "")
+        cure = off_it(view, good)
         yield warn(
             "net.other_networks",
-            f"connections on {network} fail at {named(hosts)}; {good} works",
+            f"connections on {network} fail at {named(hosts)}; {good or 'another'} works",
             hosts,
             seen="\n".join(f"{a} -> {b}: {error}" for (a, b), error in list(broken.items())[:8]),
             expected="every network that all hosts share works, or engines are kept off it",
-            hint=f"mpirun --mca btl_tcp_if_include {good}; NCCL_SOCKET_IFNAME=INTERFACE of {good}; "
-            "`distconsole run` sets both",
+            hint=with_cure("", cure),
+            cure=cure,
         )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from distconsole.checks.addresses import endpoints
+from distconsole.checks.addresses import Endpoint, endpoints
+from distconsole.checks.cures import by_run, with_cure
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, NetFacts, PythonFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, fail, info, warn
 from distconsole.checks.rules.scripts import imported_packages
+from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
@@ -27,6 +29,15 @@ PERSONAL_PREFIXES = ("SLURM_", "PMI_", "PMIX_", "OMPI_COMM_", "OMPI_MCA_orte_", 
 GLOO_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 NCCL_NAME = "NCCL_SOCKET_IFNAME"
 OMPI_NAMES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+
+SET_BY_RUN = frozenset(
+    {
+        *("GLOO_SOCKET_IFNAME", NCCL_NAME, *OMPI_NAMES),
+        *("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMP_NUM_THREADS"),
+    }
+)
+"""Variables that a launcher of ours sets whatever the host says."""
+NOT_SET = "not set"
 
 DEPRECATED = {
     "NCCL_ASYNC_ERROR_HANDLING": "TORCH_NCCL_ASYNC_ERROR_HANDLING",
@@ -129,13 +140,14 @@ def _consistency(view: View) -> Iterator[Said]:
         if variable in ("LD_LIBRARY_PATH", "PYTHONPATH") or not re.match(r"[A-Z]+_", variable):
             continue
         split = dissent(
-            {name: found.variables.get(variable, "not set") for name, found in facts.items()}
+            {name: found.variables.get(variable, NOT_SET) for name, found in facts.items()}
         )
         if split is not None:
             yield warn(
                 "env.consistency",
                 split.told(variable),
                 split.minority,
+                cure=_as_the_others(view, variable, split.majority, split.minority),
                 expected="the same on every host, or on none",
                 hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
                 "/etc/profile.d",
@@ -150,16 +162,53 @@ def _consistency(view: View) -> Iterator[Said]:
         )
 
 
+def _as_the_others(
+    view: View, variable: str, majority: str | None, minority: Sequence[str]
+) -> Cure | None:
+    if majority is None:
+        return None
+    ours = by_run(view, (variable,), "sets it on every host by itself")
+    said = ours if variable in SET_BY_RUN else ""
+    if majority == NOT_SET:
+        change = HostCure(unset=(variable,))
+        return Cure(hosts=dict.fromkeys(minority, change), by_run=said)
+    return Cure(env={variable: majority}, by_run=said)
+
+
 def _syntax(view: View) -> Iterator[Said]:
-    said: dict[tuple[str, str], list[str]] = {}
+    said: dict[tuple[str, str, str], list[str]] = {}
     for name, facts in view.of(EnvFacts).items():
         for variable, value in facts.variables.items():
             for problem in _problems(variable, value):
-                said.setdefault((problem, f"{variable}={value}"), []).append(name)
-    for (problem, seen), names in said.items():
+                said.setdefault((problem, variable, value), []).append(name)
+    for (problem, variable, value), names in said.items():
         summary, _, hint = problem.partition("; ")
-        severity = fail if "one interface" in problem else warn
-        yield severity("env.syntax", summary, names, seen=seen, hint=hint)
+        wrong = "one interface" in problem
+        cure = _right_name(view, variable, names) if wrong else _renamed(variable, value)
+        yield (fail if wrong else warn)(
+            "env.syntax",
+            summary,
+            names,
+            seen=f"{variable}={value}",
+            hint=with_cure("", cure) if wrong and cure else hint,
+            cure=cure,
+        )
+
+
+def _right_name(view: View, variable: str, names: Sequence[str]) -> Cure | None:
+    chosen = endpoints(view)
+    nics = {name: chosen[name].interface for name in names if name in chosen}
+    hosts = {name: HostCure(env={variable: nic}) for name, nic in nics.items() if nic}
+    if not hosts:
+        return None
+    ours = by_run(view, (variable,), f"sets {variable} on every host by itself")
+    return Cure(hosts=hosts, by_run=ours if variable in SET_BY_RUN else "")
+
+
+def _renamed(variable: str, value: str) -> Cure | None:
+    if variable not in DEPRECATED:
+        return None
+    return Cure(env={DEPRECATED[variable]: value}, unset=(variable,))
 
 
 def _problems(variable: str, value: str) -> Iterator[str]:
@@ -184,15 +233,31 @@ def _iface(view: View) -> Iterator[Said]:
             value = facts.variables.get(variable, "")
             missing = [word for word in _named(variable, value) if not _exists(variable, word, up)]
             if missing:
-                right = chosen[name].interface if name in chosen else None
+                right = _right_value(variable, chosen.get(name))
+                cure = _named_right(view, name, variable, right)
                 yield fail(
                     "env.iface_exists",
                     f"{variable} names {missing[0]}, which {name} does not have",
                     (name,),
                     seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
                     expected="an interface that is up and has an address",
-                    hint=f"export {variable}={right}" if right else f"unset {variable}",
+                    hint=with_cure("", cure),
+                    cure=cure,
                 )
+
+
+def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
+    if chosen is None or chosen.interface is None:
+        return None
+    if variable in OMPI_NAMES:
+        return chosen.network or None
+    return f"={chosen.interface}" if variable == NCCL_NAME else chosen.interface
+
+
+def _named_right(view: View, name: str, variable: str, value: str | None) -> Cure:
+    change = HostCure(env={variable: value}) if value else HostCure(unset=(variable,))
+    ours = by_run(view, (variable,), f"sets {variable} on every host by itself")
+    return Cure(hosts={name: change}, by_run=ours if variable in SET_BY_RUN else "")
 
 
 def _named(variable: str, value: str) -> list[str]:

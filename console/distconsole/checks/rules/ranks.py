@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distconsole.checks.cures import library_first, prefix_of
 from distconsole.checks.evidence import NO_GROUP, Outcome, View
 from distconsole.checks.facts import CollFacts, RankReport
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Said, Unjudged, fail, info, warn
-from distconsole.model.findings import Finding
+from distconsole.model.findings import Cure, Finding, HostCure
 
 JOINED = "joined the group"
 DONE = "done"
@@ -281,7 +282,18 @@ def _all_alone(
         seen="\n".join(f"{name}: {library}" for name, library in libraries.items()),
         expected=f"size {world} at every rank",
         hint=job.mend,
+        cure=_library_of_mpirun(groups),
     )
+
+
+def _library_of_mpirun(groups: list[tuple[str, dict[str, Any]]]) -> Cure | None:
+    """Return what puts the library of the mpirun that was found first, where it was another's."""
+    hosts = {}
+    for name, group in groups:
+        prefix = prefix_of(str(group.get("mpirun") or ""))
+        if prefix not in ("", "/usr") and not str(group.get("library")).startswith(f"{prefix}/"):
+            hosts[name] = HostCure(setup=library_first(prefix))
+    return Cure(hosts=hosts) if hosts else None
 
 
 def _nobody(job: Judged, view: View) -> Iterator[Said]:

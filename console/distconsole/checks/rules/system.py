@@ -11,6 +11,7 @@ from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
 from distconsole.checks.together import HERE, together
 from distconsole.model.addresses import is_virtual
+from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "pit")
@@ -207,6 +208,7 @@ def _temporary(view: View) -> Iterator[Said]:
                 seen="mounted noexec",
                 expected="a folder from which compiled kernels (torch.compile, Triton) can be loaded",
                 hint=f"export TMPDIR=/var/tmp; or on {HERE}: sudo mount -o remount,exec {path}",
+                cure=_in_folder(name, "/var/tmp"),  # noqa: S108 - for programs of the user
             )
         if len(path.encode()) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
             yield warn(
@@ -217,7 +219,12 @@ def _temporary(view: View) -> Iterator[Said]:
                 expected=f"at most {SOCKET_PATH_BYTES - SOCKET_NAME_BYTES} bytes; "
                 "else DataLoader workers and mpirun fail with `AF_UNIX path too long`",
                 hint="export TMPDIR=/tmp, in --setup",
+                cure=_in_folder(name, "/tmp"),  # noqa: S108 - for programs of the user
             )
+
+
+def _in_folder(name: str, path: str) -> Cure:
+    return Cure(hosts={name: HostCure(env={"TMPDIR": path})})
 
 
 def _probing(view: View) -> Iterator[Said]:

@@ -12,7 +12,7 @@ from textual.containers import Vertical, VerticalScroll
 
 from distconsole.model.events import CheckReport
 from distconsole.model.findings import Finding, Severity
-from distconsole.text.check import changes_text
+from distconsole.text.check import changes_text, proof_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pictures import OUTCOME_MARKS, OUTCOME_ORDER, SEVERITY_MARKS, CheckPicture
 from distconsole.tui.widgets.line_table import Column, LineTable
@@ -129,6 +129,8 @@ class CheckView(Vertical):
                 _labelled(text, "hosts", ", ".join(finding.hosts))
             _labelled(text, "seen", finding.seen)
             _labelled(text, "expected", finding.expected)
+            for label, words in proof_text(finding):
+                _labelled(text, label, words)
             _labelled(text, "hint", finding.hint)
             if report is not None and finding.severity is Severity.FAIL:
                 text.append("\n".join(changes_text(report, finding.hosts or None)))
