@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 
@@ -150,6 +151,21 @@ def test_gloo_listens_where_it_was_foretold(bed: Testbed) -> None:
         (shown,) = [c for c in foretold(report, "Gloo") if c.host == name]
         assert shown.address == real["-"]
     assert foretold(report, "Gloo")[0].meets is False
+
+
+@pytest.mark.mpi
+def test_open_mpis_own_file_of_parameters_is_read(bed: Testbed) -> None:
+    for host in bed.hosts:
+        file = host.path("/run/home/.openmpi/mca-params.conf")
+        file.parent.mkdir()
+        file.write_text("# what we want\nbtl = tcp,self\nbtl_tcp_if_include = eth1\n")
+    report = check(bed)
+    real = mpirun(bed, {})
+    for host in bed.hosts:
+        shutil.rmtree(host.path("/run/home/.openmpi"))
+    assert [c.interface for c in foretold(report, "Open MPI")] == ["eth1", "eth1"]
+    one, other = (c.address for c in foretold(report, "Open MPI"))
+    assert real == {"pick1": [(one, other)], "pick2": [(other, one)]}
 
 
 @pytest.mark.mpi

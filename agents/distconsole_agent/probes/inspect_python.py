@@ -233,34 +233,36 @@ def env_facts() -> dict[str, Any]:
     for name, value in os.environ.items():
         if name.startswith(PREFIXES) and not SECRET.search(name):
             variables[name] = value[:2048]
-    files = {}
-    for path in (*NCCL_FILES, os.environ.get("NCCL_CONF_FILE", "")):
-        with contextlib.suppress(OSError), open(os.path.expanduser(path), "rb") as file:
-            files[path] = file.read(8192).decode("utf-8", "replace")
+    nccl = (*NCCL_FILES, os.environ.get("NCCL_CONF_FILE", ""))
     return {
         "variables": dict(sorted(variables.items())),
-        "files": files,
-        "parameters": mpi_parameters(),
+        "files": configuration(nccl),
+        "parameters": configuration(mpi_files()),
     }
 
 
-def mpi_parameters() -> dict[str, str]:
-    """Open MPI's parameter files without their comments; the last one wins.
-
-    Its own file lies in PREFIX/etc, or where a distribution puts it.
-    """
-    mpirun = shutil.which("mpirun")
-    own = []
-    if mpirun is not None:
-        prefix = os.path.dirname(os.path.dirname(os.path.realpath(mpirun)))
-        own.append(os.path.join(prefix, "etc", "openmpi-mca-params.conf"))
+def configuration(paths: tuple[str, ...]) -> dict[str, list[str]]:
+    """By file its lines that are no comments; files that are not there are left out."""
     found = {}
-    for path in (*MPI_FILES, *own, USERS_MPI_FILE):
+    for path in paths:
         with contextlib.suppress(OSError), open(os.path.expanduser(path), "rb") as file:
             lines = file.read(65536).decode("utf-8", "replace").splitlines()
-            told = [line.strip() for line in lines if line.strip() and line.strip()[0] != "#"]
-            found[path] = "\n".join(told)[:8192]
+            told = [line.strip() for line in lines]
+            found[path] = [line[:1024] for line in told if line and line[0] != "#"][:200]
     return found
+
+
+def mpi_files() -> tuple[str, ...]:
+    """Open MPI's parameter files, the last one winning.
+
+    Its own lies in PREFIX/etc, or where a distribution puts it.
+    """
+    mpirun = shutil.which("mpirun")
+    own: tuple[str, ...] = ()
+    if mpirun is not None:
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(mpirun)))
+        own = (os.path.join(prefix, "etc", "openmpi-mca-params.conf"),)
+    return (*MPI_FILES, *own, USERS_MPI_FILE)
 
 
 def main(seconds: float, load: bool) -> None:

@@ -179,12 +179,13 @@ class HorovodFacts(Facts, frozen=True, kw_only=True):
 class EnvFacts(Facts, frozen=True, kw_only=True):
     """Group ``env``: variables that steer the engines, as a rank would get them.
 
-    ``files`` are NCCL's, ``parameters`` those of Open MPI without their comments, the last one winning.
+    ``files`` are the lines of NCCL's, ``parameters`` those of Open MPI's, of which the last one wins;
+    both without comments.
     """
 
     variables: dict[str, str] = {}
-    files: dict[str, str] = {}
-    parameters: dict[str, str] = {}
+    files: dict[str, tuple[str, ...]] = {}
+    parameters: dict[str, tuple[str, ...]] = {}
 
 
 class MpiFacts(Facts, frozen=True, kw_only=True):

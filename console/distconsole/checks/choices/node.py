@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, NetAddress, NetFacts, NetInterface, OsFacts
@@ -111,7 +112,7 @@ def nodes_of(view: View) -> dict[str, Node]:
             interfaces=net.interfaces,
             routes=net.routes,
             variables=_with_nccl_files(environments[name]),
-            parameters=_assignments("\n".join(environments[name].parameters.values())),
+            parameters=_assignments(chain(*environments[name].parameters.values())),
             named=tuple(e.address for e in systems[name].resolution.addresses if e.bindable),
             infiniband=systems[name].infiniband,
         )
@@ -126,15 +127,15 @@ def _with_nccl_files(facts: EnvFacts) -> dict[str, str]:
     param.cc of NCCL: ``initEnv`` reads the user's file first, and ``setenv`` keeps what is there.
     """
     found: dict[str, str] = {}
-    for path, text in facts.files.items():
-        said = _assignments(text)
+    for path, lines in facts.files.items():
+        said = _assignments(lines)
         found = {**found, **said} if path != "/etc/nccl.conf" else {**said, **found}
     return {**found, **facts.variables}
 
 
-def _assignments(text: str) -> dict[str, str]:
+def _assignments(lines: Iterable[str]) -> dict[str, str]:
     """Return ``NAME = value`` lines; later ones win."""
-    lines = (line.partition("#")[0].partition("=") for line in text.splitlines())
+    parts = (line.partition("#")[0].partition("=") for line in lines)
     return {
-        name.strip(): value.strip() for name, equals, value in lines if equals and name.strip()
+        name.strip(): value.strip() for name, equals, value in parts if equals and name.strip()
     }
