@@ -300,7 +300,9 @@ def _questions(
         "mpi": {"setup": host.setup, "deep": deep},
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
-        "between": {"targets": targets(gathering.links, host) if BetweenFacts in needed else []},
+        "between": {
+            "targets": targets(_in_order(gathering), host) if BetweenFacts in needed else []
+        },
         "import": shell,
         "gpu": {"health": not quick},
         "port": {"ports": [*ports_of(gathering)[:1], *SPARE_PORTS]},
@@ -338,6 +340,11 @@ def interpreter(gathering: Gathering, host: Host) -> dict[str, Any]:
         "env": dict(planned.env),
         "unset": list(planned.unset),
     }
+
+
+def _in_order(gathering: Gathering) -> dict[HostName, NodeLink]:
+    """Return the links in the order of the hosts, not in that in which they came about."""
+    return {host.name: gathering.links[host.name] for host in gathering.reached()}
 
 
 def _learn_all(

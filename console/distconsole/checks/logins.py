@@ -16,7 +16,12 @@ MOST_TRIED = 64
 
 
 def targets(links: Mapping[HostName, NodeLink], host: Host) -> list[dict[str, Any]]:
-    """Return the targets for the probe ``between`` on ``host``; the first host tries everybody."""
+    """Return the targets for the probe ``between`` on ``host``; the first host tries everybody.
+
+    Args:
+        links: In the order of the hosts.
+        host: One of them.
+    """
     names = list(links)
     others = [name for name in names if name != host.name]
     if len(names) > ALL_PAIRS and host.name != names[0]:
