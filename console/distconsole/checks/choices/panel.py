@@ -221,7 +221,9 @@ def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, one_family: 
                 if peer == name:
                     continue
                 way = ways.way(peer, name, pick.address)
-                if one_family and way.open and not families[peer] & {":" in pick.address}:
+                # One that takes no address at all is told for itself.
+                other = families[peer] and not families[peer] & {":" in pick.address}
+                if one_family and way.open and other:
                     way = Way(False, Fault.APART, f"{peer} takes the other family of addresses")
                 found[peer] = way
             yield name, pick, found
