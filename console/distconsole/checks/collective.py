@@ -29,6 +29,7 @@ from distconsole.checks.facts import (
     convert,
 )
 from distconsole.checks.gather import Gathering, interpreter
+from distconsole.checks.losses import is_lost, leave_out
 from distconsole.checks.target import LaunchNeeds
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
@@ -299,12 +300,14 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
         )
 
     waiting = {host.name: host for host in job.hosts}
+    lost: list[str] = []
     try:
         for outcome in gathering.on_each(list(job.hosts), start, seconds):
             waiting.pop(outcome.host)
             evidence = gathering.hosts[outcome.host]
             if isinstance(outcome, fan.Failed):
                 evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
+                lost += [outcome.host] if is_lost(gathering, outcome.host) else []
             else:
                 evidence.learn(_facts(job, outcome.host, outcome.value, timeout))
             facts = evidence.known.get(CollFacts)
@@ -316,6 +319,8 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
         # Ctrl-C, or a consumer that went away: nobody waits for the ranks any more.
         _stop(gathering, job, list(waiting.values()))
         raise
+    if lost:
+        leave_out(gathering, CollFacts, [host.name for host in job.hosts], lost)
 
 
 def _stop(gathering: Gathering, job: Job, hosts: list[Host]) -> None:

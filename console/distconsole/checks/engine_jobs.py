@@ -30,6 +30,7 @@ from distconsole.checks.facts import (
     SshFacts,
 )
 from distconsole.checks.gather import Gathering
+from distconsole.checks.losses import broken_links, leave_out
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.requests import LauncherName
@@ -103,7 +104,11 @@ def run_engine(
     own = dict(launch.env) if launch is not None else {}
     env = {**own, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
     nic = launch.nic if launch is not None else None
-    given_up = gathering.given_up.is_set
+    names = [host.name for host in hosts]
+
+    def given_up() -> bool:
+        return gathering.given_up.is_set() or bool(broken_links(gathering, names))
+
     job = EngineJob(engine.launcher, placed, work, seconds, env, given_up=given_up, nic=nic)
     try:
         answer = start(gathering.session, job)
@@ -119,6 +124,8 @@ def run_engine(
         for host in hosts:
             facts = _facts(engine, host, answer, world, timeout)
             gathering.hosts[host.name].learn(facts)
+    if lost := broken_links(gathering, names):
+        leave_out(gathering, engine.kind, names, lost)
     yield from (host.name for host in hosts)
 
 

@@ -31,6 +31,7 @@ UNREACHED = "the host was not reached"
 ALONE = "no other host could be reached"
 NO_GROUP = "no rank joined the group"
 BROKEN = "(see net.*)"
+LOST = "(see ssh.lost)"
 """Reasons for an empty cell that a finding of another check explains."""
 
 

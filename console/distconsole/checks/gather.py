@@ -101,6 +101,7 @@ class Gathering:
     Attributes:
         needed: The groups of facts that the chosen checks need.
         clock: Monotonic seconds.
+        lost: By host why it does not answer any more, as far as that was noticed.
         given_up: Set once nobody waits for the check any more.
         launch: The launch that is checked, once it is planned; None where none was given.
     """
@@ -111,6 +112,7 @@ class Gathering:
     clock: Callable[[], float] = time.monotonic
     hosts: dict[HostName, HostEvidence] = field(init=False)
     links: dict[HostName, NodeLink] = field(default_factory=dict)
+    lost: dict[HostName, str] = field(default_factory=dict)
     given_up: threading.Event = field(default_factory=threading.Event)
     launch: Launch | None = None
     began: float = field(init=False)

@@ -27,6 +27,7 @@ from distconsole.checks.host_facts import (
     FabricFacts,
     ImportFacts,
     KernelFacts,
+    LifeFacts,
     MpiSshFacts,
     NameFacts,
     ProcFacts,
@@ -37,6 +38,7 @@ from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 
 GROUP_NAMES: dict[type[Facts], str] = {
     SshFacts: "ssh",
+    LifeFacts: "life",
     ClockFacts: "clock",
     OsFacts: "os",
     ShellFacts: "shell",

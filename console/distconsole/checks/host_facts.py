@@ -52,6 +52,12 @@ class ImportFacts(Facts, frozen=True, kw_only=True):
     nccl_mapped: tuple[str, ...] = ()
 
 
+class LifeFacts(Facts, frozen=True, kw_only=True):
+    """Group ``life``: why a host that was reached does not answer any more; empty if it does."""
+
+    lost: str = ""
+
+
 class PeerName(Facts, frozen=True, kw_only=True):
     """What a name means on one host; ``late`` where its resolver did not answer in time."""
 

@@ -15,6 +15,7 @@ from distconsole.checks.choices.panel import untried
 from distconsole.checks.evidence import ALONE, Outcome
 from distconsole.checks.facts import Edge, NetFacts, ReachFacts, SshFacts
 from distconsole.checks.gather import Gathering, fixed_port
+from distconsole.checks.losses import is_lost
 from distconsole.checks.pairs import pair_reports
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -151,6 +152,7 @@ def _try_network(
         found = yield from _connect_all(
             gathering, targets, listening, secret, timeout, first=first
         )
+        found = _among_living(gathering, found, targets)
         doubtful = _doubtful(found, targets)
         if doubtful and gathering.left(2 * AGAIN_SECONDS) >= 2 * AGAIN_SECONDS:
             again = yield from _connect_all(gathering, doubtful, listening, secret, AGAIN_SECONDS)
@@ -294,6 +296,18 @@ def _ports(there: Listening, turn: int | None) -> list[int]:
     if turn is None or not there.ports:
         return [*fixed, *there.ports]
     return [*fixed, there.ports[turn % len(there.ports)]]
+
+
+def _among_living(
+    gathering: Gathering, found: Tried, targets: dict[str, list[dict[str, Any]]]
+) -> Tried:
+    """Leave out connections to hosts that died meanwhile; ``targets`` too."""
+    silent = [name for name in targets if name not in found and is_lost(gathering, name)]
+    living = {}
+    for name, (edges, ports) in found.items() if silent else ():
+        targets[name] = [each for each in targets[name] if _name(each) not in silent]
+        living[name] = (tuple(edge for edge in edges if edge.target not in silent), ports)
+    return living if silent else found
 
 
 def _doubtful(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from distconsole.checks.choices.panel import choices_of, reports
-from distconsole.checks.evidence import ALONE, BROKEN, NO_GROUP, UNREACHED, Outcome
+from distconsole.checks.evidence import ALONE, BROKEN, LOST, NO_GROUP, UNREACHED, Outcome
 from distconsole.checks.facts import BandwidthFacts, ReachFacts
 from distconsole.checks.gather import Gathering
 from distconsole.checks.judge import Verdicts
@@ -29,6 +29,7 @@ NEVER_COVERED = (
 )
 INCOMPLETE = "check.incomplete"
 CHOICES = "net.choices"
+LOST_CHECK = "ssh.lost"
 MAX_REASONS = 6
 
 
@@ -74,10 +75,13 @@ def _choices(gathering: Gathering, rules: Sequence[Rule]) -> tuple[ChoiceReport,
 def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:
     """Nothing that could not be looked at may pass for healthy."""
     reasons: dict[str, tuple[set[str], set[str]]] = {}
+    lost = {
+        host for found in verdicts.findings if found.check == LOST_CHECK for host in found.hosts
+    }
     for host, cells in verdicts.cells.items():
         for check, cell in cells.items():
             unknown = cell.outcome in (Outcome.COULD_NOT_RUN, Outcome.TIMED_OUT)
-            if unknown and not _explained(cell.why, verdicts.findings):
+            if unknown and host not in lost and not _explained(cell.why, verdicts.findings):
                 checks, hosts = reasons.setdefault(cell.why, (set(), set()))
                 checks.add(check)
                 hosts.add(host)
@@ -95,7 +99,7 @@ def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:
 def _explained(why: str, findings: Sequence[Finding]) -> bool:
     """Whether another finding says already why a cell is empty."""
     by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
-    telling = ("net.",) if BROKEN in why else by.get(why, ())
+    telling = ("net.",) if BROKEN in why else (LOST_CHECK,) if LOST in why else by.get(why, ())
     return any(finding.check.startswith(telling) for finding in findings)
 
 

@@ -16,6 +16,7 @@ from distconsole.checks import (
     between,
     collective,
     engine_jobs,
+    losses,
     matrix,
     peer_names,
     proofs,
@@ -44,7 +45,7 @@ from distconsole.checks.facts import (
 )
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.gather import Gathering, connect, local_facts
-from distconsole.checks.host_facts import BetweenFacts, MpiSshFacts, NameFacts
+from distconsole.checks.host_facts import BetweenFacts, LifeFacts, MpiSshFacts, NameFacts
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.passport import Passports, marks_of
 from distconsole.checks.report import make_report, passed_hosts
@@ -169,7 +170,7 @@ class _Checking:
         needed = self.gathering.needed
         if not self.gathering.links:
             self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
-            yield from self._judge(frozenset())
+            yield from self._judge(frozenset(), at_end=True)
             return
         yield from self._judge(needed - {SshFacts})
         yield from self._stage("local facts", local_facts(self.gathering))
@@ -189,7 +190,8 @@ class _Checking:
         yield from self._jobs(needed)
         if BandwidthFacts in needed:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
-        yield from self._judge(frozenset())
+        losses.note_life(self.gathering)
+        yield from self._judge(frozenset(), at_end=True)
         if self.gathering.request.proves:
             yield from self._proofs()
 
@@ -271,8 +273,9 @@ class _Checking:
             yield CheckProgress(check=name, host=host, outcome=outcome)
         yield CheckProgress(check=name, host="", outcome="pass")
 
-    def _judge(self, unknown: frozenset[type[Facts]]) -> Iterator[Event]:
-        """Judge what was not yet and needs none of ``unknown``."""
+    def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
+        """Judge what was not yet and needs none of ``unknown``, nor, before the end, who is left."""
+        unknown = unknown if at_end else unknown | {LifeFacts}
         view = self.gathering.view()
         for rule in self.rules:
             if rule.id in self.judged or unknown & set(rule.needs):

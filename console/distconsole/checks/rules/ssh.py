@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import ClockFacts, Facts, NetFacts, ShellFacts, SshFacts
+from distconsole.checks.host_facts import LifeFacts
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
 from distconsole.model.requests import Level
@@ -136,6 +137,20 @@ def _one_machine(view: View) -> Iterator[Said]:
             )
 
 
+def _lost(view: View) -> Iterator[Said]:
+    for name, life in view.of(LifeFacts).items():
+        if life.lost:
+            yield fail(
+                "ssh.lost",
+                f"{name} stopped answering in the middle of the check: {life.lost}",
+                (name,),
+                seen=life.lost,
+                expected="a host that stays up and connected",
+                hint=f"is it up? ssh {name} uptime; when it is back: journalctl -b -1 -e, and its "
+                "management console for power and heat",
+            )
+
+
 def _rule(
     check: str,
     catches: str,
@@ -151,6 +166,13 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(check, "ssh", Level.QUICK, (SshFacts,), catches, hint, _step(position))
         for position, (check, _, catches, hint, _) in enumerate(_STEPS)
+    ),
+    _rule(
+        "ssh.lost",
+        "A host that dies in the middle of the check: power, kernel, network.",
+        "Look at its power and its kernel's log before you train on it.",
+        _lost,
+        LifeFacts,
     ),
     _rule(
         "ssh.latency",

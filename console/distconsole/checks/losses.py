@@ -1,0 +1,63 @@
+"""Hosts that stop answering while they are looked at: who they are, and what is not held against others.
+
+It asks a host only after something else went unanswered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distconsole.checks.evidence import LOST, Outcome
+from distconsole.checks.facts import Facts
+from distconsole.checks.gather import Gathering
+from distconsole.checks.host_facts import LifeFacts
+from distconsole.errors import NodeError
+
+ANSWER_SECONDS = 4.0
+"""What an agent may take for a ping; on a busy machine it takes a tenth of a second."""
+
+
+def is_lost(gathering: Gathering, name: str) -> bool:
+    """Tell whether a host that left something unanswered answers nothing any more."""
+    known = next((each for each in gathering.links if each == name), None)
+    if known is None or known in gathering.lost:
+        return known is not None
+    try:
+        gathering.links[known].request("ping", ANSWER_SECONDS)
+    except NodeError as error:
+        gathering.lost[known] = error.message
+        return True
+    return False
+
+
+def broken_links(gathering: Gathering, names: Iterable[str]) -> list[str]:
+    """Return those of ``names`` whose connection has ended, without asking anybody."""
+    wanted = set(names)
+    return [
+        name
+        for name, link in gathering.links.items()
+        if name in wanted and (name in gathering.lost or not link.connected)
+    ]
+
+
+def leave_out(
+    gathering: Gathering, kind: type[Facts], hosts: Iterable[str], lost: Iterable[str]
+) -> None:
+    """Forget what a job told: that of its hosts some died is no fault of the others."""
+    why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
+    wanted = set(hosts)
+    for name, evidence in gathering.hosts.items():
+        if name in wanted:
+            evidence.known.pop(kind, None)
+            evidence.missing.pop(kind, None)
+            evidence.lack(kind, Outcome.COULD_NOT_RUN, why)
+
+
+def note_life(gathering: Gathering) -> None:
+    """Note at the end of every host that was reached whether it still answers."""
+    broken = broken_links(gathering, gathering.links)
+    for name in broken:
+        is_lost(gathering, name)
+    for name in gathering.links:
+        gathering.hosts[name].learn(LifeFacts(lost=gathering.lost.get(name, "")))
+    gathering.lack((LifeFacts,), Outcome.COULD_NOT_RUN, "it was not reached")
