@@ -64,7 +64,8 @@ exec "$@"
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"client": whether there is an ssh, "logins": [{"target", "name", "ok", "error", "said"}]}``.
+    """Return ``{"client": whether there is an ssh, "logins": [{"target", "name", "ok", "error", "said",
+    "seconds"}]}``.
 
     Args:
         args: ``targets``: ``[{"name", "as": names to try until one can be resolved}]``.
@@ -95,10 +96,12 @@ def _login(
 ) -> dict[str, Any]:
     """Log in by the first of ``names`` that means something here."""
     login = {"target": target, "name": "", "ok": False, "error": "resolve", "said": ""}
+    login["seconds"] = 0.0
     for name in names:
         options = [word for option in QUIET for word in ("-o", option)]
         ended = run_program([client, "-n", "-T", *options, "--", name, "true"], seconds, env=env)
         login.update(name=name, ok=ended.exit_code == 0, error=kind_of(ended), said="")
+        login["seconds"] = round(ended.seconds, 3)
         if not login["ok"]:
             login["said"] = last_words(ended) if ended.err.strip() else ""
         if login["error"] != "resolve":

@@ -29,6 +29,7 @@ from distconsole.checks.rules import (
     slurm,
     ssh,
     system,
+    timeouts,
 )
 
 CATALOGUE: tuple[Rule, ...] = (
@@ -47,6 +48,7 @@ CATALOGUE: tuple[Rule, ...] = (
     *scripts.RULES,
     *libraries.RULES,
     *engines.RULES,
+    *timeouts.RULES,
     *slurm.RULES,
     *gpus.RULES,
     *gpu_health.RULES,

@@ -143,6 +143,7 @@ class Login(Facts, frozen=True, kw_only=True):
     ok: bool = False
     error: str = ""
     said: str = ""
+    seconds: float = 0.0
 
 
 class BetweenFacts(Facts, frozen=True, kw_only=True):

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from distconsole.checks.evidence import HostEvidence, View
+from distconsole.checks.facts import EnvFacts, HorovodFacts
+from distconsole.checks.host_facts import ImportFacts
+from distconsole.checks.rules.timeouts import RULES, RUN_WAITS_SECONDS
+from distconsole.launch.horovod import GLOO_TIMEOUT_SECONDS
+from distconsole.model.cluster import Host
+from distconsole.model.findings import Finding
+from distconsole.model.names import HostName
+
+
+def test_what_run_waits_is_what_it_tells_the_ranks() -> None:
+    assert RUN_WAITS_SECONDS == GLOO_TIMEOUT_SECONDS
+
+
+@pytest.mark.parametrize(("seconds", "by_run"), [(20.0, "waits 120 s for the ranks"), (50.0, "")])
+def test_the_cure_says_whether_run_needs_it(seconds: float, by_run: str) -> None:
+    host = HostEvidence(Host(HostName("a")))
+    host.learn(EnvFacts())
+    host.learn(HorovodFacts(present=True))
+    host.learn(ImportFacts(present=True, seconds=seconds))
+    (finding,) = RULES[0].judge(View((host,), (HostName("a"),)))
+    assert isinstance(finding, Finding)
+    assert finding.cure is not None
+    assert finding.cure.by_run == by_run
+    wanted = {20.0: "60", 50.0: "150"}[seconds]
+    assert set(finding.cure.env.values()) == {wanted}
