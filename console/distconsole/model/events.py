@@ -161,13 +161,23 @@ class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
 
 
 class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
-    """One line that a rank printed, without its end; ``transient`` if it ended in a bare return."""
+    """One line that a rank printed, without its end; ``transient`` if it ended in a bare return.
+
+    Attributes:
+        line: Its text, without anything that a terminal obeys.
+        styled: The same with its colours (SGR sequences, a reset last); unset where it has none.
+        ranks, hosts: Who else said the same within seconds, first to last, where equal lines were
+            folded into this one; unset otherwise.
+    """
 
     host: str
     stream: str
     line: str
     rank: int | UnsetType = UNSET
     transient: bool = False
+    styled: str | UnsetType = UNSET
+    ranks: tuple[int, ...] | UnsetType = UNSET
+    hosts: tuple[str, ...] | UnsetType = UNSET
 
 
 class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):

@@ -41,6 +41,7 @@ from distconsole.monitor.splits import SplitWatch
 from distconsole.monitor.stragglers import Parts, StragglerWatch
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
+from distconsole.remote.plain import without_colours
 
 
 class RunReducer:
@@ -301,14 +302,16 @@ class RunReducer:
         self, source: tuple[str, int | None, str], line: str, transient: bool, t: float
     ) -> LogLine:
         host, rank, stream = source
+        coloured = "\x1b" in line
         return LogLine(
             t=t,
             run=self.run,
             host=host,
             stream=stream,
-            line=line,
+            line=without_colours(line) if coloured else line,
             rank=UNSET if rank is None else rank,
             transient=transient,
+            styled=line if coloured else UNSET,
         )
 
     def _begin_attempt(

@@ -29,6 +29,7 @@ from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 
 MAX_LOG_LINES = 5000
+MAX_LOG_CHARS = 4 * 1024 * 1024
 MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
 FRESH_SECONDS = 5.0
@@ -55,9 +56,10 @@ class RunTimeline:
         self.gpus: dict[tuple[str, int], GpuSample] = {}
         self.nodes: dict[str, NodeSample] = {}
         self.links: dict[str, LinkChanged] = {}
-        self.logs: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self.logs: deque[LogLine] = deque()
         self.log_count = 0
         """Lines so far, transient ones left out; ``logs`` holds the last of them."""
+        self._log_chars = 0
         self.progress: dict[tuple[str, int | None, str], LogLine] = {}
         """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
@@ -350,8 +352,13 @@ class RunTimeline:
             self.progress[source] = event
             return
         self.progress.pop(source, None)
+        if len(self.logs) == MAX_LOG_LINES:
+            self._log_chars -= len(self.logs.popleft().line)
         self.logs.append(event)
         self.log_count += 1
+        self._log_chars += len(event.line)
+        while self._log_chars > MAX_LOG_CHARS:
+            self._log_chars -= len(self.logs.popleft().line)
 
 
 def restarts_text(count: int) -> str:

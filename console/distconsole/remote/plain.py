@@ -21,6 +21,8 @@ _UNWANTED = re.compile(
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
 _RESET = "\x1b[0m"
+MAX_COLOUR_CHARS = 128
+"""Characters of colours that are carried from one line to the next."""
 
 
 def plain_text(text: str) -> str:
@@ -55,6 +57,25 @@ def log_text(line: str) -> str:
     # Odd parts are the colour sequences themselves.
     kept = "".join(part if index % 2 else plain_text(part) for index, part in enumerate(parts))
     return kept if kept.endswith((_RESET, "\x1b[m")) else kept + _RESET
+
+
+def without_colours(line: str) -> str:
+    """Return what ``log_text`` returned without its colours."""
+    return _SGR.sub("", line)
+
+
+def colours_after(text: str) -> str:
+    """Return the colours (SGR sequences) that are on after ``text``; empty if none are."""
+    state = ""
+    for sequence in _SGR.findall(text):
+        attributes = sequence[2:-1]
+        if not attributes.strip("0;"):
+            state = ""
+        elif attributes.startswith(("0;", ";")) or len(state) > MAX_COLOUR_CHARS:
+            state = sequence
+        else:
+            state += sequence
+    return state
 
 
 def quote(data: bytes, limit: int = 120) -> str:

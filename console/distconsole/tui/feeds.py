@@ -16,11 +16,13 @@ from distconsole.model import requests as ask
 from distconsole.model.events import (
     CheckEnded,
     Event,
+    LogLine,
     RunEnded,
     RunEvent,
     RunListed,
     RunSummary,
 )
+from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, SessionSource, perform
 from distconsole.text.paint import Paint
@@ -112,6 +114,7 @@ class Feed:
         self.lock = threading.Lock()
         self.version = 0
         self.run = RunTimeline()
+        self.book = LogBook()
         self.load = LoadPicture()
         self.check = CheckPicture()
         self.listed: list[RunSummary] = []
@@ -169,6 +172,8 @@ class Feed:
             self.version += 1
             if isinstance(event, RunEvent) and self.is_run:
                 self.run.apply(event)
+                if isinstance(event, LogLine) and not event.transient:
+                    self.book.append(event)
             if isinstance(event, RunEnded):
                 self.exit_code = event.exit_code
             if isinstance(event, CheckEnded) and not event.report.ok and not self.is_run:
