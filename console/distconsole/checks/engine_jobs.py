@@ -5,8 +5,8 @@ It decides who takes part and notes what came of it; the job is started by what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.collective import (
@@ -24,6 +24,7 @@ from distconsole.checks.facts import (
     CollFacts,
     HorovodCollFacts,
     HorovodFacts,
+    HorovodMpiFacts,
     MpiCollFacts,
     MpiFacts,
     NetFacts,
@@ -33,7 +34,7 @@ from distconsole.checks.gather import Gathering
 from distconsole.checks.losses import broken_links, leave_out
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.model.cluster import Host
-from distconsole.model.requests import LauncherName
+from distconsole.model.requests import LauncherName, Level
 
 LEAST_SECONDS = 3.0
 TIMED = (1 << 20,)
@@ -48,6 +49,9 @@ class Engine:
         stage: The check whose stage it is.
         kind: The facts that it gives.
         lacking: Why a host cannot take part for what it has not; empty if it can.
+        mpirun: Whether mpirun starts the ranks.
+        env: Variables that choose what the engine goes by.
+        brief: Whether a few cases are enough at every level.
     """
 
     launcher: LauncherName
@@ -55,6 +59,9 @@ class Engine:
     stage: str
     kind: type[CollFacts]
     lacking: Callable[[HostEvidence], str]
+    mpirun: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    brief: bool = False
 
 
 def _without_horovod(evidence: HostEvidence) -> str:
@@ -71,11 +78,31 @@ def _without_mpi(evidence: HostEvidence) -> str:
     return "" if isinstance(facts, MpiFacts) and facts.present else "no mpirun"
 
 
+def _without_both(evidence: HostEvidence) -> str:
+    """Where Horovod has one controller only, its own job went by that."""
+    facts = evidence.known.get(HorovodFacts)
+    built = facts.built if isinstance(facts, HorovodFacts) else None
+    why = _without_horovod(evidence) or _without_mpi(evidence)
+    return why or (
+        "" if built and built.get("mpi") and built.get("gloo") else "one controller only"
+    )
+
+
 HOROVOD = Engine(
     LauncherName.HOROVOD, "Horovod", "horovod.init", HorovodCollFacts, _without_horovod
 )
-MPI = Engine(LauncherName.MPI, "mpirun", "mpi.launch", MpiCollFacts, _without_mpi)
-ENGINES = (HOROVOD, MPI)
+HOROVOD_BY_MPI = Engine(
+    LauncherName.HOROVOD,
+    "Horovod with both controllers",
+    "horovod.by_mpi",
+    HorovodMpiFacts,
+    _without_both,
+    mpirun=True,
+    env={"HOROVOD_CONTROLLER": "mpi"},
+    brief=True,
+)
+MPI = Engine(LauncherName.MPI, "mpirun", "mpi.launch", MpiCollFacts, _without_mpi, mpirun=True)
+ENGINES = (HOROVOD, HOROVOD_BY_MPI, MPI)
 
 
 def run_engine(
@@ -99,10 +126,11 @@ def run_engine(
     )
     world = sum(host.slots or 1 for host in placed)
     timeout = join_seconds(seconds)
-    work = work_for(gathering.request.level, sweep, seconds, timeout, world, TIMED)
+    level = Level.STANDARD if engine.brief else gathering.request.level
+    work = work_for(level, sweep, seconds, timeout, world, TIMED)
     launch = gathering.launch
     own = dict(launch.env) if launch is not None else {}
-    env = {**own, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
+    env = {**own, **engine.env, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
     nic = launch.nic if launch is not None else None
     names = [host.name for host in hosts]
 
@@ -148,9 +176,7 @@ def _everywhere(gathering: Gathering, engine: Engine) -> list[Host]:
         return []
     hosts = able(gathering, engine.kind, engine.lacking)
     found = machines(gathering.view((NetFacts, SshFacts)))
-    if engine.launcher is LauncherName.MPI and len({found[host.name] for host in hosts}) < len(
-        hosts
-    ):
+    if engine.mpirun and len({found[host.name] for host in hosts}) < len(hosts):
         why = "hosts that are one machine, which mpirun cannot tell apart"
         gathering.lack((engine.kind,), Outcome.SKIPPED, why)
         return []

@@ -386,6 +386,10 @@ class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
     """The same by Horovod."""
 
 
+class HorovodMpiFacts(CollFacts, frozen=True, kw_only=True):
+    """The same by Horovod over MPI, where it has both controllers."""
+
+
 class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
     """The same by mpirun; its ranks call MPI itself."""
 

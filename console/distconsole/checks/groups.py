@@ -11,6 +11,7 @@ from distconsole.checks.facts import (
     GpuFacts,
     HorovodCollFacts,
     HorovodFacts,
+    HorovodMpiFacts,
     MpiCollFacts,
     MpiFacts,
     NetFacts,
@@ -65,6 +66,7 @@ GROUP_NAMES: dict[type[Facts], str] = {
     BandwidthFacts: "bandwidth",
     CollFacts: "coll",
     HorovodCollFacts: "coll_horovod",
+    HorovodMpiFacts: "coll_horovod_mpi",
     MpiCollFacts: "coll_mpi",
     MpiSshFacts: "mpi_ssh",
 }

@@ -35,6 +35,7 @@ from distconsole.checks.facts import (
     GpuFacts,
     HorovodCollFacts,
     HorovodFacts,
+    HorovodMpiFacts,
     MpiCollFacts,
     MpiFacts,
     NetFacts,
@@ -65,11 +66,14 @@ from distconsole.model.events import (
 from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
-JOBS: frozenset[type[Facts]] = frozenset({CollFacts, HorovodCollFacts, MpiCollFacts, MpiSshFacts})
+JOBS: frozenset[type[Facts]] = frozenset(
+    {CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts, MpiSshFacts}
+)
 NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
+    HorovodMpiFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, MpiFacts, GpuFacts}),
     MpiCollFacts: frozenset({ReachFacts, NetFacts, MpiFacts, GpuFacts}),
     CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),

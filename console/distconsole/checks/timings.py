@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import CollFacts, HorovodCollFacts, MpiCollFacts
+from distconsole.checks.facts import CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts
 from distconsole.model.events import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
-KINDS: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, MpiCollFacts)
+KINDS: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts)
 
 
 def bus_factor(op: str, ranks: int) -> float:

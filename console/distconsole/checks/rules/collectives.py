@@ -9,6 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import (
     CollFacts,
     HorovodCollFacts,
+    HorovodMpiFacts,
     MpiCollFacts,
     MpiFacts,
     OsFacts,
@@ -36,7 +37,21 @@ MPI = Judged(
     "the MPI library is not that of the mpirun on the PATH: put one MPI first by --setup, e.g.\n"
     "--setup 'export PATH=/opt/openmpi/bin:$PATH LD_LIBRARY_PATH=/opt/openmpi/lib'",
 )
-LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n"}
+BY_MPI = Judged(
+    HorovodMpiFacts,
+    *("horovod.by_mpi",) * 4,
+    mend="HOROVOD_CONTROLLER=gloo does without MPI; else put one MPI first on the PATH by --setup",
+)
+LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
+
+
+def _by_mpi(view: View) -> Iterator[Said]:
+    """All that is asked of a job, the first that is wrong."""
+    for judge in (met, who, exact, parted):
+        said = list(judge(BY_MPI, view))
+        yield from said
+        if said:
+            return
 
 
 def _limits(view: View) -> Iterator[Said]:
@@ -154,6 +169,16 @@ RULES: tuple[Rule, ...] = (
         "Ranks that crash in hvd.shutdown().",
         "Look at the rank's last lines.",
         partial(parted, HOROVOD),
+    ),
+    Rule(
+        "horovod.by_mpi",
+        "coll",
+        Level.FULL,
+        (HorovodMpiFacts,),
+        "A Horovod that works by Gloo and not by MPI, where it was built with both: ranks that do not meet, "
+        "wrong sums.",
+        "HOROVOD_CONTROLLER=gloo, or one MPI for Horovod and mpirun.",
+        _by_mpi,
     ),
     Rule(
         "mpi.launch",
