@@ -53,16 +53,26 @@ def read_config(path: Path) -> Config:
     """
     import tomllib  # noqa: PLC0415 - most have no such file, and it takes its time
 
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return _Reader(path, text).config(table)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of ours.
+
+    Raises:
+        ConfigError: if it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
-    return _Reader(path, text).config(table)
 
 
 class _Reader:

@@ -64,6 +64,14 @@ def _run_argument(command: F) -> F:
     default=None,
     help="Try cures: the smallest failing test without and with.  [default: from standard on]",
 )
+@click.option(
+    "--write-profile",
+    metavar="[FILE]",
+    type=FILE,
+    is_flag=False,
+    flag_value="",
+    help="Put proven cures into distconsole.toml, which run reads.",
+)
 @json_option
 @launch_options
 @host_options

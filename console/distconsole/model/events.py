@@ -388,6 +388,32 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class ProfileLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that was written into a configuration, the check that it is for, and its proof."""
+
+    table: list[str]
+    key: str
+    value: str
+    check: str
+    before: str
+    after: str
+
+
+class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``check --write-profile`` did.
+
+    Attributes:
+        written: The keys that were not there before.
+        there: Those that were, with the same value.
+        left: By check what ``run`` does by itself, so that nothing is written for it.
+    """
+
+    file: str
+    written: tuple[ProfileLine, ...] = ()
+    there: tuple[str, ...] = ()
+    left: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The object that ``check --json`` prints."""
 
@@ -414,6 +440,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The launch that was checked, where one was given."""
     last_passed: float | None = None
     """When that was, in UNIX seconds; the earliest of the hosts. None where it is not known."""
+    profile: ProfileReport | None = None
+    """What was written into the configuration; None where that was not asked for."""
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -176,7 +176,8 @@ class Check:
     @property
     def proves(self) -> bool:
         """Whether cures are tried: as asked, else from level standard on."""
-        return self.level is not Level.QUICK if self.prove is None else self.prove
+        by_level = self.level is not Level.QUICK or self.write_profile is not None
+        return by_level if self.prove is None else self.prove
 
 
 @dataclass(frozen=True, slots=True)

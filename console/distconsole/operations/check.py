@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from distconsole.config.paths import passports_dir
-from distconsole.model.events import Event
+from distconsole.errors import ConfigError
+from distconsole.model.events import CheckEnded, Event
 from distconsole.model.requests import Check, Explain
 from distconsole.operations.sessions import SessionSource
+from distconsole.session import Session
 
 
 def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
@@ -22,7 +26,29 @@ def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
         plan = targeted(request, request.target)
     with sessions(request.where) as session:
         passports = Passports(passports_dir())
-        yield from run_check(request, session, passports=passports, start=short_run, plan=plan)
+        events = run_check(request, session, passports=passports, start=short_run, plan=plan)
+        if request.write_profile is None:
+            yield from events
+        else:
+            yield from _written(request.write_profile, events, session)
+
+
+def _written(file: str, events: Iterator[Event], session: Session) -> Iterator[Event]:
+    """Write proven cures at the end; the report is told also where that fails."""
+    from distconsole.operations.profile import profile_path, write_profile  # noqa: PLC0415
+
+    path = profile_path(file)
+    for event in events:
+        if not isinstance(event, CheckEnded):
+            yield event
+            continue
+        report = event.report
+        try:
+            profile = write_profile(path, report.findings, session.config, session.cluster)
+        except ConfigError:
+            yield event
+            raise
+        yield CheckEnded(report=msgspec.structs.replace(report, profile=profile))
 
 
 def explain(request: Explain) -> Iterator[Event]:

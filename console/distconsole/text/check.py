@@ -6,7 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from distconsole.model.events import CheckProgress, CheckReport, PairProgress, TargetReport
+from distconsole.model.events import (
+    CheckProgress,
+    CheckReport,
+    PairProgress,
+    ProfileReport,
+    TargetReport,
+)
 from distconsole.model.findings import Finding, Severity
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.output import Output
@@ -185,3 +191,21 @@ def _show_summary(output: Output, report: CheckReport) -> None:
     )
     if report.uncovered:
         output.data(f"not covered: {'; '.join(report.uncovered)}")
+    if report.profile is not None:
+        for line in profile_text(report.profile):
+            output.data(line)
+
+
+def profile_text(profile: ProfileReport) -> list[str]:
+    """Return what was written into the configuration, each line with its proof, and what was not."""
+    lines = [f"{profile.file}: nothing was written"]
+    if profile.written:
+        lines = [f"written to {profile.file}:"]
+    for entry in profile.written:
+        table = ".".join(entry.table)
+        value = entry.value.replace("\n", "; ")
+        lines += [f"  [{table}] {entry.key} = {value}"]
+        lines += [f"    {entry.check}: {entry.before} -> {entry.after}"]
+    if profile.there:
+        lines.append(f"  there already: {', '.join(profile.there)}")
+    return lines + [f"  not for {check}: `run` {does}" for check, does in profile.left.items()]

@@ -1,0 +1,160 @@
+"""Adds keys to a ``distconsole.toml`` and leaves everything else in it as it is. It decides no value."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distconsole.config.load import line_of, read_config, read_text
+from distconsole.config.ranges import RangeError, expand
+from distconsole.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key to set, such as ``nic`` of ``("hosts", "gpu01")``, and the comment behind it."""
+
+    table: tuple[str, ...]
+    key: str
+    value: str
+    comment: str = ""
+
+    @property
+    def place(self) -> str:
+        """The key as a person writes it: ``[hosts.gpu01] nic``."""
+        return f"[{'.'.join(map(_bare, self.table))}] {_bare(self.key)}"
+
+
+def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
+    """Set keys in a file, at once or not at all; return those that were not there yet.
+
+    Content, order and comments of the file stay. It is made if it is not there.
+
+    Raises:
+        ConfigError: if the file cannot be read or written, or has one of the keys with another
+            value; then nothing is written.
+    """
+    import tomlkit  # noqa: PLC0415 - most checks write nothing, and it takes its time
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+    path = path.resolve()
+    text = read_text(path) if path.exists() else ""
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    new, made = [], []
+    for entry in entries:
+        if _is_there(document, entry, path, text):
+            continue
+        made.append(_set(document, entry))
+        new.append(entry)
+    for table in filter(None, made):
+        table.add(tomlkit.nl())
+    if new:
+        _write(path, tomlkit.dumps(document))
+    return new
+
+
+def _is_there(document: Mapping[str, Any], entry: Entry, path: Path, text: str) -> bool:
+    """Whether the file has the key with this value.
+
+    Raises:
+        ConfigError: if it has it with another one.
+    """
+    for table in _tables(document, entry.table):
+        values = _inside(document, table)
+        found = values.get(entry.key)
+        if found is None:
+            continue
+        if str(found) == entry.value:
+            return True
+        line = line_of(text, table, entry.key)
+        place = f"{path}:{line}" if line else str(path)
+        raise ConfigError(
+            f"{place}: {entry.place} is {str(found)!r} already, and proven is {entry.value!r}",
+            "change it there, or take it out and check again; nothing was written",
+        )
+    return False
+
+
+def _tables(document: Mapping[str, Any], table: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the tables that speak for ``table``: itself, and for a host those of ranges."""
+    yield table
+    if table[0] != "hosts" or len(table) != 2:
+        return
+    for name in _inside(document, ("hosts",)):
+        with suppress(RangeError):
+            if name != table[1] and table[1] in expand(name):
+                yield ("hosts", name)
+
+
+def _inside(document: Mapping[str, Any], table: tuple[str, ...]) -> Mapping[str, Any]:
+    found: Any = document
+    for name in table:
+        found = found.get(name, {}) if isinstance(found, Mapping) else {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _set(document: Any, entry: Entry) -> Any:
+    """Set a key and return its table if that was made for it."""
+    import tomlkit  # noqa: PLC0415
+
+    found, made = document, False
+    for depth, name in enumerate(entry.table):
+        if name not in found:
+            above = depth + 1 < len(entry.table)
+            found[name] = tomlkit.table(is_super_table=above)
+            made = True
+        found = found[name]
+    value = tomlkit.string(entry.value, multiline="\n" in entry.value)
+    if entry.comment and hasattr(found, "is_super_table"):
+        value.comment(entry.comment)
+    found[entry.key] = value
+    return found if made else None
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file at once, with the mode that it had.
+
+    Raises:
+        ConfigError: if it cannot be written, or we would not understand it.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
+        else:
+            temporary.chmod(0o666 & ~_umask())
+        read_config(temporary)
+        temporary.replace(path)
+        temporary = None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _bare(name: str) -> str:
+    plain = name.replace("-", "").replace("_", "")
+    return name if plain.isascii() and plain.isalnum() else f'"{name}"'

@@ -1,0 +1,156 @@
+"""Cures that ``check`` offers are tried on real hosts: it fails without, it works with, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import Testbed
+from testbed.host import Host
+
+pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
+
+
+def distconsole(bed: Testbed, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a verb in ``folder``, whose distconsole.toml counts."""
+    where = ("--ssh-config", str(bed.ssh_config), "--hosts", bed.names)
+    return subprocess.run(
+        [sys.executable, "-m", "distconsole", words[0], *where, *words[1:]],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "XDG_DATA_HOME": str(folder / "data")},
+    )
+
+
+def checked(bed: Testbed, folder: Path, *words: str) -> dict[str, Any]:
+    done = distconsole(bed, folder, "check", "--json", *words)
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def the_finding(report: dict[str, Any], check: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in report["findings"] if each["check"] == check)
+    return found
+
+
+def assert_nothing_is_left(bed: Testbed) -> None:
+    for host in bed.hosts:
+        listening = host.exec(["ss", "-Htln"]).stdout.splitlines()
+        assert {line.split()[3].rpartition(":")[2] for line in listening} <= {"22"}
+        runs = host.exec(["sh", "-c", "ls /tmp/distconsole-*/runs /dev/shm/distconsole-*"])
+        assert [line for line in runs.stdout.split() if not line.endswith(":")] == []
+        words = [" ".join(each.argv) for each in host.processes()]
+        assert not [line for line in words if "mpirun" in line or "dev/fd" in line]
+
+
+def test_debians_hosts_line_fails_ranks_started_by_hand_and_the_variable_mends_it(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    for host in bed.hosts:
+        host.wrong_etc_hosts()
+    report = checked(bed, tmp_path, "--only", "os.hostname_bindable")
+    assert [found["hosts"] for found in report["findings"]] == [["node1"], ["node2"]]
+    for found in report["findings"]:
+        proof = found["proof"]
+        assert "Connection refused, remote=[127.0.1.1]" in proof["before"]
+        assert proof["after"].startswith("exact sums at 2 ranks")
+        assert proof["cured"] is True
+        assert found["cure"]["hosts"][found["hosts"][0]]["env"] == {"GLOO_SOCKET_IFNAME": "eth0"}
+        assert "by itself" in found["hint"]
+    assert_nothing_is_left(bed)
+
+
+@pytest.mark.mpi
+def test_docker0_hangs_an_mpirun_typed_by_hand_and_the_network_mends_it(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    for host in bed.hosts:
+        host.add_docker_bridge()
+    found = the_finding(checked(bed, tmp_path, "--only", "net.iface_matrix"), "net.iface_matrix")
+    assert "hang" in found["proof"]["before"]
+    assert found["proof"]["cured"] is True
+    network = bed.hosts[0].address.rpartition(".")[0] + ".0/24"
+    assert found["cure"]["mca"]["btl_tcp_if_include"] == network
+    assert_nothing_is_left(bed)
+
+
+def test_nccls_grammar_in_gloos_variable_fails_and_the_interface_mends_it(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    bed.hosts[1].set_environment({"GLOO_SOCKET_IFNAME": "^lo,docker0"})
+    found = the_finding(checked(bed, tmp_path, "--only", "env.syntax"), "env.syntax")
+    assert "Unable to find address for: ^lo" in found["proof"]["before"]
+    assert found["proof"]["cured"] is True
+    assert_nothing_is_left(bed)
+
+
+@contextmanager
+def held(host: Host, port: int) -> Iterator[None]:
+    """A leftover that listens."""
+    code = f"import socket,time;s=socket.socket();s.bind(('',{port}));s.listen();print();time.sleep(99)"
+    with host.popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.kill()
+
+
+def test_a_port_that_is_held_is_proven_by_binding_it_and_the_one_that_is_named(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    with held(bed.hosts[0], 29500):
+        report = checked(bed, tmp_path, "--only", "port", "--level", "quick", "--prove")
+    found = the_finding(report, "port.master_free")
+    assert found["proof"]["before"] == "port 29500: in use"
+    assert found["proof"]["after"] == f"port {found['cure']['port']}: free"
+    assert found["cure"]["port"] != 29500
+
+
+SCRIPT = """
+import os, torch, torch.distributed as dist
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(600)]
+dist.init_process_group("gloo")
+ones = torch.ones(1 << 20)
+dist.all_reduce(ones)
+print("sum", int(ones.sum()), len(held), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_what_was_proven_is_written_and_run_works_by_it(bed: Testbed, tmp_path: Path) -> None:
+    """A network that loses large packets, and too few files: ``run`` knows neither by itself."""
+    (tmp_path / "job.py").write_text(SCRIPT)
+    for host in bed.hosts:
+        host.mtu_black_hole("mgmt")
+    bed.hosts[1].bashrc("ulimit -S -n 400\n")
+    only = ("--only", "net.mtu,lim.nofile")
+    report = checked(bed, tmp_path, *only, "--write-profile")
+    assert {found["check"]: found["proof"]["cured"] for found in report["findings"]} == {
+        "lim.nofile": True,
+        "net.mtu": True,
+    }
+    assert {
+        (*line["table"], line["key"], line["value"]) for line in report["profile"]["written"]
+    } == {
+        ("hosts", "node1", "nic", "eth1"),
+        ("hosts", "node2", "nic", "eth1"),
+        ("hosts", "node2", "setup", "ulimit -n $(ulimit -Hn)"),
+    }
+    done = distconsole(bed, tmp_path, "run", "--no-sync", str(tmp_path / "job.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(f"sum {2 << 20} 600") == 2
+    again = checked(bed, tmp_path, *only, "--write-profile")
+    assert again["ok"] is True
+    assert "written" not in again["profile"] or not again["profile"]["written"]
