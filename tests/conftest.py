@@ -21,7 +21,7 @@ SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 LONG = "test_every_launcher"
 """The file whose tests take turns on another worker: it waits most of its time."""
 
-CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm")
+CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm", "browser")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -29,6 +29,10 @@ def obstacle(marker: str) -> str:
             return needs_gpu()
         case "tmux":
             return "" if shutil.which("tmux") else "needs tmux"
+        case "browser":
+            browser = all(map(shutil.which, ("chromium", "chromedriver")))
+            hint = "needs chromium and chromedriver (Debian: chromium, chromium-driver)"
+            return needs_module("selenium", "make test installs it") if browser else hint
         case "slurm":
             programs = ("slurmctld", "slurmd", "srun", "munged")
             lacking = [name for name in programs if shutil.which(name) is None]

@@ -89,7 +89,7 @@ def interruptible(
     """
     if isinstance(request, ask.Run | ask.Rerun | ask.Bench | ask.Demo | ask.Prepare):
         on_signal = _stop_run(control, say)
-    elif isinstance(request, ask.Attach):
+    elif isinstance(request, ask.Attach) or (isinstance(request, ask.Export) and request.goes_on):
         on_signal = _leave_run(control, say)
     else:
         on_signal = _end_program

@@ -12,6 +12,7 @@ from typing import Any
 from distconsole.model.requests import (
     EmitKind,
     ExportFormat,
+    ExportTable,
     LauncherName,
     Level,
     PassArgs,
@@ -134,7 +135,14 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
     },
     "stop": _GRACE,
     "rerun": {"exclude": Key(Kind.WORDS), "detach": Key(Kind.FLAG), **_JSON},
-    "export": {"format": _choice(ExportFormat), "output": Key(Kind.FILE)},
+    "export": {
+        "format": _choice(ExportFormat),
+        "output": Key(Kind.FILE),
+        "table": _choice(ExportTable),
+        "follow": Key(Kind.FLAG),
+        "listen": Key(Kind.TEXT),
+        "interval": Key(Kind.SECONDS, "interval_seconds"),
+    },
     "report": {"output": Key(Kind.FILE)},
     "setup": {
         "source": Key(Kind.FILE),

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from distconsole.grammar.values import RanksPerHostValue
+from distconsole.grammar.values import RanksPerHostValue, RunValue
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,6 +15,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def json_option(command: F) -> F:
     """Add ``--json``."""
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
+
+
+def run_argument(command: F) -> F:
+    """Add ``RUN``."""
+    return click.argument("run", type=RunValue())(command)
 
 
 def nproc_option(command: F) -> F:

@@ -214,3 +214,32 @@ class NodesValue(click.ParamType):  # type: ignore[type-arg]
         if match[2] is not None and int(match[1]) > int(match[2]):
             self.fail(f"{text!r} asks for at least {match[1]} and at most {match[2]}", param, ctx)
         return text
+
+
+class LoopbackValue(click.ParamType):  # type: ignore[type-arg]
+    """``--listen``: a port of this machine that nobody outside it reaches."""
+
+    name = "127.0.0.1:PORT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Return address and port.
+
+        Raises:
+            click.BadParameter: if it is none, or an address that others reach.
+        """
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(?:(.*):)?([0-9]{1,5})", str(value))
+        if match is None or int(match[2]) > 65535:
+            self.fail(f"{value!r} is not ADDRESS:PORT such as 127.0.0.1:9400", param, ctx)
+        named = (match[1] or "127.0.0.1").strip("[]")
+        address = {"localhost": "127.0.0.1"}.get(named, named)
+        if address != "::1" and not re.fullmatch(r"127(\.[0-9]{1,3}){3}", address):
+            self.fail(
+                f"{named!r} is not this machine's own: only 127.0.0.1, ::1 or localhost listens",
+                param,
+                ctx,
+            )
+        return address, int(match[2])

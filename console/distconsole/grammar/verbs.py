@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from distconsole.grammar.asking import DIVIDED, CommandVerb, ScriptVerb, Verb
 from distconsole.grammar.bench import bench
 from distconsole.grammar.hosts import FILE, host_options, where
+from distconsole.grammar.kept import export, report
 from distconsole.grammar.launch_options import launch_options
-from distconsole.grammar.options import json_option
+from distconsole.grammar.options import json_option, run_argument
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
     GroupsValue,
     RankValue,
-    RunValue,
     SecondsValue,
 )
 from distconsole.model import requests as ask
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _run_argument(command: F) -> F:
-    return click.argument("run", type=RunValue())(command)
 
 
 @click.command(
@@ -209,7 +202,7 @@ def runs(context: click.Context, /, **given: Any) -> ask.Request:
 
 @click.command(cls=Verb, short_help="One run's summary.")
 @json_option
-@_run_argument
+@run_argument
 def show(**given: Any) -> ask.Request:
     """Show how RUN went."""
     return ask.Show(**given)
@@ -218,7 +211,7 @@ def show(**given: Any) -> ask.Request:
 @click.command(cls=Verb, short_help="Follow a run that is going on.")
 @json_option
 @host_options
-@_run_argument
+@run_argument
 @click.pass_context
 def attach(context: click.Context, /, **given: Any) -> ask.Request:
     """Follow RUN from its beginning; ends with the run's exit code. Leaving it never stops it."""
@@ -233,7 +226,7 @@ def attach(context: click.Context, /, **given: Any) -> ask.Request:
     "--tail", "-n", metavar="N", type=click.IntRange(min=0), help="Only the last N lines."
 )
 @host_options
-@_run_argument
+@run_argument
 @click.pass_context
 def logs(context: click.Context, /, **given: Any) -> ask.Request:
     """Print what the ranks of RUN printed."""
@@ -245,7 +238,7 @@ def logs(context: click.Context, /, **given: Any) -> ask.Request:
     "--grace", "grace_seconds", type=SecondsValue(), help="Seconds between SIGTERM and SIGKILL."
 )
 @host_options
-@_run_argument
+@run_argument
 @click.pass_context
 def stop(context: click.Context, /, **given: Any) -> ask.Request:
     """Stop RUN: SIGTERM to every process of it, SIGKILL after the grace period."""
@@ -259,7 +252,7 @@ def stop(context: click.Context, /, **given: Any) -> ask.Request:
 @click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
 @json_option
 @host_options
-@_run_argument
+@run_argument
 @click.pass_context
 def rerun(context: click.Context, /, exclude: tuple[str, ...], **given: Any) -> ask.Request:
     """Launch what RUN launched once more."""
@@ -269,7 +262,7 @@ def rerun(context: click.Context, /, exclude: tuple[str, ...], **given: Any) -> 
 
 @click.command(cls=Verb, short_help="Where every rank is right now.")
 @host_options
-@_run_argument
+@run_argument
 @click.pass_context
 def why(context: click.Context, /, **given: Any) -> ask.Request:
     """Say where every rank of RUN is, and which one the others wait for."""
@@ -277,37 +270,10 @@ def why(context: click.Context, /, **given: Any) -> ask.Request:
 
 
 @click.command(cls=Verb, short_help="A past run, in the console.")
-@_run_argument
+@run_argument
 def replay(**given: Any) -> ask.Request:
     """Show RUN again, on the console's screens."""
     return ask.Replay(**given)
-
-
-@click.command(cls=Verb, short_help="A run's events as a file.")
-@click.option(
-    "--format",
-    type=click.Choice([kind.value for kind in ask.ExportFormat]),
-    default="jsonl",
-    show_default=True,
-    help="What to write.",
-)
-@click.option(
-    "--output", "-o", metavar="PATH", type=click.Path(), help="Where to; stdout if not given."
-)
-@_run_argument
-def export(format: str, **given: Any) -> ask.Request:  # noqa: A002 - the option's name
-    """Write the events of RUN."""
-    return ask.Export(format=ask.ExportFormat(format), **given)
-
-
-@click.command(cls=Verb, short_help="A run as one self-contained page.")
-@click.option(
-    "--output", "-o", metavar="FILE", type=FILE, required=True, help="The page to write."
-)
-@_run_argument
-def report(**given: Any) -> ask.Request:
-    """Write RUN as one HTML page that needs no network."""
-    return ask.ReportPage(**given)
 
 
 @click.command(cls=Verb, short_help="Bring what the hosts lack.")

@@ -263,13 +263,46 @@ class ExportFormat(StrEnum):
     PROMETHEUS = "prometheus"
 
 
+class ExportTable(StrEnum):
+    """The tables of ``export --format csv``."""
+
+    METRICS = "metrics"
+    WINDOWS = "windows"
+    RANK_METRICS = "rank_metrics"
+    GPUS = "gpus"
+    NODES = "nodes"
+    RANKS = "ranks"
+    PHASES = "phases"
+    FINDINGS = "findings"
+    LOGS = "logs"
+    NUMBERS = "numbers"
+
+
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Write a run's events to a file or to stdout."""
+    """Write a run's events to a file or to stdout.
 
-    run: str
+    Attributes:
+        run: None stands for the hosts themselves, without a run; with Prometheus only.
+        table: The one table of CSV that is wanted.
+        follow: Go on with a run until it ends.
+        listen: A loopback address and port at which Prometheus may ask.
+        interval_seconds: Between two writings of a file for Prometheus.
+    """
+
+    run: str | None
     format: ExportFormat = ExportFormat.JSONL
     output: str | None = None
+    table: ExportTable | None = None
+    follow: bool = False
+    listen: tuple[str, int] | None = None
+    where: Where = Where()
+    interval_seconds: float = 5.0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it lasts until the run ends or the operator leaves."""
+        return self.follow or self.listen is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +326,7 @@ class ReportPage:
 
     run: str
     output: str
+    where: Where = Where()
 
 
 class StrategyName(StrEnum):

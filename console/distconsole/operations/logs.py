@@ -10,16 +10,14 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from distconsole.model.events import Event, LogLine, Narration, RunEvents, RunRestarted
-from distconsole.model.names import HostName
 from distconsole.model.requests import Logs
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_events
 from distconsole.operations.attach import remote_record, stored_record, where_of
 from distconsole.operations.control import Control
-from distconsole.operations.remote_runs import find_known, known_runs
-from distconsole.operations.sessions import SessionSource, hosts_of_run
+from distconsole.operations.kept import known_so_far
+from distconsole.operations.sessions import SessionSource
 from distconsole.operations.watching import watch_run
-from distconsole.session import Session
 
 
 def logs(
@@ -37,10 +35,7 @@ def logs(
         return
     with sessions(where_of(record, request.where)) as session:
         record = record or remote_record(session, request.run, request.where)
-        hosts = hosts_of_run(session, record.hosts)
-        until = {
-            host: last for host, last in _known_so_far(session, record).items() if host in hosts
-        }
+        until = known_so_far(session, record)
         skipped = Skipped()
         past = watch_run(record, session, Control(), store, until)
         yield from _tail(skipped.count(_fitting(past, request)), request.tail)
@@ -78,12 +73,6 @@ def _source(line: Told) -> tuple[object, ...]:
     if isinstance(line, Narration):
         return (line.text,)
     return line.host, line.rank, line.stream
-
-
-def _known_so_far(session: Session, record: RunRecord) -> dict[HostName, int]:
-    """Return the last entry of each host that answers."""
-    runs, _ = known_runs(session)
-    return find_known(runs, record.run).last_seq
 
 
 def _fitting(events: Iterator[RunEvents], request: Logs) -> Iterator[Told]:

@@ -79,7 +79,7 @@ def _operation(  # noqa: C901  (one case a verb, nothing nested)
         case ask.Replay():
             return past.replay(request, store)
         case ask.Export():
-            return export.export(request, store)
+            return export.export(request, sessions, control, store)
         case ask.Demo():
             return demo.demo(request, control, store)
         case ask.ShowHelp():

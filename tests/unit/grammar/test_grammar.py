@@ -68,6 +68,21 @@ CASES = [
         "export r1 --format csv -o x.csv",
         ask.Export(run="r1", format=ask.ExportFormat.CSV, output="x.csv"),
     ),
+    (
+        "export --hosts a --format prometheus --listen localhost:9400",
+        ask.Export(
+            run=None,
+            format=ask.ExportFormat.PROMETHEUS,
+            listen=("127.0.0.1", 9400),
+            where=ask.Where(hosts="a"),
+        ),
+    ),
+    (
+        "export r1 -f --format csv --table ranks",
+        ask.Export(
+            run="r1", format=ask.ExportFormat.CSV, table=ask.ExportTable.RANKS, follow=True
+        ),
+    ),
     ("report r1 -o x.html", ask.ReportPage(run="r1", output="x.html")),
     ("bench collectives", ask.BenchCollectives()),
     (
@@ -150,6 +165,12 @@ def test_hosts_given_with_the_verb_replace_a_cluster_given_before() -> None:
         ("bench collectives --rounds 2", "bench collectives has no --rounds"),
         ("bench collectives --ops allreduce", "'allreduce' is no collective"),
         ("bench collectives --sizes 4,2G", "'2G' is no size"),
+        ("export", "RUN"),
+        ("export r1 --listen 0.0.0.0:9400 --format prometheus", "this machine's own"),
+        ("export r1 --listen 127.0.0.1:99999 --format prometheus", "127.0.0.1:9400"),
+        ("export r1 --listen 127.0.0.1:9400", "--format prometheus"),
+        ("export r1 --table ranks", "--format csv"),
+        ("export r1 --format tensorboard", "-o"),
     ],
 )
 def test_a_wrong_line_is_one_clear_error_with_exit_code_2(

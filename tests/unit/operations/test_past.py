@@ -205,8 +205,6 @@ def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_p
     [
         ask.Why("last"),
         ask.ReportPage("last", "x.html"),
-        ask.Export("last", ask.ExportFormat.TENSORBOARD),
-        ask.Export("last", ask.ExportFormat.PROMETHEUS),
     ],
 )
 def test_what_later_versions_bring_says_what_to_do_now(request_: ask.Request) -> None:

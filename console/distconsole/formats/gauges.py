@@ -1,0 +1,161 @@
+"""A run, or the load of hosts, as gauges for Prometheus. It asks nobody.
+
+Labels are ``run``, ``host``, ``rank`` and ``gpu``; units are base units, as Prometheus's naming asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import UNSET
+
+from distconsole.formats.exposition import Page
+from distconsole.model.events import (
+    EndState,
+    GpuSample,
+    HostStatus,
+    NodeSample,
+    RankState,
+)
+from distconsole.model.findings import Severity
+from distconsole.monitor.rank_view import RankView
+from distconsole.monitor.timeline import RunTimeline
+
+MAX_METRIC_NAMES_A_RANK = 16
+
+
+def run_page(timeline: RunTimeline) -> Page:
+    """Return what a run looks like now."""
+    page = Page()
+    run = timeline.run
+    plan, end = timeline.plan, timeline.end
+    page.put(
+        "distconsole_run_info",
+        "What the run is; always 1.",
+        1,
+        run=run,
+        name=timeline.name,
+        launcher=plan.launcher if plan else "",
+        script=plan.script if plan else "",
+    )
+    for state in ("running", *EndState):
+        now = end.state if end else "running"
+        page.put(
+            "distconsole_run_state", "1 for the run's state.", now == state, run=run, state=state
+        )
+    page.put("distconsole_run_ranks", "Ranks of the run.", timeline.world, run=run)
+    page.put("distconsole_run_started_timestamp_seconds", "Its begin.", timeline.started, run=run)
+    page.put(
+        "distconsole_run_last_event_timestamp_seconds",
+        "Its newest event.",
+        timeline.last_t,
+        run=run,
+    )
+    page.put("distconsole_run_exit_code", "How it ended.", end.exit_code if end else None, run=run)
+    restarts = timeline.restart.restart if timeline.restart else 0
+    page.put("distconsole_run_restarts", "Times its ranks were started anew.", restarts, run=run)
+    rate = timeline.samples_s if end is None else None
+    page.put("distconsole_run_samples_per_second", "Sum over the ranks.", rate, run=run)
+    _run_metrics(page, timeline)
+    found = Counter(finding.severity for finding in timeline.findings)
+    for severity in Severity:
+        page.put(
+            "distconsole_run_findings",
+            "Findings so far.",
+            found[severity],
+            run=run,
+            severity=severity.value,
+        )
+    for _, view in sorted(timeline.ranks.items()):
+        _rank(page, run, view)
+    _load(page, run, timeline.nodes.values(), timeline.gpus.values())
+    return page
+
+
+def hosts_page(
+    hosts: Iterable[HostStatus], nodes: Iterable[NodeSample], gpus: Iterable[GpuSample]
+) -> Page:
+    """Return the load of hosts; of one that does not answer only that."""
+    page = Page()
+    for status in hosts:
+        page.put("distconsole_host_up", "1 if it answers.", status.reachable, host=status.host)
+    _load(page, "", nodes, gpus)
+    return page
+
+
+def _run_metrics(page: Page, timeline: RunTimeline) -> None:
+    for name, metric in sorted(timeline.metric_last.items()):
+        labels = {"run": timeline.run, "name": name}
+        reduced = (("", metric.value), ("_min", metric.min), ("_max", metric.max))
+        for suffix, value in reduced:
+            page.put(
+                f"distconsole_run_metric{suffix}", "As reduced over the ranks.", value, **labels
+            )
+        page.put("distconsole_run_metric_step", "The step it is of.", metric.step, **labels)
+
+
+def _rank(page: Page, run: str, view: RankView) -> None:
+    labels = {"run": run, "host": view.host, "rank": view.rank}
+    if view.gpu is not None:
+        labels["gpu"] = view.gpu
+    for state in RankState:
+        page.put(
+            "distconsole_rank_state",
+            "1 for its state.",
+            view.state is state,
+            **labels,
+            state=state,
+        )
+    page.put("distconsole_rank_step", "The last step it did.", view.step, **labels)
+    page.put("distconsole_rank_last_window_timestamp_seconds", "When.", view.last_seen, **labels)
+    if view.alive:
+        times: dict[str, float | None] = {
+            "distconsole_rank_step_seconds": view.step_ms_mean,
+            "distconsole_rank_step_p95_seconds": view.step_ms_p95,
+            "distconsole_rank_data_seconds": view.data_ms,
+            "distconsole_rank_forward_seconds": view.forward_ms,
+            "distconsole_rank_backward_seconds": view.backward_ms,
+            "distconsole_rank_optimizer_seconds": view.optimizer_ms,
+        }
+        for name, milliseconds in times.items():
+            seconds = None if milliseconds is None else milliseconds / 1000
+            page.put(name, "Of its steps in about a second.", seconds, **labels)
+        page.put("distconsole_rank_samples_per_second", "Its rate.", view.samples_s, **labels)
+    for name, value in list(view.metrics.items())[:MAX_METRIC_NAMES_A_RANK]:
+        page.put("distconsole_rank_metric", "As it reported it.", value, **labels, name=name)
+
+
+def _load(page: Page, run: str, nodes: Iterable[NodeSample], gpus: Iterable[GpuSample]) -> None:
+    for node in nodes:
+        labels: dict[str, Any] = {"run": run, "host": node.host}
+        cpu = None if node.cpu is None else node.cpu / 100
+        page.put("distconsole_node_cpu_ratio", "Of all its processors.", cpu, **labels)
+        page.put("distconsole_node_memory_used_bytes", "In use.", node.mem_used, **labels)
+        page.put("distconsole_node_memory_total_bytes", "There.", node.mem_total, **labels)
+        page.put("distconsole_node_load1", "Over a minute.", node.load1, **labels)
+        rates = {
+            "network_receive": node.net_rx_s,
+            "network_transmit": node.net_tx_s,
+            "disk_read": node.disk_read_s,
+            "disk_written": node.disk_write_s,
+        }
+        for name, rate in rates.items():
+            page.put(f"distconsole_node_{name}_bytes_per_second", "Rate.", rate, **labels)
+    for gpu in gpus:
+        labels = {"run": run, "host": gpu.host, "gpu": gpu.gpu, "mig": gpu.mig or ""}
+        labels["rank"] = "" if gpu.rank is UNSET else gpu.rank
+        util = None if gpu.util is None else gpu.util / 100
+        page.put("distconsole_gpu_utilization_ratio", "As the driver says.", util, **labels)
+        page.put("distconsole_gpu_memory_used_bytes", "In use.", gpu.mem_used, **labels)
+        page.put("distconsole_gpu_memory_total_bytes", "There.", gpu.mem_total, **labels)
+        page.put("distconsole_gpu_power_watts", "Drawn.", gpu.power_w, **labels)
+        page.put("distconsole_gpu_temperature_celsius", "Of the chip.", gpu.temp_c, **labels)
+        page.put(
+            "distconsole_gpu_ecc_uncorrected", "Errors so far.", gpu.ecc_uncorrected, **labels
+        )
+        clocks = {"sm": gpu.sm_clock_mhz, "memory": gpu.mem_clock_mhz}
+        for name, mhz in clocks.items():
+            hertz = None if mhz is None else mhz * 1e6
+            page.put(f"distconsole_gpu_{name}_clock_hertz", "Now.", hertz, **labels)

@@ -1,0 +1,168 @@
+"""Files that take a run's events, whole at the end or growing while it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Protocol
+
+from distconsole.errors import ConfigError
+from distconsole.formats.lines import CsvLines, Lines
+from distconsole.formats.tables import make_table
+from distconsole.model.events import RunEvents
+from distconsole.model.requests import ExportTable
+
+BUFFER_BYTES = 1 << 18
+
+
+class Outlet(Protocol):
+    """Takes events in order; one thread at a time uses it."""
+
+    def take(self, event: RunEvents) -> None:
+        """Write what an event says."""
+
+    def flush(self) -> None:
+        """Let others see what was written so far."""
+
+    def close(self) -> str:
+        """Write what is left, put it in place, and return what was written, in words."""
+
+    def abandon(self) -> None:
+        """Leave nothing half written; does nothing after ``close``."""
+
+
+class NewFile:
+    """A file that is written aside and moved into place whole, or in place where others follow it.
+
+    Raises:
+        ConfigError: if it cannot be made.
+    """
+
+    def __init__(self, path: Path, *, live: bool = False) -> None:
+        self.path = path
+        self._aside = None if live else path.with_name(f".{path.name}.part")
+        with writable(path):
+            self.file: IO[bytes] = (self._aside or path).open("wb", buffering=BUFFER_BYTES)
+
+    def put(self) -> None:
+        """Close it and put it in place."""
+        with writable(self.path):
+            self.file.close()
+            if self._aside is not None:
+                self._aside.replace(self.path)
+
+    def abandon(self) -> None:
+        """Close it; what was written aside is removed."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        if self._aside is not None:
+            self._aside.unlink(missing_ok=True)
+
+
+class LineFile:
+    """A file of lines."""
+
+    def __init__(self, path: Path, lines: Lines, *, live: bool = False) -> None:
+        self.count = 0
+        self._lines = lines
+        self._new = NewFile(path, live=live)
+        self._write(lines.beginning())
+
+    def take(self, event: RunEvents) -> None:
+        """Write an event's lines."""
+        self._write(self._lines.of(event))
+
+    def flush(self) -> None:
+        """Hand what is written to the system."""
+        with writable(self._new.path):
+            self._new.file.flush()
+
+    def close(self) -> str:
+        """Write the ending and put the file in place."""
+        self._write(self._lines.ending())
+        self._new.put()
+        return f"{self.count} lines written to {self._new.path}"
+
+    def abandon(self) -> None:
+        """Leave nothing half written."""
+        self._new.abandon()
+
+    def _write(self, lines: Iterator[str]) -> None:
+        with writable(self._new.path):
+            for line in lines:
+                self._new.file.write(line.encode("utf-8", "replace") + b"\n")
+                self.count += 1
+
+
+class TableFolder:
+    """A folder with every table as a CSV file of its name."""
+
+    def __init__(self, folder: Path, *, live: bool = False) -> None:
+        self._folder = folder
+        with writable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._files: dict[ExportTable, LineFile] = {}
+        self._by_kind: dict[type[RunEvents], list[LineFile]] = {}
+        for name in ExportTable:
+            if name is ExportTable.NUMBERS:
+                continue  # the same figures once more, one a row
+            table = make_table(name)
+            file = LineFile(folder / f"{name}.csv", CsvLines(table), live=live)
+            self._files[name] = file
+            for kind in table.kinds:
+                self._by_kind.setdefault(kind, []).append(file)
+
+    def take(self, event: RunEvents) -> None:
+        """Write an event's rows."""
+        for file in self._by_kind.get(type(event), ()):
+            file.take(event)
+
+    def flush(self) -> None:
+        """Hand what is written to the system."""
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> str:
+        """Put the tables in place."""
+        for file in self._files.values():
+            file.close()
+        rows = ", ".join(f"{name} {file.count - 1}" for name, file in self._files.items())
+        return f"tables written to {self._folder} (rows: {rows})"
+
+    def abandon(self) -> None:
+        """Leave nothing half written."""
+        for file in self._files.values():
+            file.abandon()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file by another one at once, so that nobody reads half of it.
+
+    Raises:
+        ConfigError: if it cannot be written.
+    """
+    new = NewFile(path)
+    try:
+        with writable(path):
+            new.file.write(content)
+        new.put()
+    except BaseException:
+        new.abandon()
+        raise
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into an error that says which file.
+
+    Raises:
+        ConfigError: in place of an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or os.strerror(error.errno or 0)
+        raise ConfigError(f"{path} cannot be written: {why}", "name another file") from None

@@ -1,0 +1,82 @@
+"""A run from its beginning, for what writes it down: stored, up to this moment, or to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.errors import ConsoleError
+from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName
+from distconsole.model.requests import Attach, Where
+from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.summary import stored_events, stored_plan
+from distconsole.operations.attach import attach, remote_record, stored_record, where_of
+from distconsole.operations.control import Control
+from distconsole.operations.remote_runs import find_known, known_runs
+from distconsole.operations.sessions import SessionSource, hosts_of_run
+from distconsole.operations.watching import watch_run
+from distconsole.session import Session
+
+
+def run_so_far(
+    run: str, where: Where, sessions: SessionSource, store: RunStore
+) -> Iterator[Event]:
+    """Yield a run's events up to this moment.
+
+    Of a run without an end its hosts are asked for what is new; where they do not answer, what is
+    stored has to do, and that is said.
+
+    Raises:
+        RunNotFoundError: if neither this machine nor a host knows the run.
+    """
+    record = stored_record(run, where, store)
+    if record is not None and record.end:
+        yield from _stored(record, store)
+        return
+    try:
+        with sessions(where_of(record, where)) as session:
+            known = record or remote_record(session, run, where)
+            until = known_so_far(session, known)
+            plan = stored_plan(known)
+            if plan is not None:
+                yield plan
+            yield from watch_run(known, session, Control(), store, until)
+            return
+    except ConsoleError as error:
+        if record is None:
+            raise
+        why = error.message
+    yield Narration(
+        text=f"{why}; of {record.run} only what is stored here is written", severity=Severity.WARN
+    )
+    yield from _stored(record, store)
+
+
+def run_to_its_end(
+    run: str, where: Where, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    """Yield a run's events until it ends or the operator leaves.
+
+    Raises:
+        RunNotFoundError: if neither this machine nor a host knows the run.
+    """
+    return attach(Attach(run, where), sessions, control, store)
+
+
+def known_so_far(session: Session, record: RunRecord) -> dict[HostName, int]:
+    """Return the last entry of each host of the run that answers.
+
+    Raises:
+        UsageError: if the run is on other hosts than the session's.
+        RunNotFoundError: if no host knows it.
+    """
+    hosts = hosts_of_run(session, record.hosts)
+    runs, _ = known_runs(session)
+    last_seq = find_known(runs, record.run).last_seq
+    return {host: last for host, last in last_seq.items() if host in hosts}
+
+
+def _stored(record: RunRecord, store: RunStore) -> Iterator[Event]:
+    with store.open(record.run) as run_file:
+        yield from stored_events(run_file)

@@ -1,0 +1,86 @@
+"""Runs on embedded nodes, written down for others while they go on and afterwards."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from distconsole.model.events import Window
+from distconsole.model.requests import Export, ExportFormat, Run
+from distconsole.operations import SessionSource
+from suite.driving import Operator
+
+SCRIPT = """\
+import os, time
+from distconsole_training import report
+
+rank = int(os.environ["RANK"])
+for step in range(10_000):
+    report(loss=10 - step / 1000 + rank, step=step, samples=4)
+    print("step", step, flush=True)
+    time.sleep(0.05)
+    if os.path.exists("{stop}"):
+        break
+"""
+
+
+def wait_for(path: Path, word: str, seconds: float = 30.0) -> str:
+    """Return what a file says once it says ``word``."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if path.exists() and word in (text := path.read_text()):
+            return text
+        time.sleep(0.05)
+    raise AssertionError(f"{path} does not say {word}")
+
+
+def test_a_run_is_written_down_while_it_goes_on(sessions: SessionSource, tmp_path: Path) -> None:
+    stop, job = tmp_path / "stop", tmp_path / "job.py"
+    job.write_text(SCRIPT.format(stop=stop))
+    lines, page, tables = (tmp_path / name for name in ("run.jsonl", "run.prom", "tables"))
+    with Operator(Run(str(job), nproc="1"), sessions) as run:
+        run.see(Window)
+        exports = (
+            Export("last", output=str(lines), follow=True),
+            Export("last", ExportFormat.CSV, str(tables), follow=True),
+            Export("last", ExportFormat.PROMETHEUS, str(page), follow=True, interval_seconds=0.2),
+        )
+        with (
+            Operator(exports[0], sessions) as jsonl,
+            Operator(exports[1], sessions) as csvs,
+            Operator(exports[2], sessions) as prometheus,
+        ):
+            wait_for(lines, '"event":"window"')
+            wait_for(tables / "metrics.csv", ",loss,")
+            text = wait_for(page, "distconsole_rank_metric")
+            running = [
+                sample.labels["rank"]
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+                if sample.name == "distconsole_rank_state" and sample.value
+                if sample.labels["state"] == "running"
+            ]
+            assert running == ["0", "1"]
+            stop.touch()
+            assert run.end().exit_code == 0
+            for each in (jsonl, csvs, prometheus):
+                each.finish()
+        run.finish()
+    assert '"event":"end"' in lines.read_text().splitlines()[-1]
+    assert 'state="succeeded"} 1.0' in page.read_text()
+    ranks = list(csv.DictReader((tables / "ranks.csv").read_text().splitlines()))
+    assert [row["state"] for row in ranks] == ["exited", "exited"]
+
+
+def test_the_hosts_are_told_of_without_a_run(sessions: SessionSource, tmp_path: Path) -> None:
+    page = tmp_path / "hosts.prom"
+    with Operator(Export(None, ExportFormat.PROMETHEUS, str(page)), sessions) as export:
+        export.finish()
+    families = {f.name: f for f in text_string_to_metric_families(page.read_text())}
+    up = families["distconsole_host_up"].samples
+    assert [(s.labels["host"], s.value) for s in up] == [("node1", 1), ("node2", 1)]
+    (first, _) = families["distconsole_node_memory_total_bytes"].samples
+    assert first.value > 1e8
