@@ -72,7 +72,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "uid": os.getuid(),
         "user": _user_name(),
         "home": home(),
-        "temporary": _temporary(),
+        "temporary": temporary(),
         "cpus": len(os.sched_getaffinity(0)),
         "limits": {name: _limit(number) for name, number in _LIMITS.items()},
         "sysctl": {name: _first_line(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
@@ -86,10 +86,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _usual_folders() -> list[str]:
-    return [SHARED_MEMORY, _temporary(), home()]
+    return [SHARED_MEMORY, temporary(), home()]
 
 
-def _temporary() -> str:
+def temporary() -> str:
+    """Return the asking session's folder for temporary files."""
     return session_environment().get("TMPDIR") or TEMPORARY
 
 

@@ -30,6 +30,7 @@ from distconsole.checks.facts import (
     TorchFacts,
     convert,
 )
+from distconsole.checks.folder_facts import FolderFacts
 from distconsole.checks.host_facts import (
     BetweenFacts,
     FabricFacts,
@@ -40,7 +41,7 @@ from distconsole.checks.host_facts import (
 )
 from distconsole.checks.logins import targets
 from distconsole.checks.script_facts import ScriptFacts
-from distconsole.checks.script_question import script_question
+from distconsole.checks.script_question import script_question, touch_question, watched_folders
 from distconsole.checks.slurm_facts import SlurmFacts
 from distconsole.checks.target import Launch
 from distconsole.errors import ConsoleError, NodeError
@@ -90,8 +91,16 @@ KINDS: dict[str, type[Facts]] = {
     "slurm": SlurmFacts,
     "net": NetFacts,
     "script": ScriptFacts,
+    "folders": FolderFacts,
     "between": BetweenFacts,
 }
+
+NOTHING_WRITTEN = "nothing is written without a script, or --level full"
+NOT_ALWAYS = {
+    "port": "the rendezvous is on the first host, or the launch fixes no port",
+    "folders": NOTHING_WRITTEN,
+}
+"""Groups of which not every host is asked, and why not."""
 
 
 @dataclass(slots=True)
@@ -290,7 +299,8 @@ def _questions(
     gathering: Gathering, host: Host, peers: list[str], first: str
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     needed = gathering.needed
-    first = next(iter(gathering.links)) if gathering.launch is not None else first
+    if gathering.launch is not None:
+        first = next(iter(gathering.launch.hosts), first)
     deep = gathering.request.level is Level.FULL
     quick = gathering.request.level is Level.QUICK
     shell = interpreter(gathering, host)
@@ -298,7 +308,7 @@ def _questions(
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
     arguments: dict[str, dict[str, Any]] = {
-        "os": {"paths": [host.node_dir] if host.node_dir else []},
+        "os": {"paths": watched_folders(gathering.launch, host)},
         "mpi": {"setup": host.setup, "deep": deep},
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
@@ -310,8 +320,11 @@ def _questions(
         "port": {"ports": [*ports_of(gathering)[:1], *SPARE_PORTS]},
         "proc": {"ports": ports_of(gathering), "patience_seconds": 1.0 if quick else 3.0},
         "script": script_question(gathering.launch, shell) if gathering.launch else {},
+        "folders": touch_question(gathering.launch),
     }
     without = {"port"} if host.name != first or not ports_of(gathering) else set()
+    if gathering.launch is None and not deep:
+        without.add("folders")
     for name, kind in KINDS.items():
         if kind in needed and name not in without:
             yield name, name, arguments.get(name, {})
@@ -359,10 +372,8 @@ def _learn_all(
         if inspected is not None:
             learn(evidence, kind, inspected.get(name))
     for name, kind in KINDS.items():
-        if name == "port" and name not in answers:
-            evidence.lack(
-                kind, Outcome.SKIPPED, "the launch fixes no port, or another host has it"
-            )
+        if name in NOT_ALWAYS and name not in answers:
+            evidence.lack(kind, Outcome.SKIPPED, NOT_ALWAYS[name])
         elif kind in needed:
             found = _facts_or_reason(evidence, answers.get(name), (kind,))
             if found is not None:

@@ -23,6 +23,7 @@ from distconsole.checks.facts import (
     SshFacts,
     TorchFacts,
 )
+from distconsole.checks.folder_facts import FolderFacts, SpeedFacts
 from distconsole.checks.host_facts import (
     BetweenFacts,
     FabricFacts,
@@ -51,6 +52,8 @@ GROUP_NAMES: dict[type[Facts], str] = {
     GpuFacts: "gpu",
     PortFacts: "port",
     ScriptFacts: "script",
+    FolderFacts: "folders",
+    SpeedFacts: "speed",
     NameFacts: "names",
     ImportFacts: "import",
     KernelFacts: "kernel",

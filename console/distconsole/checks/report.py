@@ -100,7 +100,9 @@ def _explained(why: str, findings: Sequence[Finding]) -> bool:
     """Whether another finding says already why a cell is empty."""
     by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
     telling = ("net.",) if BROKEN in why else (LOST_CHECK,) if LOST in why else by.get(why, ())
-    return any(finding.check.startswith(telling) for finding in findings)
+    return any(
+        finding.check.startswith(telling) or (why and why in finding.seen) for finding in findings
+    )
 
 
 def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:

@@ -16,6 +16,7 @@ from distconsole.checks import (
     between,
     collective,
     engine_jobs,
+    folder_stage,
     losses,
     matrix,
     peer_names,
@@ -45,6 +46,7 @@ from distconsole.checks.facts import (
     TorchFacts,
 )
 from distconsole.checks.files import hostfile, junit
+from distconsole.checks.folder_facts import SpeedFacts
 from distconsole.checks.gather import Gathering, connect, local_facts
 from distconsole.checks.host_facts import BetweenFacts, LifeFacts, MpiSshFacts, NameFacts
 from distconsole.checks.judge import Verdicts, judge
@@ -69,7 +71,7 @@ from distconsole.session import Session
 JOBS: frozenset[type[Facts]] = frozenset(
     {CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts, MpiSshFacts}
 )
-NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts})
+NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts, SpeedFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
@@ -77,6 +79,7 @@ LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     MpiCollFacts: frozenset({ReachFacts, NetFacts, MpiFacts, GpuFacts}),
     CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),
+    SpeedFacts: frozenset({OsFacts}),
     ReachFacts: frozenset({NetFacts}),
     EnvFacts: frozenset({NetFacts}),
     NameFacts: frozenset({OsFacts, NetFacts}),
@@ -163,14 +166,8 @@ class _Checking:
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
-        if self.plan is None:
-            yield from self._leave_out(_without_launch)
         yield from self._stage("ssh.connect", connect(self.gathering))
-        if self.plan is not None and self.gathering.links:
-            yield CheckProgress(check="script.launch", host="", outcome="running")
-            self.gathering.launch = self.plan(self.gathering.session, self.gathering.reached())
-            launch = self.gathering.launch
-            yield from self._leave_out(lambda rule: launch.irrelevant(rule.group))
+        yield from self._planned()
         needed = self.gathering.needed
         if not self.gathering.links:
             self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
@@ -188,6 +185,9 @@ class _Checking:
         if NameFacts in needed:
             yield from self._stage("os.peer_names", peer_names.ask_names(self.gathering))
             yield from self._judge(needed & NETWORK - {NameFacts})
+        if SpeedFacts in needed:
+            yield from self._stage("fs.speed", folder_stage.measure(self.gathering))
+            yield from self._judge(needed & NETWORK - {NameFacts, SpeedFacts})
         if ReachFacts in needed:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))
@@ -208,6 +208,16 @@ class _Checking:
                 yield FindingMade(finding=finding)
             outcome = "running" if tried is None else "pass"
             yield CheckProgress(check=f"proof of {check}", host="", outcome=outcome)
+
+    def _planned(self) -> Iterator[Event]:
+        """Plan the launch on the hosts that were reached; without one leave out what is about it."""
+        if self.plan is None:
+            yield from self._leave_out(_without_launch)
+        elif self.gathering.links:
+            yield CheckProgress(check="script.launch", host="", outcome="running")
+            launch = self.plan(self.gathering.session, self.gathering.reached())
+            self.gathering.launch = launch
+            yield from self._leave_out(lambda rule: launch.irrelevant(rule.group))
 
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
         """Account for checks that have nothing to say, and forget what only they need."""

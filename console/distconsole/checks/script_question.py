@@ -6,6 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from distconsole.checks.target import Launch
+from distconsole.model.cluster import Host
+
+
+def watched_folders(launch: Launch | None, host: Host) -> list[str]:
+    """Return the folders whose room and mount are of interest beside the usual ones."""
+    own = [host.node_dir] if host.node_dir else []
+    return own if launch is None or launch.brought else [*own, launch.workdir]
+
+
+def touch_question(launch: Launch | None) -> dict[str, Any]:
+    """Return the arguments of the probe ``folders``: where a file is made and removed."""
+    if launch is None:
+        return {"folders": [], "usual": ["temporary", "home"]}
+    outputs = [each.path for each in launch.paths if each.output]
+    work = [] if launch.brought else [launch.workdir]
+    paths = dict.fromkeys([*work, *outputs])
+    return {
+        "folders": [{"path": path, "touch": True} for path in paths],
+        "usual": ["temporary"],
+    }
 
 
 def script_question(launch: Launch, shell: Mapping[str, Any]) -> dict[str, Any]:

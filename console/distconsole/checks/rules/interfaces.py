@@ -191,7 +191,8 @@ def _master_port(view: View) -> Iterator[Said]:
             holder = port.holder
             by = "somebody" if holder is None else who(holder)
             pid = holder.pid if holder is not None else None
-            yield warn(
+            fixed = view.launch is not None and str(view.launch.port) == number
+            yield (fail if fixed else warn)(
                 "port.master_free",
                 f"port {number} on {name} is {port.why}, by {by}",
                 (name,),

@@ -116,6 +116,9 @@ def _shm(view: View) -> Iterator[Said]:
 def _disk(view: View) -> Iterator[Said]:
     for name, facts in view.of(OsFacts).items():
         for path, room in facts.filesystems.items():
+            work = view.launch is not None and path == view.launch.workdir
+            if work and (room.error or room.read_only or not room.writable):
+                continue  # script.workdir and fs.writable say it
             if path != SHM_PATH:
                 yield from _folder(name, path, room)
 

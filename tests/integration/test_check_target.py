@@ -1,0 +1,204 @@
+"""``check SCRIPT`` on two real hosts: what would break that launch is found on the right host, and else nothing."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from distconsole.checks import run_check
+from distconsole.grammar import parse_line
+from distconsole.model.events import CheckEnded, CheckReport
+from distconsole.model.findings import Finding, Severity
+from distconsole.model.requests import Check
+from distconsole.operations.short_run import short_run
+from distconsole.operations.targeting import targeted
+from distconsole.session import open_session
+from testbed import Testbed
+from testbed.host import Host
+from testbed.machine import kill_group
+
+pytestmark = pytest.mark.testbed
+
+JOB = "/tmp/job"
+TRAIN = """\
+import torch.distributed as dist
+import model
+
+dist.init_process_group("gloo")
+"""
+MODEL = "import json\n\nWIDTH = 3\n"
+
+
+def put(host: Host, name: str, text: str) -> None:
+    """Write a file into the host's own /tmp."""
+    packed = base64.b64encode(text.encode()).decode()
+    done = host.exec(
+        ["sh", "-c", f"mkdir -p {JOB} && echo {packed} | base64 -d >{JOB}/{shlex.quote(name)}"]
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def bed(session_bed: Testbed, nothing_left: None) -> Iterator[Testbed]:
+    """Two hosts, each with the same script in its own /tmp."""
+    hosts = session_bed.hosts[:2]
+    for host in hosts:
+        put(host, "train.py", TRAIN)
+        put(host, "model.py", MODEL)
+    yield session_bed
+    for host in hosts:
+        host.exec(["rm", "-rf", JOB])
+        host.heal()
+
+
+def check(bed: Testbed, command: str, options: str = "--level quick") -> CheckReport:
+    """Check ``command`` as typed; its working folder is the hosts' own."""
+    names = ",".join(host.name for host in bed.hosts[:2])
+    line = (
+        f"check --hosts {names} --ssh-config {bed.ssh_config} --workdir {JOB} {options} {command}"
+    )
+    request = parse_line(line)
+    assert isinstance(request, Check)
+    assert request.target is not None
+    plan = targeted(request, request.target)
+    with open_session(request.where) as session:
+        ended = list(run_check(request, session, start=short_run, plan=plan))[-1]
+    assert isinstance(ended, CheckEnded)
+    return ended.report
+
+
+def trouble(report: CheckReport) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [
+        (each.severity.value, each.check, each.hosts)
+        for each in report.findings
+        if each.severity in (Severity.WARN, Severity.FAIL)
+    ]
+
+
+def the_finding(report: CheckReport, check_id: str) -> Finding:
+    (found,) = [each for each in report.findings if each.check == check_id]
+    return found
+
+
+@contextmanager
+def listener(host: Host, port: int) -> Iterator[None]:
+    """Hold a port of a host."""
+    text = (
+        "import socket, sys, time\n"
+        f"s = socket.create_server(('', {port}))\n"
+        "print('up', flush=True)\ntime.sleep(600)\n"
+    )
+    process = host.popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().strip() in (b"up", "up")
+        yield
+    finally:
+        kill_group(process)
+
+
+def test_a_launch_that_would_work_has_no_finding_and_is_proved_as_it_would_run(
+    bed: Testbed,
+) -> None:
+    command = "--nproc 2 -- MASTER_PORT=29611 NCCL_DEBUG=WARN python3 train.py --epochs 3"
+    report = check(bed, command, "--only script,coll,port,env")
+    assert trouble(report) == []
+    assert report.ok
+    first, second = (host.name for host in bed.hosts[:2])
+    target = report.target
+    assert target is not None
+    assert (target.launcher, target.world_size, target.port) == ("torch", 4, 29611)
+    assert [(each.host, each.ranks) for each in target.hosts] == [
+        (first, (0, 1)),
+        (second, (2, 3)),
+    ]
+    assert {"NCCL_DEBUG", "MASTER_PORT"} <= set(target.hosts[0].env)
+    assert {each.size for each in report.collectives} == {4}
+    assert all(each.correct for each in report.collectives)
+    assert report.cells[first]["port.master_free"] == "pass"
+    assert {report.cells[first][check_id] for check_id in ("script.same", "script.imports")} == {
+        "pass"
+    }
+
+
+def test_faults_of_one_host_are_each_one_finding_about_it(bed: Testbed) -> None:
+    second = bed.hosts[1]
+    put(second, "model.py", MODEL + "import a_module_of_nobody\n")
+    second.read_only("/dev/shm")
+    report = check(bed, "train.py --data /tmp/job --output /dev/shm/x/out", "--only script")
+    assert trouble(report) == [
+        ("fail", "script.same", tuple(host.name for host in bed.hosts[:2])),
+        ("fail", "script.imports", (second.name,)),
+        ("warn", "script.arguments", (second.name,)),
+    ]
+    assert "model.py differ" in the_finding(report, "script.same").summary
+    assert "a_module_of_nobody" in the_finding(report, "script.imports").summary
+    assert (
+        "--output /dev/shm/x/out cannot be written to"
+        in the_finding(report, "script.arguments").summary
+    )
+
+
+def test_a_script_that_is_missing_or_broken_on_one_host(bed: Testbed) -> None:
+    first, second = bed.hosts[:2]
+    second.exec(["rm", f"{JOB}/train.py"])
+    report = check(bed, "train.py", "--only script")
+    assert trouble(report) == [("fail", "script.present", (second.name,))]
+    for host in (first, second):
+        put(host, "train.py", "def f(:\n    pass\n")
+    report = check(bed, "train.py", "--only script")
+    assert trouble(report) == [("fail", "script.syntax", (first.name, second.name))]
+    second.exec(["rm", "-rf", JOB])
+    report = check(bed, "train.py", "--only script.workdir,script.present")
+    assert trouble(report) == [("fail", "script.workdir", (second.name,))]
+
+
+def test_the_port_that_the_launch_fixes_is_looked_at_and_no_other(bed: Testbed) -> None:
+    first = bed.hosts[0]
+    with listener(first, 29612), listener(first, 29500):
+        command = "-- torchrun --master_port 29612 --nproc_per_node 1 train.py"
+        report = check(bed, command, "--only port,script,proc")
+        assert trouble(report) == [("fail", "port.master_free", (first.name,))]
+        assert "29612" in the_finding(report, "port.master_free").summary
+        assert trouble(check(bed, "train.py", "--only port,script")) == []
+
+
+def test_an_interpreter_that_is_not_there_is_one_finding(bed: Testbed) -> None:
+    report = check(bed, "-- /opt/nowhere/bin/python train.py")
+    names = tuple(host.name for host in bed.hosts[:2])
+    assert trouble(report) == [("fail", "script.interpreter", names)]
+    assert report.cells[names[0]]["script.present"] == "pass"
+    assert report.cells[names[0]]["net.reach_tcp"] == "pass"
+
+
+def test_a_rendezvous_at_the_wrong_host_and_what_run_would_refuse(bed: Testbed) -> None:
+    first, second = bed.hosts[:2]
+    command = f"-- torchrun --master_addr {second.address} --master_port 29613 train.py"
+    report = check(bed, command, "--only script")
+    assert trouble(report) == [("fail", "script.rendezvous", (first.name, second.name))]
+    assert f"not {first.name} with rank 0" in the_finding(report, "script.rendezvous").summary
+    report = check(bed, "--nic ens9 train.py", "--only script.launch,env")
+    assert [found[:2] for found in trouble(report)] == [("fail", "script.launch")]
+    assert "has no interface ens9" in the_finding(report, "script.launch").summary
+
+
+def test_a_working_folder_that_takes_no_file_on_one_host(bed: Testbed) -> None:
+    second = bed.hosts[1]
+    mounts = f"mount --bind {JOB} {JOB} && mount -o remount,bind,ro {JOB}"
+    assert second.exec(["sh", "-c", mounts]).returncode == 0
+    try:
+        report = check(bed, "train.py", "--only script,fs,disk --level standard")
+    finally:
+        second.exec(["umount", JOB])
+    assert trouble(report) == [("warn", "fs.writable", (second.name,))]
+    assert "Read-only file system" in the_finding(report, "fs.writable").seen
+    assert report.cells[second.name]["fs.speed"] == "pass"
+    for host in bed.hosts[:2]:
+        listed = host.exec(["ls", "-A", JOB, "/tmp"])
+        assert ".distconsole-check" not in str(listed.stdout)
