@@ -69,11 +69,22 @@ Marks = dict[str, str]
 """``torch.version`` -> ``2.13.0``: one line for each fact."""
 
 
+Said = Mapping[str, Mapping[str, object]]
+"""A host's facts, group by group, as in ``check --json``."""
+
+
 class Passport(msgspec.Struct, frozen=True, kw_only=True):
-    """One host at its last green check, at ``t`` in UNIX seconds."""
+    """One host at its last green check, at ``t`` in UNIX seconds.
+
+    Attributes:
+        marks: What it was.
+        fields: What was looked at, such as ``env.variables``: there a mark that is new was not there
+            before, while elsewhere nobody had looked. Without any, those that the marks tell of.
+    """
 
     t: float
     marks: dict[str, str]
+    fields: tuple[str, ...] = ()
 
 
 class Since(NamedTuple):
@@ -83,8 +94,13 @@ class Since(NamedTuple):
     changes: tuple[ChangeReport, ...]
 
 
-def marks_of(facts: Mapping[str, Mapping[str, object]]) -> Marks:
-    """Return what lasts of a host's ``facts``, group by group as in ``check --json``."""
+def fields_of(groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the fields that are kept of these groups of facts."""
+    return tuple(f"{group}.{path}" for group in groups for path in LASTING.get(group, ()))
+
+
+def marks_of(facts: Said) -> Marks:
+    """Return what lasts of a host's ``facts``."""
     found: Marks = {}
     facts = {**facts, "net": _standing(facts.get("net", {}))}
     for group, paths in LASTING.items():
@@ -133,14 +149,26 @@ def _name(item: object, index: int) -> str:
     return next((str(named[key]) for key in NAMED_BY if named.get(key)), str(index))
 
 
-def differences(host: str, was: Marks, now: Marks) -> tuple[ChangeReport, ...]:
-    """Return what differs, in groups that both know; ``was`` or ``now`` is empty where it is new or gone."""
-    groups = {mark.partition(".")[0] for mark in now} & {mark.partition(".")[0] for mark in was}
+def differences(host: str, passport: Passport, facts: Said) -> tuple[ChangeReport, ...]:
+    """Return what differs where both looked; ``was`` or ``now`` is empty where it is new or gone."""
+    was, now = passport.marks, marks_of(facts)
+    looked = set(passport.fields) or {
+        field for field in fields_of(LASTING) if any(_within(field, mark) for mark in was)
+    }
+    both = looked.intersection(fields_of(facts))
     return tuple(
         ChangeReport(host=host, what=mark, was=was.get(mark, ""), now=now.get(mark, ""))
         for mark in sorted(was.keys() | now.keys())
-        if mark.partition(".")[0] in groups and was.get(mark) != now.get(mark)
+        if was.get(mark) != now.get(mark) and any(_within(field, mark) for field in both)
     )[:MAX_CHANGES]
+
+
+def _group(mark: str) -> str:
+    return mark.partition(".")[0]
+
+
+def _within(field: str, mark: str) -> bool:
+    return mark == field or mark.startswith(f"{field}.")
 
 
 class Passports:
@@ -167,16 +195,18 @@ class Passports:
         except (OSError, msgspec.DecodeError):
             return None
 
-    def keep(self, host: str, marks: Marks, t: float) -> None:
+    def keep(self, host: str, facts: Said, t: float) -> None:
         """Keep that ``host`` passed at ``t``; what was not looked at this time is kept as it was.
 
         A disk that is full costs the next comparison and nothing else.
         """
-        known = self.read(host)
-        groups = {mark.partition(".")[0] for mark in marks}
-        rest = {} if known is None else known.marks
-        kept = {mark: told for mark, told in rest.items() if mark.partition(".")[0] not in groups}
-        text = msgspec.json.encode(Passport(t=t, marks={**kept, **marks}))
+        known = self.read(host) or Passport(t=t, marks={})
+        rest = {mark: told for mark, told in known.marks.items() if _group(mark) not in facts}
+        fields = [field for field in known.fields if _group(field) not in facts]
+        passport = Passport(
+            t=t, marks={**rest, **marks_of(facts)}, fields=(*fields, *fields_of(facts))
+        )
+        text = msgspec.json.encode(passport)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, aside = tempfile.mkstemp(dir=self._folder)
@@ -186,9 +216,7 @@ class Passports:
         except OSError:
             return
 
-    def since(
-        self, facts: Mapping[str, Mapping[str, Mapping[str, object]]], first: Iterable[str] = ()
-    ) -> Since:
+    def since(self, facts: Mapping[str, Said], first: Iterable[str] = ()) -> Since:
         """Return what has changed on the hosts of ``facts`` since each last passed.
 
         Args:
@@ -199,9 +227,7 @@ class Passports:
         ahead = set(first)
         order = sorted(known, key=lambda host: host not in ahead)
         changes = [
-            change
-            for host in order
-            for change in differences(host, known[host].marks, marks_of(facts[host]))
+            change for host in order for change in differences(host, known[host], facts[host])
         ]
         return Since(min((found.t for found in known.values()), default=None), tuple(changes))
 

@@ -50,7 +50,7 @@ from distconsole.checks.folder_facts import SpeedFacts
 from distconsole.checks.gather import Gathering, connect, local_facts
 from distconsole.checks.host_facts import BetweenFacts, LifeFacts, MpiSshFacts, NameFacts
 from distconsole.checks.judge import Verdicts, judge
-from distconsole.checks.passport import Passports, marks_of
+from distconsole.checks.passport import Passports
 from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
 from distconsole.checks.select import at_level, selected
@@ -315,7 +315,7 @@ def _compared(report: CheckReport, passports: Passports) -> CheckReport:
         passports = passports.of(report.target.script)
     if report.ok:
         for name in facts:
-            passports.keep(name, marks_of(facts[name]), time.time())
+            passports.keep(name, facts[name], time.time())
         return report
     failed = [host for finding in report.findings for host in finding.hosts]
     since = passports.since(facts, failed)

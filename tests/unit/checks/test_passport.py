@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.checks.passport import MAX_CHANGES, Passports, differences, marks_of
+from distconsole.checks.passport import MAX_CHANGES, Passport, Passports, differences, marks_of
 from distconsole.model.events import ChangeReport, CheckReport, HostReport, NetworkReport
 from distconsole.text.check import changes_text
 
@@ -57,7 +57,7 @@ def test_what_lasts_is_kept_and_what_changes_by_itself_is_not() -> None:
 def test_a_change_names_what_was_and_what_is(tmp_path: Path) -> None:
     passports = Passports(tmp_path / "passports")
     for host in ("a", "b"):
-        passports.keep(host, marks_of(facts()), T0)
+        passports.keep(host, facts(), T0)
     older = facts(torch={"present": True, "version": "2.12.1"}, python={"packages": {"timm": "1"}})
     since = passports.since({"a": facts(), "b": older})
     assert since.t == T0
@@ -70,10 +70,10 @@ def test_a_change_names_what_was_and_what_is(tmp_path: Path) -> None:
 
 def test_what_was_not_looked_at_is_neither_a_change_nor_forgotten(tmp_path: Path) -> None:
     passports = Passports(tmp_path)
-    passports.keep("a", marks_of(facts()), T0)
+    passports.keep("a", facts(), T0)
     quick = {"os": facts()["os"]}
     assert passports.since({"a": quick}).changes == ()
-    passports.keep("a", marks_of(quick), T0 + 9)
+    passports.keep("a", quick, T0 + 9)
     assert passports.since({"a": facts()}).changes == ()
     assert passports.since({"a": facts(torch={"version": "3"})}).t == T0 + 9
 
@@ -83,10 +83,25 @@ def test_hosts_that_failed_come_first_and_one_that_was_set_up_anew_is_bounded(
 ) -> None:
     passports = Passports(tmp_path)
     for host in ("a", "b"):
-        passports.keep(host, marks_of(facts()), T0)
+        passports.keep(host, facts(), T0)
     many = facts(python={"packages": {f"p{index}": "1" for index in range(500)}})
     changes = passports.since({"a": many, "b": many}, ["b"]).changes
     assert [change.host for change in changes] == ["b"] * MAX_CHANGES + ["a"] * MAX_CHANGES
+
+
+def test_a_variable_is_new_where_there_was_none_before(tmp_path: Path) -> None:
+    passports = Passports(tmp_path)
+    passports.keep("a", facts(env={"variables": {}}), T0)
+    now = facts(env={"variables": {"NCCL_DEBUG": "INFO"}})
+    assert [change.what for change in passports.since({"a": now}).changes] == [
+        "env.variables.NCCL_DEBUG"
+    ]
+
+
+def test_what_an_older_passport_knew_nothing_of_has_not_changed() -> None:
+    older = Passport(t=T0, marks={"os.kernel": "6.1", "python.packages.numpy": "2.4.6"})
+    now = facts(python={"packages": {"numpy": "2.5"}, "executable": "/usr/bin/python3"})
+    assert [change.what for change in differences("a", older, now)] == ["python.packages.numpy"]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"t": "x"}', b"[1]"])
@@ -99,15 +114,16 @@ def test_a_broken_passport_is_none(tmp_path: Path, text: bytes) -> None:
 
 def test_a_host_has_a_file_of_its_own_whatever_it_is_called(tmp_path: Path) -> None:
     passports = Passports(tmp_path)
-    passports.keep("../x/y", {"os.kernel": "1"}, T0)
+    passports.keep("../x/y", {"os": {"kernel": "1"}}, T0)
     assert [path.name for path in tmp_path.iterdir()] == ["..%2Fx%2Fy.json"]
-    assert differences("../x/y", {"os.kernel": "1"}, {"os.kernel": "2"})
+    (change,) = passports.since({"../x/y": {"os": {"kernel": "2"}}}).changes
+    assert (change.what, change.was, change.now) == ("os.kernel", "1", "2")
 
 
 def test_a_folder_that_cannot_be_made_costs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("somebody's")
     passports = Passports(tmp_path / "file" / "below")
-    passports.keep("a", {}, T0)
+    passports.keep("a", facts(), T0)
     assert passports.read("a") is None
     assert (tmp_path / "file").read_text() == "somebody's"
 
