@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from distconsole.model.events import (
     CheckEnded,
     CheckProgress,
     CheckReport,
+    ChoiceReport,
     EndState,
     Event,
     FirstFailure,
@@ -22,6 +23,8 @@ from distconsole.model.events import (
     Metric,
     NetworkReport,
     NodeSample,
+    PairProgress,
+    PairReport,
     PlanMade,
     PlannedHost,
     RankChanged,
@@ -33,7 +36,7 @@ from distconsole.model.events import (
     RunSummary,
     Window,
 )
-from distconsole.model.findings import Finding, Severity
+from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.monitor.conclusions import first_failure_finding
 
 START = 1_763_700_000.0
@@ -318,6 +321,105 @@ def checked(hosts_count: int = 2, *, ok: bool = False) -> Iterator[Event]:
             cells=cells,
             uncovered=("GPUs: no driver on these hosts",),
         )
+    )
+
+
+def paired(
+    count: int = 16, *, dead: int = 0, rated: bool = True, ended: bool = True
+) -> Iterator[Event]:
+    """A check of ``count`` hosts whose pairs come in round by round.
+
+    The last host answers nobody where ``dead``, host 3 is slow, and node2 loses ports of node5.
+    """
+    names = [f"node{number + 1}" for number in range(count)]
+    down = set(names[count - dead :])
+    yield CheckProgress(check="net.reach_tcp", host="", outcome="running")
+    pairs = {}
+    for source in names:
+        row = [_pair(source, target, down) for target in names if target != source]
+        pairs |= {(each.source, each.target): each for each in row}
+        yield PairProgress(stage="reach", pairs=tuple(row))
+    if rated:
+        streams = [pair for pair in pairs if not down & set(pair)]
+        for number, (source, target) in enumerate(streams):
+            rate = 8.0 if "node3" in (source, target) else 39.0
+            pairs[source, target] = msgspec.structs.replace(pairs[source, target], gbit_s=rate)
+            only = PairReport(source=source, target=target, rtt_us=None, gbit_s=rate)
+            round_number = number * 30 // len(streams) + 1
+            yield PairProgress(stage="bandwidth", pairs=(only,), round=round_number, rounds=30)
+            if not ended and round_number > 12:
+                yield CheckProgress(check="net.bw_pair", host="", outcome="running")
+                return
+    cells = {name: {"net.reach_tcp": "fail" if name in down else "pass"} for name in names}
+    for name in names:
+        yield CheckProgress(check="net.reach_tcp", host=name, outcome=cells[name]["net.reach_tcp"])
+    if not ended:
+        return
+    yield CheckEnded(
+        report=CheckReport(
+            ok=not down,
+            hosts={name: HostReport(reachable=True, facts={}) for name in names},
+            findings=tuple(_dead(name) for name in down),
+            network=NetworkReport(pairs=tuple(pairs.values())),
+            choices=choices(names),
+            collectives=(),
+            seconds=21.0,
+            cells=cells,
+        )
+    )
+
+
+def _pair(source: str, target: str, down: set[str]) -> PairReport:
+    dead = bool(down & {source, target})
+    lossy = (source, target) == ("node2", "node5")
+    error = "17 of 17 ports: timeout" if dead else "2 of 17 ports: timeout" if lossy else ""
+    return PairReport(
+        source=source,
+        target=target,
+        rtt_us=None if dead else 48.0,
+        gbit_s=None,
+        reachable=not error,
+        error=error,
+    )
+
+
+def _dead(name: str) -> Finding:
+    return Finding(
+        check="net.reach_tcp",
+        severity=Severity.FAIL,
+        hosts=(name,),
+        summary=f"no TCP connection between {name} and its peers works, though SSH does",
+        seen="\n".join(f"node{number} -> {name}: timeout" for number in range(1, 9)),
+        expected="connections to and from 10.0.0.16 on any port",
+        hint=f"a firewall or a wrong network at {name}; on it: sudo iptables -S",
+        cure=Cure(hosts={name: HostCure(nic="eth1")}, by_run="takes the network that works"),
+        proof=Proof(
+            ran=f"a connection to {name}",
+            before="timeout",
+            after="0.2 ms",
+            cured=True,
+            seconds=2.0,
+        ),
+    )
+
+
+def choices(names: Sequence[str]) -> tuple[ChoiceReport, ...]:
+    """Gloo would take loopback on the second host, were it started by hand."""
+    return tuple(
+        ChoiceReport(
+            engine=engine,
+            start=start,
+            host=name,
+            interface="lo" if lost else "eth0",
+            address="127.0.1.1" if lost else f"10.0.0.{number + 1}",
+            how="its own name" if start == "hand" else "GLOO_SOCKET_IFNAME=eth0",
+            meets=not lost,
+            why="127.0.1.1 is loopback: it means every host itself" if lost else "",
+        )
+        for engine in ("Gloo", "Horovod", "Open MPI", "Open MPI's daemons")
+        for start in ("run", "hand")
+        for number, name in enumerate(names)
+        for lost in [engine == "Gloo" and start == "hand" and number == 1]
     )
 
 

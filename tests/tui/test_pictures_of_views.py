@@ -21,6 +21,7 @@ SCENES = {
     "failed": {ask.Attach: scenes.failing},
     "cluster": {ask.Top: lambda: scenes.hosts(lost="node2")},
     "check": {ask.Check: scenes.checked},
+    "pairs": {ask.Check: lambda: scenes.paired(dead=1)},
     "runs": {ask.Runs: scenes.past_runs},
 }
 SIZES = {"small": SMALL, "large": LARGE}
@@ -43,13 +44,19 @@ def test_the_view_looks_as_it_did(
 ) -> None:
     app, stage = staged({ask.Top: scenes.hosts} | SCENES[scene])
     app.sitting.begin()
-    lines = {"run": f"attach {scenes.RUN}", "failed": f"attach {scenes.RUN}", "check": "check"}
+    lines = {
+        "run": [f"attach {scenes.RUN}"],
+        "failed": [f"attach {scenes.RUN}"],
+        "check": ["check"],
+        "pairs": ["check", "pairs"],
+    }
 
     async def set_the_scene(pilot: Pilot[int]) -> None:
         app.query_one(Prompt).cursor_blink = False
         app.theme = f"textual-{theme}"
-        app.doer.perform(lines.get(scene, f"view {scene}"), quiet=True)
-        await settled(app, stage, pilot)
+        for line in lines.get(scene, [f"view {scene}"]):
+            app.doer.perform(line, quiet=True)
+            await settled(app, stage, pilot)
 
     try:
         assert snap_compare(app, run_before=set_the_scene, terminal_size=SIZES[size])

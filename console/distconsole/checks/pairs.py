@@ -24,11 +24,13 @@ def pair_reports(
     for (source, target), tried in by_pair.items():
         times = [edge.rtt_us for edge in tried if edge.rtt_us is not None]
         lost = [edge for edge in tried if not edge.ok]
+        bulk = [edge.bulk for edge in tried if edge.bulk is not None]
+        small = "small messages pass and large ones do not" if bulk and not any(bulk) else ""
         yield PairReport(
             source=source,
             target=target,
             rtt_us=min(times) if times else None,
             gbit_s=(rates or {}).get((source, target)),
             reachable=not lost,
-            error=f"{len(lost)} of {len(tried)} ports: {lost[0].error}" if lost else "",
+            error=f"{len(lost)} of {len(tried)} ports: {lost[0].error}" if lost else small,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 from distconsole.errors import ConsoleError
@@ -27,7 +27,8 @@ from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, SessionSource, perform
 from distconsole.text.paint import Paint
 from distconsole.text.show import show_for
-from distconsole.tui.pictures import CheckPicture, Clocks, LoadPicture
+from distconsole.tui.check_picture import CheckPicture
+from distconsole.tui.pictures import Clocks, LoadPicture
 
 MAX_TRANSCRIPT_LINES = 2000
 
@@ -94,6 +95,7 @@ class Feed:
         quiet: True if the screen asked, not the operator: then only errors are worth words.
         clocks: Where ages are counted from.
         perform: What does it.
+        check: The check that this one makes a part of again; None begins with nothing.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Feed:
         quiet: bool = False,
         clocks: Clocks | None = None,
         perform: Perform = perform,
+        check: CheckPicture | None = None,
     ) -> None:
         self.request = request
         self._perform = perform
@@ -116,7 +119,7 @@ class Feed:
         self.run = RunTimeline()
         self.book = LogBook()
         self.load = LoadPicture()
-        self.check = CheckPicture()
+        self.check = check or CheckPicture()
         self.listed: list[RunSummary] = []
         self.error: ConsoleError | None = None
         self.exit_code = 0
@@ -159,6 +162,11 @@ class Feed:
     def is_check(self) -> bool:
         """Whether it shows a check."""
         return isinstance(self.request, ask.Check | ask.Demo)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it is a check that nobody waits for any more; a run is stopped by its own means."""
+        return isinstance(self.request, ask.Check) and self.control.asked is not None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -203,7 +211,11 @@ class Feed:
     def _follow(self) -> None:
         show = None if self._quiet else show_for(self.request, self._transcript)
         drawn = self.is_run or isinstance(self.request, ask.Top)
-        for event in self._perform(self.request, self._sessions, self.control):
+        events = self._perform(self.request, self._sessions, self.control)
+        for event in events:
+            if self.is_cancelled:
+                _close(events)
+                break
             self.fold(event)
             if show is not None and not (drawn and isinstance(event, RunEvent)):
                 show.event(event)
@@ -215,3 +227,9 @@ class Feed:
         self.exit_code = error.exit_code
         self._transcript.close()
         self._transcript.error(error)
+
+
+def _close(events: Iterator[Event]) -> None:
+    """Let an operation clear away what it began."""
+    if isinstance(events, Generator):
+        events.close()

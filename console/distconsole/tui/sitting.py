@@ -13,6 +13,7 @@ from distconsole.model import requests as ask
 from distconsole.operations import perform
 from distconsole.operations.sessions import lent
 from distconsole.session import Session, open_session
+from distconsole.tui.check_picture import CheckPicture
 from distconsole.tui.feeds import Feed, Perform, Transcript
 from distconsole.tui.keys import ALIASES, SCREEN_VERBS
 from distconsole.tui.pictures import Clocks
@@ -101,7 +102,23 @@ class Sitting:
         defaults = load_config().verbs
         return self.start(parse_line(line, self.vocabulary(), defaults), line)
 
-    def start(self, request: ask.Request, line: str, *, quiet: bool = False) -> Feed:
+    def repeat(self, check: str) -> Feed | None:
+        """Make one check of the check that is shown again; None while there is none, or it goes on."""
+        shown = self.latest_check()
+        if shown is None or not shown.done or not isinstance(shown.request, ask.Check):
+            return None
+        request, line = repeated(shown.request, check, shown.check)
+        picture = shown.check.repeat(check, strict=request.strict)
+        return self.start(request, line, quiet=True, check=picture)
+
+    def start(
+        self,
+        request: ask.Request,
+        line: str,
+        *,
+        quiet: bool = False,
+        check: CheckPicture | None = None,
+    ) -> Feed:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
             request = replace(request, where=request.where.over(self.where))
@@ -113,6 +130,7 @@ class Sitting:
             quiet=quiet,
             clocks=self.clocks,
             perform=self._perform,
+            check=check,
         )
         self.add(feed)
         feed.start()
@@ -159,6 +177,35 @@ class Sitting:
         """Return the newest list of runs that is whole, else the newest, or None."""
         found = [feed for feed in reversed(self.feeds) if isinstance(feed.request, ask.Runs)]
         return next((feed for feed in found if feed.done), next(iter(found), None))
+
+
+PEERS = 16
+"""Up to so many hosts all are asked when a check is made again; of more, those concerned and peers."""
+
+
+def repeated(request: ask.Check, check: str, picture: CheckPicture) -> tuple[ask.Check, str]:
+    """Return the request that makes ``check`` again, and how it reads in the grammar.
+
+    What a check says of a host it mostly says next to the others: the hosts concerned alone would agree
+    with themselves. So up to ``PEERS`` hosts stand beside them.
+    """
+    concerned = {
+        name for found in picture.findings if found.check == check for name in found.hosts
+    }
+    everyone = list(picture.report.hosts) if picture.report is not None else []
+    where, words = request.where, ["check", "--only", shlex.quote(check)]
+    if len(everyone) > PEERS and concerned:
+        beside = [name for name in everyone if name not in concerned][:PEERS]
+        names = ",".join(name for name in everyone if name in concerned or name in beside)
+        where = replace(where, hosts=names, hostfile=None, cluster=None)
+        words += ["--hosts", shlex.quote(names)]
+    if request.level is not ask.Level.STANDARD:
+        words += ["--level", request.level.value]
+    alone = replace(
+        request, where=where, only=(check,), skip=(), junit=None, emit_hostfile=None,
+        write_profile=None,
+    )  # fmt: skip
+    return alone, " ".join(words)
 
 
 def screen_words(line: str) -> list[str]:

@@ -12,6 +12,7 @@ from distconsole.tui.feeds import Feed
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.sitting import screen_words
+from distconsole.tui.views.check import CheckView, Page
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
@@ -119,6 +120,8 @@ class Doer:
             case ["plots"]:
                 app.query_one(RunView).swap_plots()
                 app.redraw()
+            case ["open"] | ["pairs"] | ["interfaces"] | ["cancel"] | ["repeat", _]:
+                self._do_check_verb(words)
             case ["screenshot", *path]:
                 say(f"saved {app.save_screenshot(*path[:1])}")
             case ["theme", name] if f"textual-{name}" in app.available_themes:
@@ -137,11 +140,47 @@ class Doer:
             case _:
                 pass
 
+    def _do_check_verb(self, words: list[str]) -> None:
+        view = self._app.query_one(CheckView)
+        match words:
+            case ["cancel"]:
+                self._cancel()
+                return
+            case ["repeat", check]:
+                self._repeat(check)
+                return
+            case ["pairs"]:
+                view.turn_to(Page.PAIRS)
+            case ["interfaces"]:
+                view.turn_to(Page.CHOICES)
+            case _:
+                view.open()
+        self._app.show_view("check")
+
+    def _repeat(self, check: str) -> None:
+        """Make one check again, and say it as it reads in the grammar."""
+        app = self._app
+        feed = app.sitting.repeat(check)
+        if feed is None:
+            app.sitting.transcript.say("a check goes on, or there was none: cancel ends it")
+            return
+        app.sitting.transcript.say(f"\x1b[1m> {feed.line}\x1b[0m")
+        app.show_view("check")
+
+    def _cancel(self) -> None:
+        app = self._app
+        feed = app.sitting.latest_check()
+        if feed is None or feed.done or not isinstance(feed.request, ask.Check):
+            app.sitting.transcript.say("no check goes on")
+            return
+        feed.control.leave()
+        app.redraw()
+
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""
         values = {
             "run": self._run_for(line),
-            "check": self._under_cursor("#findings", "check"),
+            "check": self._app.query_one(CheckView).check_under_cursor(),
             "host": self._under_cursor("#hosts", "name"),
             "rank": self._under_cursor("#ranks", "view.rank"),
         }

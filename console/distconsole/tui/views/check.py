@@ -1,187 +1,253 @@
-"""A check: findings worst first, the evidence of the one under the cursor, the host x check grid."""
+"""A check: findings worst first, hosts by checks, pairs of hosts, interfaces taken, and one finding in full."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from enum import StrEnum
 
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widget import Widget
 
 from distconsole.model.events import CheckReport
 from distconsole.model.findings import Finding, Severity
 from distconsole.text.check import changes_text, proof_text
 from distconsole.tui.feeds import Feed
-from distconsole.tui.pictures import OUTCOME_MARKS, OUTCOME_ORDER, SEVERITY_MARKS, CheckPicture
-from distconsole.tui.widgets.line_table import Column, LineTable
+from distconsole.tui.pairs import Pairs
+from distconsole.tui.views.check_words import (
+    FINDING_COLUMNS,
+    GRID_COLUMNS,
+    check_line,
+    grid_rows,
+    pairs_line,
+    row_words,
+)
+from distconsole.tui.views.finding import FindingPage, finding_words, labelled, pair_words
+from distconsole.tui.widgets.choices_panel import ChoicesPanel
+from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.pair_matrix import PairMatrix
 
 
-@dataclass(frozen=True, slots=True)
-class GridRow:
-    """One check over all hosts."""
+class Page(StrEnum):
+    """What a small screen shows one of; a large one shows the first three side by side."""
 
-    check: str
-    cells: tuple[str, ...]
-
-    @property
-    def worst(self) -> int:
-        """How early it should be read: 0 first."""
-        return min(
-            (OUTCOME_ORDER.index(cell) for cell in self.cells if cell in OUTCOME_ORDER), default=99
-        )
+    FINDINGS = "findings"
+    PAIRS = "pairs"
+    CHOICES = "choices"
+    FINDING = "finding"
 
 
-def _hosts(finding: Finding) -> str:
-    if not finding.hosts:
-        return "all"
-    first, *others = finding.hosts
-    return f"{first} +{len(others)}" if len(others) > 1 else ",".join(finding.hosts)
-
-
-FINDING_COLUMNS: list[Column[Finding]] = [
-    Column("", 6, lambda finding: Text(*SEVERITY_MARKS[finding.severity])),
-    Column("hosts", 14, _hosts, need=1),
-    Column("check", 22, lambda finding: Text(finding.check, style="faint"), need=2),
-    Column("finding", 50, lambda finding: finding.summary),
-]
-
-
-def _marks(row: GridRow) -> Text:
-    text = Text()
-    for outcome in row.cells:
-        mark, style = OUTCOME_MARKS.get(outcome, (" ", ""))
-        text.append(f"{mark} ", style=style)
-    return text
-
-
-def _counts(row: GridRow) -> Text:
-    """What came out, worst first, as counts; a check of all hosts together says it in a word."""
-    text = Text()
-    counts = Counter(cell for cell in row.cells if cell)
-    for outcome in OUTCOME_ORDER:
-        if counts[outcome]:
-            words = outcome.replace("_", " ")
-            count = f"{counts[outcome]} " if len(row.cells) > 1 else ""
-            text.append(f"{count}{words}  ", style=OUTCOME_MARKS[outcome][1])
-    return text
-
-
-GRID_COLUMNS: list[Column[GridRow]] = [
-    Column("check", 26, lambda row: row.check),
-    Column("outcome", 18, _counts),
-    Column("host by host", 16, _marks),
-]
+WIDE_COLUMNS, WIDE_LINES = 140, 34
+"""From so much room on, pairs and interfaces stand beside the findings."""
 
 
 class CheckView(Vertical):
-    """Findings, evidence, grid."""
+    """The line, and below it pages, or all of them."""
 
     DEFAULT_CSS = """
     CheckView > #check-line { height: 1; padding: 0 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
-    CheckView > #findings { max-height: 40%; }
-    CheckView > #evidence { height: auto; max-height: 35%; border-top: solid $panel; padding: 0 1; }
-    CheckView > #grid { height: 1fr; border-top: solid $panel; }
+    CheckView #check-left { width: 1fr; }
+    CheckView #findings { max-height: 40%; }
+    CheckView #evidence { height: auto; max-height: 35%; border-top: solid $panel; padding: 0 1; }
+    CheckView #grid { height: 1fr; border-top: solid $panel; }
+    CheckView #check-right { width: 1fr; }
+    CheckView #pairs-line { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    CheckView.-wide #check-right { border-left: solid $panel; }
+    CheckView.-wide #choices { height: auto; max-height: 40%; border-top: solid $panel; }
     """
 
+    page = Page.FINDINGS
+    _before = Page.FINDINGS
     _report: CheckReport | None = None
+    _pairs = Pairs()
+    _rounds = ("", 0, 0)
+    _done = True
+    _opened: Finding | None = None
 
     def compose(self) -> ComposeResult:
-        """The three parts."""
+        """The parts."""
         yield Words("no check yet: type 'check', or press F7", id="check-line")
-        yield LineTable(
-            FINDING_COLUMNS,
-            same=lambda finding: (finding.check, finding.hosts, finding.summary),
-            empty="nothing to mend so far",
-            id="findings",
-        )
-        with VerticalScroll(id="evidence"):
-            yield Words(id="evidence-text")
-        yield LineTable(
-            GRID_COLUMNS, same=lambda row: row.check, empty="nothing looked at yet", id="grid"
-        )
+        with Horizontal(id="check-panes"):
+            with Vertical(id="check-left"):
+                yield LineTable(
+                    FINDING_COLUMNS,
+                    same=lambda finding: (finding.check, finding.hosts, finding.summary),
+                    empty="nothing to mend so far",
+                    id="findings",
+                )
+                with VerticalScroll(id="evidence"):
+                    yield Words(id="evidence-text")
+                yield LineTable(
+                    GRID_COLUMNS,
+                    same=lambda row: row.check,
+                    empty="nothing looked at yet",
+                    id="grid",
+                )
+            with Vertical(id="check-right"):
+                yield Words(id="pairs-line")
+                yield PairMatrix(id="pairs")
+                yield ChoicesPanel(id="choices")
+        yield FindingPage(id="finding")
+
+    def on_mount(self) -> None:
+        """Begin with the findings."""
+        self._lay_out()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """What stands side by side depends on the size."""
+        self._lay_out()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is room for all pages beside each other."""
+        return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
+
+    def turn_to(self, page: Page) -> None:
+        """Show ``page``, or the findings again if it is shown, and put the cursor there."""
+        if page is not Page.FINDING and page is self.page and not self.is_wide:
+            page = Page.FINDINGS
+        if page is Page.FINDING and self.page is not Page.FINDING:
+            self._before = self.page
+        self.page = page
+        self._lay_out()
+        self.call_after_refresh(self._focus_page)
+
+    def _focus_page(self) -> None:
+        places = {
+            Page.FINDINGS: "#findings",
+            Page.PAIRS: "#pairs",
+            Page.CHOICES: "#choices",
+            Page.FINDING: "#finding",
+        }
+        self.screen.set_focus(self.query_one(places[self.page], Widget))
+
+    def _lay_out(self) -> None:
+        wide, page = self.is_wide, self.page
+        self.set_class(wide, "-wide")
+        inside = page is not Page.FINDING
+        self.query_one("#finding").display = not inside
+        self.query_one("#check-panes").display = inside
+        self.query_one("#check-left").display = wide or page is Page.FINDINGS
+        self.query_one("#check-right").display = wide or page in (Page.PAIRS, Page.CHOICES)
+        for each in ("#pairs", "#pairs-line"):
+            self.query_one(each).display = wide or page is Page.PAIRS
+        self.query_one("#choices").display = wide or page is Page.CHOICES
 
     def draw(self, feed: Feed) -> None:
         """Show how far the check of ``feed`` got."""
         with feed.reading():
             picture = feed.check
             findings = [f for f in picture.worst_first() if f.severity is not Severity.OK]
-            grid = _grid(picture)
-            line = _line(picture, len(grid), done=feed.done)
-            self._report = picture.report
+            grid = grid_rows(picture)
+            line = check_line(picture, len(grid), done=feed.done, cancelled=feed.is_cancelled)
+            self._report, self._pairs = picture.report, picture.pairs
+            choices, self._rounds = picture.choices, picture.rounds
+            self._done = feed.done
         table: LineTable[Finding] = self.query_one("#findings", LineTable)
         table.show(findings)
         self.query_one("#grid", LineTable).show(grid)
         self.query_one("#check-line", Words).show(line)
+        self.query_one(PairMatrix).show(self._pairs)
+        self.tell_pair()
+        self.query_one(ChoicesPanel).show(choices, done=feed.done)
         self._explain(table.row_under_cursor())
+        self._freshen(findings)
+
+    def _freshen(self, findings: list[Finding]) -> None:
+        """Show an opened finding as it is now: its cure may have been tried since."""
+        before = self._opened
+        if before is None or self.page is not Page.FINDING:
+            return
+        same = (before.check, before.hosts, before.summary)
+        newer = (each for each in findings if (each.check, each.hosts, each.summary) == same)
+        finding = next(newer, before)
+        if finding != before:
+            self._opened = finding
+            self.query_one(FindingPage).refill(finding_words(finding, self._report))
+
+    def check_under_cursor(self) -> str:
+        """Return the check that is pointed at: in the grid while that has the focus, else of the finding."""
+        if self.page is Page.FINDING and self._opened is not None:
+            return self._opened.check
+        grid, findings = self.query_one("#grid", LineTable), self.query_one("#findings", LineTable)
+        row = grid.row_under_cursor() if grid.has_focus else findings.row_under_cursor()
+        return "" if row is None else str(row.check)
+
+    def open(self) -> None:
+        """Show everything about the finding, or the pair, that is pointed at."""
+        matrix = self.query_one(PairMatrix)
+        finding: Finding | None = self.query_one("#findings", LineTable).row_under_cursor()
+        if (matrix.has_focus or self.page is Page.PAIRS) and matrix.pair is not None:
+            self._show_pair(PairMatrix.Chosen(matrix.pair))
+        elif finding is not None:
+            self._open(finding)
 
     @on(LineTable.Moved, "#findings")
     def show_evidence(self, event: LineTable.Moved) -> None:
         """Show the evidence of the finding under the cursor."""
         self._explain(event.table.row_under_cursor())
 
+    @on(LineTable.Chosen, "#findings")
+    def show_finding(self, event: LineTable.Chosen) -> None:
+        """Show everything about a finding."""
+        finding = event.table.row_under_cursor()
+        if finding is not None:
+            self._open(finding)
+
+    @on(LineTable.Chosen, "#grid")
+    def show_check(self, event: LineTable.Chosen) -> None:
+        """Show everything about the first finding of a check; without one why it has no verdict."""
+        row = event.table.row_under_cursor()
+        if row is None:
+            return
+        findings = self._report.findings if self._report is not None else ()
+        finding = next((each for each in findings if each.check == row.check), None)
+        if finding is not None:
+            self._open(finding)
+            return
+        self._opened = None
+        self.query_one(FindingPage).show(row_words(row, self._report))
+        self.turn_to(Page.FINDING)
+
+    @on(PairMatrix.Moved)
+    def tell_pair(self) -> None:
+        """Show what is known of the pair under the cursor, and how far all of them are."""
+        pair = self.query_one(PairMatrix).pair
+        rounds = ("", 0, 0) if self._done else self._rounds
+        self.query_one("#pairs-line", Words).show(pairs_line(self._pairs, pair, rounds))
+
+    @on(PairMatrix.Chosen)
+    def _show_pair(self, event: PairMatrix.Chosen) -> None:
+        self._opened = None
+        self.query_one(FindingPage).show(pair_words(event.pair, self._pairs, self._report))
+        self.turn_to(Page.FINDING)
+
+    def _open(self, finding: Finding) -> None:
+        self._opened = finding
+        self.query_one(FindingPage).show(finding_words(finding, self._report))
+        self.turn_to(Page.FINDING)
+
+    @on(FindingPage.Left)
+    def leave_page(self) -> None:
+        """Go back to where the page was opened."""
+        self.turn_to(self._before)
+
     def _explain(self, finding: Finding | None) -> None:
         text, report = Text(), self._report
         if finding is not None:
             if len(finding.hosts) > 1:
-                _labelled(text, "hosts", ", ".join(finding.hosts))
-            _labelled(text, "seen", finding.seen)
-            _labelled(text, "expected", finding.expected)
+                labelled(text, "hosts", ", ".join(finding.hosts))
+            labelled(text, "seen", finding.seen)
+            labelled(text, "expected", finding.expected)
             for label, words in proof_text(finding):
-                _labelled(text, label, words)
-            _labelled(text, "hint", finding.hint)
+                labelled(text, label, words)
+            labelled(text, "hint", finding.hint)
             if report is not None and finding.severity is Severity.FAIL:
                 text.append("\n".join(changes_text(report, finding.hosts or None)))
         elif report is not None:
-            _labelled(text, "not covered", "; ".join(report.uncovered))
+            labelled(text, "not covered", "; ".join(report.uncovered))
         text.rstrip()
         self.query_one("#evidence-text", Words).show(text)
         self.query_one("#evidence").display = bool(text)
-
-
-def _labelled(text: Text, label: str, words: str) -> None:
-    if words:
-        text.append(f"{label}: ", style="note" if label == "hint" else "strong")
-        text.append(f"{words}\n")
-
-
-def _grid(picture: CheckPicture) -> list[GridRow]:
-    """One row a check, troubled ones first; once there is a report nothing runs any more."""
-    hosts = list(dict.fromkeys(host for cells in picture.cells.values() for host in cells if host))
-    rows = [
-        GridRow(
-            check,
-            tuple(cells.get(host, "") for host in hosts)
-            if any(host in cells for host in hosts)
-            else tuple(cells.values()),
-        )
-        for check, cells in sorted(picture.cells.items())
-    ]
-    if picture.report is not None:
-        rows = [row for row in rows if set(row.cells) != {"running"}]
-    return sorted(rows, key=lambda row: row.worst)
-
-
-def _line(picture: CheckPicture, checks: int, *, done: bool) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
-    report = picture.report
-    if report is None:
-        running = [check for check, cells in picture.cells.items() if "running" in cells.values()]
-        now = f": {', '.join(running[:3])}" if running and not done else ""
-        words = "the check ended without a report" if done else f"checking{now}"
-        return text.append(words, style="warn" if done else "note")
-    counts = Counter(finding.severity for finding in report.findings)
-    if report.ok:
-        text.append("✓ healthy", style="good")
-    else:
-        text.append("✗ not healthy", style="bad")
-    parts = [
-        f"{counts[severity]} {word}{'s' if counts[severity] > 1 else ''}"
-        for severity, word in ((Severity.FAIL, "failure"), (Severity.WARN, "warning"))
-        if counts[severity]
-    ]
-    hosts = len(report.hosts)
-    parts.append(f"{checks} checks on {hosts} host{'s' if hosts != 1 else ''}")
-    return text.append(f"  {', '.join(parts)}, {report.seconds:.1f} s")

@@ -14,9 +14,9 @@ from distconsole.model.findings import Severity
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import duration_text, number_text
+from distconsole.tui.check_picture import SEVERITY_MARKS
 from distconsole.tui.feeds import Feed
 from distconsole.tui.keys import SORTS
-from distconsole.tui.pictures import SEVERITY_MARKS
 from distconsole.tui.views.ranks import GPU_TITLES, RANK_COLUMNS, RankRow, rank_rows
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words

@@ -1,0 +1,94 @@
+"""The panel of choices as a table: which interface each engine takes, as ``run`` starts it and by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from distconsole.model.events import ChoiceReport
+from distconsole.text.tables import table
+
+MAX_NAMED = 2
+MAX_KINDS = 4
+MAX_REASONS = 8
+RED = "✗"
+"""Stands before an interface at which somebody does not reach the host."""
+
+SHORT = {"Open MPI's daemons": "its daemons"}
+
+
+def panel_of(choices: Sequence[ChoiceReport], most: int = MAX_KINDS) -> list[tuple[str, ...]]:
+    """Return the lines of the panel: hosts that are alike beside each other, engines below each other.
+
+    Hosts that do not meet come first. Of kinds of hosts beyond ``most`` only the number is told.
+    """
+    engines = list(dict.fromkeys(choice.engine for choice in choices))
+    of: dict[tuple[str, str, str], list[ChoiceReport]] = {}
+    for choice in choices:
+        of.setdefault((choice.host, choice.engine, choice.start), []).append(choice)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host in dict.fromkeys(choice.host for choice in choices):
+        cells = tuple(
+            _cell(of.get((host, engine, "run"), []), of.get((host, engine, "hand"), []))
+            for engine in engines
+        )
+        alike.setdefault(cells, []).append(host)
+    kinds = sorted(alike.items(), key=lambda kind: not any(RED in cell for cell in kind[0]))
+    shown = kinds[:most]
+    rest = sum(len(hosts) for _, hosts in kinds[most:])
+    heading = ["", *(_named(hosts) for _, hosts in shown), *([f"{rest} others"] if rest else [])]
+    lines = [
+        (SHORT.get(engine, engine), *(cells[row] for cells, _ in shown), *([""] if rest else []))
+        for row, engine in enumerate(engines)
+    ]
+    return [tuple(heading), *lines]
+
+
+def _named(hosts: Sequence[str]) -> str:
+    if len(hosts) <= MAX_NAMED:
+        return ", ".join(hosts)
+    return f"{hosts[0]} and {len(hosts) - 1} more"
+
+
+def _cell(run: Sequence[ChoiceReport], hand: Sequence[ChoiceReport]) -> str:
+    started, found = _interfaces(run), _interfaces(hand)
+    return started if started == found else f"{started} · {found}"
+
+
+def _interfaces(choices: Sequence[ChoiceReport]) -> str:
+    """Return the interfaces of one engine: those of which it takes one by chance apart by a bar."""
+    chance = list(dict.fromkeys(_mark(each) for each in choices if "by chance" in each.how))
+    others = dict.fromkeys(_mark(each) for each in choices)
+    parts = ["|".join(chance)] if chance else []
+    return "+".join([*parts, *(each for each in others if each not in chance)]) or "-"
+
+
+def _mark(choice: ChoiceReport) -> str:
+    return f"{RED if choice.meets is False else ''}{choice.interface or 'none'}"
+
+
+def is_red(choices: Iterable[ChoiceReport]) -> bool:
+    """Whether somewhere hosts do not meet."""
+    return any(choice.meets is False for choice in choices)
+
+
+def panel_lines(choices: Sequence[ChoiceReport]) -> list[str]:
+    """Return the panel as lines, and below it why what is red is red."""
+    heading, *rows = panel_of(choices)
+    lines = ["interfaces that the engines take: as `distconsole run` starts them · by hand"]
+    lines += [f"  {line}" for line in table(heading, rows)]
+    reasons = reasons_of(choices)
+    lines += [f"  {RED} {reason}" for reason in reasons[:MAX_REASONS]]
+    if len(reasons) > MAX_REASONS:
+        lines.append(f"  and {len(reasons) - MAX_REASONS} more: --json has them all")
+    return lines
+
+
+def reasons_of(choices: Iterable[ChoiceReport]) -> list[str]:
+    """Return a line for each choice that does not meet, each once for both ways to start."""
+    found: dict[str, list[str]] = {}
+    for choice in choices:
+        if choice.meets is False:
+            where = f"{choice.interface} {choice.address}".strip() or "nothing"
+            told = f"{choice.engine} on {choice.host}: {where} ({choice.how}): {choice.why}"
+            found.setdefault(told, []).append(choice.start)
+    return [told if "run" in starts else f"by hand, {told}" for told, starts in found.items()]

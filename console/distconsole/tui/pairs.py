@@ -1,0 +1,230 @@
+"""Pairs of hosts as cells to draw: what is known of each, and how many cells fit. Pure; it draws nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from statistics import median
+
+from distconsole.model.events import PairReport
+
+SLOW_RATE = 0.7
+"""Of the median rate; as the check of bandwidth has it."""
+SLOW_TRIP = 4.0
+"""Times the median round trip, and at least ``SLOW_TRIP_US`` more."""
+SLOW_TRIP_US = 500.0
+
+MANY = 3
+"""A host of so many pairs in trouble is taken for their cause."""
+
+Pair = tuple[str, str]
+
+
+class State(IntEnum):
+    """What is known of a pair; larger is worse, and 0 to 3 is ever more."""
+
+    SELF = -1
+    UNTRIED = 0
+    REACHED = 1
+    TIMED = 2
+    MEASURED = 3
+    SLOW = 4
+    PARTIAL = 5
+    DEAD = 6
+
+    @property
+    def trouble(self) -> bool:
+        """Whether somebody should look at it."""
+        return self >= State.SLOW
+
+
+LOOKS: Mapping[State, tuple[str, str]] = {
+    State.SELF: ("╲", "faint"),
+    State.UNTRIED: ("·", "faint"),
+    State.REACHED: ("░", "good"),
+    State.TIMED: ("▒", "good"),
+    State.MEASURED: ("▓", "good"),
+    State.SLOW: ("▲", "warn"),
+    State.PARTIAL: ("!", "warn"),
+    State.DEAD: ("✗", "bad"),
+}
+"""Each has a shape of its own and a meaning for its colour."""
+
+WORDS: Mapping[State, str] = {
+    State.UNTRIED: "not tried",
+    State.REACHED: "reached",
+    State.TIMED: "round trip known",
+    State.MEASURED: "rate known",
+    State.SLOW: "slow",
+    State.PARTIAL: "some ports lost",
+    State.DEAD: "no connection",
+}
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What is known of the pairs of ``hosts``, in their order."""
+
+    hosts: tuple[str, ...] = ()
+    known: Mapping[Pair, PairReport] = field(default_factory=dict)
+
+    @cached_property
+    def states(self) -> dict[Pair, State]:
+        """By pair what is known of it; pairs that are not here were not tried."""
+        rates = [p.gbit_s for p in self.known.values() if p.gbit_s is not None]
+        trips = [p.rtt_us for p in self.known.values() if p.rtt_us is not None]
+        rate = median(rates) if len(rates) > 1 else 0.0
+        trip = median(trips) if len(trips) > 1 else float("inf")
+        return {pair: _state(report, rate, trip) for pair, report in self.known.items()}
+
+    def state(self, source: str, target: str) -> State:
+        """Return what is known of one pair."""
+        if source == target:
+            return State.SELF
+        return self.states.get((source, target), State.UNTRIED)
+
+    @cached_property
+    def troubled(self) -> tuple[str, ...]:
+        """Hosts that explain the pairs in trouble: where one has many of them, it without its peers."""
+        left = {pair for pair, state in self.states.items() if state.trouble}
+        found: set[str] = set()
+        while left:
+            counts = Counter(name for pair in left for name in pair)
+            worst, count = counts.most_common(1)[0]
+            mine = {pair for pair in left if worst in pair}
+            found |= {worst} if count >= MANY else {name for pair in mine for name in pair}
+            left -= mine
+        return tuple(name for name in self.hosts if name in found)
+
+    @cached_property
+    def counts(self) -> Counter[State]:
+        """How many pairs are in each state."""
+        return Counter(self.states.values())
+
+    def told(self, source: str, target: str) -> str:
+        """Return one pair as words."""
+        if source == target:
+            return source
+        report = self.known.get((source, target))
+        where = f"{source} -> {target}: "
+        if report is None:
+            return f"{where}not tried yet"
+        facts = [report.error] if report.error else []
+        if report.rtt_us is not None:
+            facts.append(f"round trip {report.rtt_us:.0f} µs")
+        if report.gbit_s is not None:
+            facts.append(f"{report.gbit_s:.3g} Gbit/s")
+        if self.state(source, target) is State.SLOW:
+            facts.append("slow next to the others")
+        return where + (", ".join(facts) or "reached")
+
+
+def _state(report: PairReport, rate: float, trip: float) -> State:
+    if not report.reachable and report.rtt_us is None:
+        return State.DEAD
+    if report.error:
+        return State.PARTIAL
+    if report.gbit_s is not None:
+        return State.SLOW if report.gbit_s < SLOW_RATE * rate else State.MEASURED
+    if report.rtt_us is None:
+        return State.REACHED
+    late = report.rtt_us > max(SLOW_TRIP * trip, trip + SLOW_TRIP_US)
+    return State.SLOW if late else State.TIMED
+
+
+def added(known: PairReport | None, new: PairReport, stage: str) -> PairReport:
+    """Return what is known of a pair after another word on it."""
+    if known is None or stage != "bandwidth":
+        return new
+    return PairReport(
+        source=known.source,
+        target=known.target,
+        rtt_us=known.rtt_us,
+        gbit_s=new.gbit_s,
+        reachable=known.reachable,
+        error=known.error,
+    )
+
+
+class Grain(IntEnum):
+    """How hosts become cells: the first that fits is taken."""
+
+    WHOLE = 0
+    """A line a host."""
+    HALF = 1
+    """Half a line a host."""
+    TROUBLED = 2
+    """Only the lines of hosts in trouble; a cell is the worse of both directions."""
+    BLOCKS = 3
+    """Several hosts a cell, of which the worst pair is shown."""
+
+
+Group = tuple[str, ...]
+"""The hosts of one line or column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which hosts stand in which line and column.
+
+    Attributes:
+        label_width: Columns of the names.
+        width: Columns of a cell.
+    """
+
+    grain: Grain
+    rows: tuple[Group, ...]
+    columns: tuple[Group, ...]
+    label_width: int
+    width: int
+
+    @property
+    def lines(self) -> int:
+        """Lines of cells."""
+        count = len(self.rows)
+        return (count + 1) // 2 if self.grain is Grain.HALF else count
+
+
+MAX_LABEL = 14
+
+
+def frame_for(pairs: Pairs, columns: int, lines: int) -> Frame:
+    """Return how the pairs fit into so many columns and lines of cells and names."""
+    hosts = pairs.hosts
+    count = len(hosts)
+    label = min(MAX_LABEL, max((len(name) for name in hosts), default=0)) + 5
+    room, lines = max(1, columns - label), max(1, lines)
+    single = tuple((name,) for name in hosts)
+    across = single if count <= room else _blocks(hosts, room)
+    width = 2 if 2 * len(across) <= room else 1
+    if len(across) == count and (count + 1) // 2 <= lines:
+        grain = Grain.WHOLE if count <= lines else Grain.HALF
+        return Frame(grain, single, single, label, width if grain is Grain.WHOLE else 1)
+    troubled = tuple((name,) for name in pairs.troubled)
+    if troubled and len(troubled) <= lines:
+        return Frame(Grain.TROUBLED, troubled, across, label, width)
+    blocks = _blocks(hosts, min(lines, room))
+    return Frame(Grain.BLOCKS, blocks, blocks, label, 2 if 2 * len(blocks) <= room else 1)
+
+
+def _blocks(hosts: Group, most: int) -> tuple[Group, ...]:
+    each = -(-len(hosts) // max(1, most))
+    return tuple(hosts[start : start + each] for start in range(0, len(hosts), each))
+
+
+def cell_of(pairs: Pairs, frame: Frame, row: int, column: int) -> tuple[State, Pair]:
+    """Return the state of a cell and the pair that it shows: the worst, else the least known."""
+    sources, targets = frame.rows[row], frame.columns[column]
+    inside = [(a, b) for a in sources for b in targets if a != b]
+    if frame.grain is Grain.TROUBLED:
+        inside += [(b, a) for a, b in inside]
+    if not inside:
+        return State.SELF, (sources[0], targets[0])
+    return max(((pairs.state(*pair), pair) for pair in inside), key=lambda cell: _urgency(cell[0]))
+
+
+def _urgency(state: State) -> int:
+    return state if state.trouble else -state

@@ -1,0 +1,166 @@
+"""A check as rows and lines for its view; it draws nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from distconsole.model.events import CheckReport
+from distconsole.model.findings import Finding, Severity
+from distconsole.tui.check_picture import (
+    OUTCOME_MARKS,
+    OUTCOME_ORDER,
+    SEVERITY_MARKS,
+    CheckPicture,
+)
+from distconsole.tui.pairs import LOOKS, Pair, Pairs
+from distconsole.tui.widgets.line_table import Column
+
+
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    """One check over all hosts."""
+
+    check: str
+    cells: tuple[str, ...]
+
+    @property
+    def worst(self) -> int:
+        """How early it should be read: 0 first."""
+        return min(
+            (OUTCOME_ORDER.index(cell) for cell in self.cells if cell in OUTCOME_ORDER), default=99
+        )
+
+
+def _hosts(finding: Finding) -> str:
+    if not finding.hosts:
+        return "all"
+    first, *others = finding.hosts
+    return f"{first} +{len(others)}" if len(others) > 1 else ",".join(finding.hosts)
+
+
+FINDING_COLUMNS: list[Column[Finding]] = [
+    Column("", 6, lambda finding: Text(*SEVERITY_MARKS[finding.severity])),
+    Column("hosts", 14, _hosts, need=1),
+    Column("check", 22, lambda finding: Text(finding.check, style="faint"), need=2),
+    Column("finding", 50, lambda finding: finding.summary),
+]
+
+
+def _marks(row: GridRow) -> Text:
+    text = Text()
+    for outcome in row.cells:
+        mark, style = OUTCOME_MARKS.get(outcome, (" ", ""))
+        text.append(f"{mark} ", style=style)
+    return text
+
+
+def _counts(row: GridRow) -> Text:
+    """What came out, worst first, as counts; a check of all hosts together says it in a word."""
+    text = Text()
+    counts = Counter(cell for cell in row.cells if cell)
+    for outcome in OUTCOME_ORDER:
+        if counts[outcome]:
+            words = outcome.replace("_", " ")
+            count = f"{counts[outcome]} " if len(row.cells) > 1 else ""
+            text.append(f"{count}{words}  ", style=OUTCOME_MARKS[outcome][1])
+    return text
+
+
+GRID_COLUMNS: list[Column[GridRow]] = [
+    Column("check", 26, lambda row: row.check),
+    Column("outcome", 18, _counts),
+    Column("host by host", 16, _marks),
+]
+
+
+def grid_rows(picture: CheckPicture) -> list[GridRow]:
+    """One row a check, troubled ones first; once there is a report nothing runs any more."""
+    hosts = list(dict.fromkeys(host for cells in picture.cells.values() for host in cells if host))
+    rows = [
+        GridRow(
+            check,
+            tuple(cells.get(host, "") for host in hosts)
+            if any(host in cells for host in hosts)
+            else tuple(cells.values()),
+        )
+        for check, cells in sorted(picture.cells.items())
+    ]
+    if picture.report is not None:
+        rows = [row for row in rows if set(row.cells) != {"running"}]
+    return sorted(rows, key=lambda row: row.worst)
+
+
+def check_line(picture: CheckPicture, checks: int, *, done: bool, cancelled: bool) -> Text:
+    text = Text(no_wrap=True, overflow="ellipsis")
+    report = picture.report
+    running = picture.running() if not done else []
+    now = f": {', '.join(running[:3])}" if running else ""
+    if report is None:
+        words = "the check ended without a report" if done else f"checking{now}"
+        if cancelled:
+            words = "cancelled" if done else "cancelling, once the hosts have answered"
+        return text.append(words, style="warn" if done or cancelled else "note")
+    if picture.again:
+        text.append_text(_again(picture, now, done=done, cancelled=cancelled)).append("  ")
+    counts = Counter(finding.severity for finding in report.findings)
+    if report.ok:
+        text.append("✓ healthy", style="good")
+    else:
+        text.append("✗ not healthy", style="bad")
+    parts = [
+        f"{counts[severity]} {word}{'s' if counts[severity] > 1 else ''}"
+        for severity, word in ((Severity.FAIL, "failure"), (Severity.WARN, "warning"))
+        if counts[severity]
+    ]
+    hosts = len(report.hosts)
+    parts.append(f"{checks} checks on {hosts} host{'s' if hosts != 1 else ''}")
+    return text.append(f"  {', '.join(parts)}, {report.seconds:.1f} s")
+
+
+def _again(picture: CheckPicture, now: str, *, done: bool, cancelled: bool) -> Text:
+    """Return how far the check is that is made again."""
+    check = picture.again
+    if cancelled and not picture.repeated:
+        return Text(f"{check}: {'cancelled' if done else 'cancelling'}", style="warn")
+    if not done:
+        return Text(f"{check} again{now}", style="note")
+    if not picture.repeated:
+        return Text(f"{check}: could not be made again", style="warn")
+    left = any(
+        found.check == check and found.severity.order >= Severity.WARN.order
+        for found in picture.findings
+    )
+    return Text(f"{check}: {'still there' if left else 'gone'}", style="warn" if left else "good")
+
+
+def pairs_line(pairs: Pairs, pair: Pair | None, rounds: tuple[str, int, int]) -> Text:
+    """Return what is known of one pair, how many are known, and how far what goes on is."""
+    count = len(pairs.hosts)
+    if not count or pair is None:
+        return Text("pairs of hosts: none tried", style="faint")
+    glyph, style = LOOKS[pairs.state(*pair)]
+    stage, number, of = rounds
+    text = Text(f"{stage} round {number} of {of}  " if of else "", style="note")
+    text.append(f"{glyph} ", style=style).append(pairs.told(*pair), style="strong")
+    trouble = sum(number for state, number in pairs.counts.items() if state.trouble)
+    parts = [f"{trouble} in trouble"] if trouble else []
+    parts.append(f"{len(pairs.known)} of {count * (count - 1)} pairs known")
+    return text.append(f"  {', '.join(parts)}", style="faint")
+
+
+def row_words(row: GridRow, report: CheckReport | None) -> Text:
+    """Return what became of one check on every host, and why."""
+    text = Text(f"{row.check}\n\n", style="strong")
+    if report is None:
+        return text.append("it goes on", style="faint")
+    for host, cells in report.cells.items():
+        outcome = cells.get(row.check, "")
+        mark, style = OUTCOME_MARKS.get(outcome, (" ", ""))
+        why = report.why.get(host, {}).get(row.check, "")
+        text.append(f"{mark} ", style=style).append(f"{host}: {outcome.replace('_', ' ')}")
+        text.append(f": {why}\n" if why else "\n")
+    text.rstrip()
+    return text
