@@ -135,6 +135,13 @@ class Session:
             if host.name in links and links[host.name].connected
         }
 
+    @property
+    def entered(self) -> frozenset[HostName]:
+        """The hosts that let us in, also those whose agent has yet to answer."""
+        with self._lock:
+            links = dict(self._links)
+        return frozenset(name for name, link in links.items() if link.logged_in)
+
     def on_lost(self, listener: Lost) -> None:
         """Have ``listener`` called once for each link that is lost, on the link's reader thread."""
         with self._lock:

@@ -96,6 +96,7 @@ class Fault:
         only: The groups that are looked at; all if empty. It keeps a test short.
         skip: Those that are not.
         needs: What the machine must have: ``torch``, ``horovod``, ``slurm``, or nothing of it.
+        in_allocation: Whether the check must stand in an allocation of Slurm's.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Fault:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     needs: str = ""
+    in_allocation: bool = False
 
     def words(self) -> list[str]:
         """Return the options of ``check`` that find it."""
@@ -318,8 +320,6 @@ FAULTS: tuple[Fault, ...] = (
         "one node of Slurm's has another munge key",
         within(injecting.another_munge_key),
         (Expected("fail", "slurm.munge", words=("Invalid credential",)),),
-        level="standard",
-        skip=("coll",),
         needs="slurm",
     ),
     Fault(
@@ -330,6 +330,7 @@ FAULTS: tuple[Fault, ...] = (
         level="standard",
         skip=("coll",),
         needs="slurm",
+        in_allocation=True,
     ),
 )
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from testbed.bed import Testbed
 from testbed.host import Host
@@ -94,6 +95,17 @@ class Slurm(Standing):
                     if pid.exists():
                         host.exec(["kill", pid.read_text().strip()], check=False, cwd="/")
                 wait_for(lambda here=host: not daemons(here))  # type: ignore[misc]
+
+    @contextmanager
+    def allocation(self) -> Iterator[dict[str, str]]:
+        """Hold all nodes; give the variables of a shell that stands in the allocation."""
+        wide = f"-N{len(self.nodes)}"
+        job = self.login.exec(["sbatch", "--parsable", wide, "--wrap", "sleep 600"]).stdout.strip()
+        wait_for(lambda: self.show(job).get("JobState") == "RUNNING", UP_SECONDS)
+        try:
+            yield {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": self.show(job)["NodeList"]}
+        finally:
+            self.cancel_all()
 
     def cancel_all(self) -> None:
         """Cancel every job and return when the queue is empty."""
@@ -184,6 +196,15 @@ class Slurm(Standing):
             for name, log in logs
             if log.exists()
         )
+
+
+def laboratory_slurm(bed: Testbed) -> Slurm:
+    """Return a Slurm whose nodes have what it believes, and whose tasks have slurmd's own memlock.
+
+    A node whose munge answers nobody stays up for longer than a check takes, as by default.
+    """
+    settings = {"PropagateResourceLimitsExcept": "MEMLOCK", "SlurmdTimeout": "300"}
+    return Slurm(bed, cpus=os.cpu_count() or 1, settings=settings)
 
 
 def start_munged(host: Host) -> None:

@@ -5,7 +5,6 @@ It judges nothing. What a node does not say in time is noted with the reason.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,6 @@ from distconsole.checks.facts import (
     PortFacts,
     PythonFacts,
     ShellFacts,
-    SshFacts,
     TorchFacts,
     convert,
 )
@@ -44,7 +42,7 @@ from distconsole.checks.script_facts import ScriptFacts
 from distconsole.checks.script_question import script_question, touch_question, watched_folders
 from distconsole.checks.slurm_facts import SlurmFacts
 from distconsole.checks.target import Launch
-from distconsole.errors import ConsoleError, NodeError
+from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
@@ -64,9 +62,6 @@ RENDEZVOUS_PORTS = (MASTER_PORT, 29400)
 
 LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
 """How long a host may take over all its local facts."""
-
-REACH_SECONDS = {Level.QUICK: 5.0, Level.STANDARD: 600.0, Level.FULL: 600.0}
-"""How long hosts are waited for; at most what the way to them allows itself."""
 
 ANSWER_SECONDS = 2.0
 """What an answer may take beyond the probe's own deadline."""
@@ -177,78 +172,6 @@ class Gathering:
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
         """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
         return as_done(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS, clock=self.clock)
-
-
-def connect(gathering: Gathering) -> Iterator[HostEvidence]:
-    """Reach every host and yield each as soon as it is known whether it can be reached."""
-    outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None] = queue.SimpleQueue()
-    threading.Thread(
-        target=_collect, args=(gathering.session, outcomes), name="check-connect", daemon=True
-    ).start()
-    waiting = dict(gathering.hosts)
-    seconds = gathering.left(REACH_SECONDS[gathering.request.level])
-    ends = gathering.clock() + seconds
-    while waiting:
-        try:
-            found = outcomes.get(timeout=max(0.01, ends - gathering.clock()))
-        except queue.Empty:
-            break
-        if isinstance(found, BaseException):
-            raise found
-        if found is None:
-            break
-        evidence = waiting.pop(found.host)
-        _learn_reach(gathering, evidence, found)
-        yield evidence
-    for evidence in waiting.values():
-        evidence.learn(
-            SshFacts(
-                error_kind="connect",
-                error=f"no connection to {evidence.name} in {seconds:.1f} s, and there is no more time",
-                hint=f"ssh -v {evidence.name} true; --level standard and --budget give more time",
-            )
-        )
-        yield evidence
-
-
-def _collect(
-    session: Session, outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None]
-) -> None:
-    try:
-        for outcome in session.connecting():
-            outcomes.put(outcome)
-    except ConsoleError as error:
-        outcomes.put(error)
-    outcomes.put(None)
-
-
-def _learn_reach(
-    gathering: Gathering, evidence: HostEvidence, outcome: fan.Outcome[NodeLink]
-) -> None:
-    if isinstance(outcome, fan.Failed):
-        error = outcome.error
-        evidence.learn(SshFacts(error_kind=error.kind, error=error.message, hint=error.hint))
-        return
-    link = outcome.value
-    gathering.links[evidence.name] = link
-    hello = link.hello
-    evidence.learn(
-        SshFacts(
-            user=hello.user,
-            hostname=hello.hostname,
-            boot_id=hello.boot_id or "",
-            agent_python=hello.python,
-            reached_at=link.address,
-        ),
-        {
-            "user": hello.user,
-            "hostname": hello.hostname,
-            "boot_id": hello.boot_id,
-            "agent": hello.version,
-            "agent_python": hello.python_version,
-            "addresses": [entry.address for entry in hello.addresses[:64]],
-        },
-    )
 
 
 def local_facts(gathering: Gathering) -> Iterator[HostEvidence]:

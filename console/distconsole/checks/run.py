@@ -47,10 +47,11 @@ from distconsole.checks.facts import (
 )
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.folder_facts import SpeedFacts
-from distconsole.checks.gather import Gathering, connect, local_facts
+from distconsole.checks.gather import Gathering, local_facts
 from distconsole.checks.host_facts import BetweenFacts, LifeFacts, MpiSshFacts, NameFacts
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.passport import Passports
+from distconsole.checks.reaching import connect
 from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
 from distconsole.checks.select import at_level, selected

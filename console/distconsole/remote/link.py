@@ -90,6 +90,11 @@ class NodeLink:
         return "" if connection is None else connection.reached_at
 
     @property
+    def logged_in(self) -> bool:
+        """Whether the node let us in, be its agent there already or not."""
+        return self._connection is not None
+
+    @property
     def connected(self) -> bool:
         """Whether requests can be made now."""
         conversation = self._conversation

@@ -163,15 +163,10 @@ def _ephemeral(view: View) -> Iterator[Said]:
     partial = {pair: edges for pair, edges in matrix.partial.items() if not culprits & set(pair)}
     if not partial:
         return
-    found = blame(matrix.tried, partial)
-    for name in found.everyone:
-        into_it = [pair for pair in partial if pair[1] == name]
-        yield _port_finding(view, name, into_it, partial, True)
-    for host in found.hosts:
-        into = host.direction is not Direction.OUT_OF
-        yield _port_finding(view, host.host, host.pairs, partial, into)
-    rest = [*found.one_way, *found.links, *((b, a) for a, b in found.links)]
-    for culprit, pairs in cover(rest).items():
+    everyone = blame(matrix.tried, partial).everyone
+    for name in everyone:
+        yield _port_finding(view, name, [p for p in partial if p[1] == name], partial, True)
+    for culprit, pairs in cover(() if everyone else partial).items():
         into = any(pair[1] == culprit for pair in pairs)
         yield _port_finding(view, culprit, pairs, partial, into)
 

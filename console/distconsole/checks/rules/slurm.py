@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from distconsole.checks.attribution import cover
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, OsFacts
 from distconsole.checks.majority import dissent, named
@@ -25,6 +26,7 @@ CLOSED_STATES = (
 SKEW_SECONDS = 60
 """munge refuses beyond 300 s; a clock that is off by this much is on its way there."""
 
+CLOCK_WORDS = ("Expired", "Rewound")
 LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
 _GPUS = re.compile(r"gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
 
@@ -47,10 +49,15 @@ def on_slurm(
 
 
 @on_slurm
-def _controller(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
     silent: dict[str, list[str]] = {}
+    foreign = _foreign(_refused_pairs(view, facts))
     for name, found in facts.items():
-        if not any(each.up for each in found.controllers):
+        if name in foreign:
+            yield Unjudged(
+                (name,), "its munge key is another one, so that no controller answers it"
+            )
+        elif not any(each.up for each in found.controllers):
             hosts = ", ".join(each.host for each in found.controllers) or found.controller_error
             silent.setdefault(hosts, []).append(name)
     for what, names in silent.items():
@@ -127,15 +134,55 @@ def _munge(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             seen="munge -n",
             hint="sudo systemctl restart munge; sudo journalctl -u munge -n 20",
         )
-    refused: dict[tuple[str, str], Decoded] = {}
-    for name, found in view.of(MungeFacts).items():
-        for each in found.decoded:
-            if name not in dead and (each.status != "Success" or abs(_skew(each)) > SKEW_SECONDS):
-                refused[each.source, name] = each
+    refused = _refused_pairs(view, facts)
+    for name, pairs in _foreign(refused).items():
+        others = list(dict.fromkeys(other for pair in pairs for other in pair if other != name))
+        said = refused[pairs[0]]
+        yield fail(
+            "slurm.munge",
+            f"the munge key of {name} is another one than that of {named(others)}: "
+            f"{said.status or said.error}",
+            (name,),
+            seen="\n".join(
+                f"munge on {source}, unmunge on {target}: {refused[source, target].status}"
+                for source, target in pairs[:8]
+            ),
+            expected="Success both ways",
+            hint=f"on {name}: put the others' key at /etc/munge/munge.key (owner munge, mode 0400), "
+            "then: sudo systemctl restart munge slurmd",
+        )
+        refused = {pair: each for pair, each in refused.items() if pair not in pairs}
     yield from _refused(refused)
 
 
-def _refused(refused: dict[tuple[str, str], Decoded]) -> Iterator[Said]:
+def _refused_pairs(view: View, facts: dict[str, SlurmFacts]) -> dict[tuple[str, str], Decoded]:
+    """Return what a host (the second) would not take from another, or hardly."""
+    return {
+        (each.source, name): each
+        for name, found in view.of(MungeFacts).items()
+        if not facts[name].munge_error
+        for each in found.decoded
+        if each.status != "Success" or abs(_skew(each)) > SKEW_SECONDS
+    }
+
+
+def _foreign(
+    refused: Mapping[tuple[str, str], Decoded],
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Return the hosts whose key is another one than that of several others, and their pairs."""
+    keys = [
+        pair
+        for pair, each in refused.items()
+        if each.status != "Success" and not each.status.startswith(CLOCK_WORDS)
+    ]
+    return {
+        name: pairs
+        for name, pairs in cover(keys).items()
+        if len({other for pair in pairs for other in pair}) > 2
+    }
+
+
+def _refused(refused: Mapping[tuple[str, str], Decoded]) -> Iterator[Said]:
     told: set[frozenset[str]] = set()
     for (source, name), each in refused.items():
         pair = frozenset((source, name))
@@ -156,7 +203,7 @@ def _refused(refused: dict[tuple[str, str], Decoded]) -> Iterator[Said]:
                 hint="sudo chronyc makestep",
             )
             continue
-        clock = each.status.startswith(("Expired", "Rewound"))
+        clock = each.status.startswith(CLOCK_WORDS)
         yield fail(
             "slurm.munge",
             f"{who} {'do' if both else 'does'} not accept {way}: {each.status or each.error}{apart}",
@@ -250,7 +297,7 @@ RULES: tuple[Rule, ...] = (
         "slurm.controller",
         "slurm",
         Level.QUICK,
-        (SlurmFacts,),
+        (SlurmFacts, MungeFacts),
         "slurmctld is down, or a host cannot reach it; versions that differ.",
         "sudo systemctl status slurmctld, on the controller.",
         _controller,
@@ -267,7 +314,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "slurm.munge",
         "slurm",
-        Level.STANDARD,
+        Level.QUICK,
         (SlurmFacts, MungeFacts),
         "`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ.",
         "Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.",
