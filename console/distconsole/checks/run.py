@@ -218,7 +218,7 @@ class _Checking:
             yield CheckProgress(check="script.launch", host="", outcome="running")
             launch = self.plan(self.gathering.session, self.gathering.reached())
             self.gathering.launch = launch
-            yield from self._leave_out(lambda rule: launch.irrelevant(rule.group))
+            yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
 
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
         """Account for checks that have nothing to say, and forget what only they need."""
@@ -314,6 +314,8 @@ def _compared(report: CheckReport, passports: Passports) -> CheckReport:
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
     if report.target is not None:
         passports = passports.of(report.target.script)
+        if report.target.refused:  # nothing is known of the variables that it would set
+            facts = {name: {**each, "env": {}} for name, each in facts.items()}
     if report.ok:
         for name in facts:
             passports.keep(name, facts[name], time.time())

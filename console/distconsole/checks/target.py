@@ -109,16 +109,29 @@ class Launch:
         """The script as a person calls it."""
         return self.path if self.module else self.path.rpartition("/")[2]
 
-    def irrelevant(self, group: str) -> str:
-        """Return why checks of ``group`` say nothing about this launch; empty if they do."""
+    def irrelevant(self, check: str, group: str) -> str:
+        """Return why a check says nothing about this launch; empty if it does.
+
+        Args:
+            check: Its id, which says whom it is about: also jobs by Horovod and MPI are in ``coll``.
+            group: Its group.
+        """
+        engine = check.partition(".")[0]
         if self.refused or not self.launcher:
             return ""
-        uses = self.launcher in ("horovod", "mpi")
-        if group == "horovod" and not (self.launcher == "horovod" or self.needs.horovod):
+        horovod = self.launcher == "horovod" or self.needs.horovod
+        if engine == "horovod" and not horovod:
             return "the launch uses no Horovod"
-        if group == "mpi" and self.launcher != "mpi":
+        if (
+            engine == "horovod"
+            and group == "coll"
+            and self.launcher == "mpi"
+            and "mpi" not in check
+        ):
+            return "the launch uses Horovod by mpirun"
+        if engine == "mpi" and self.launcher != "mpi":
             return "the launch uses no MPI"
-        if group == "coll" and uses and not self.needs.distributed:
+        if engine == "coll" and self.launcher in ("horovod", "mpi") and not self.needs.distributed:
             return f"the launch uses {self.launcher}, not torch's process group"
         return ""
 
@@ -143,6 +156,7 @@ class Launch:
                 )
                 for name, host in self.hosts.items()
             ),
+            address=self.address,
             port=self.port,
             fixed_by=self.fixed_by,
             brought=self.brought,

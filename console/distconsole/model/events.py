@@ -380,6 +380,8 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     world_size: int = 0
     hosts: tuple[TargetHost, ...] = ()
+    address: str = ""
+    """Where the launch itself says that ranks meet; empty where ``run`` chooses it."""
     port: int | None = None
     """The rendezvous port where it is fixed; else the first host finds one that is free."""
     fixed_by: str = ""

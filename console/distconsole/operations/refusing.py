@@ -41,8 +41,8 @@ def refuse_missing(request: Run, cluster: Cluster) -> None:
     raise PlanError(f"the script {path} {what}", "give its path, or --module with a module's name")
 
 
-def refuse_our_flags(request: Run) -> None:
-    """Refuse an option of ours behind the script, which would get it and does not know it.
+def refuse_our_flags(request: Run, verb: str = "run") -> None:
+    """Refuse an option of ours behind the script of ``verb``, which would get it and does not know it.
 
     A script that names the option anywhere gets it, and so does every script behind ``--``.
 
@@ -66,7 +66,7 @@ def refuse_our_flags(request: Run) -> None:
     line = shlex.join([request.script, *request.arguments])
     raise UsageError(
         f"{ours} stands behind the script, so {request.script} would get it and not distconsole",
-        f"put it before the script; or, if the script wants it: distconsole run … -- {line}",
+        f"put it before the script; or, if the script wants it: distconsole {verb} … -- {line}",
     )
 
 

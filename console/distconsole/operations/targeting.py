@@ -38,6 +38,9 @@ MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
 """Files, and characters of them all, that travel for a check of code that ``--sync`` would bring."""
 
 ENGINE_SECONDS = 6.0
+ASKED_FOR = "asked for"
+"""The reason for a launcher that was named (``choose_launcher``)."""
+
 RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
 
 
@@ -50,7 +53,7 @@ def targeted(request: Check, target: Target) -> Targeting:
     """
     env = user_env(target.run)
     if not target.starter:
-        refuse_our_flags(target.run)
+        refuse_our_flags(target.run, "check")
     return Targeting(target, env, python_asked=request.where.python is not None)
 
 
@@ -187,13 +190,18 @@ class Targeting:
         refused: PlanError,
         session: Session,
     ) -> Launch:
-        workdir = posixpath.join(str(Path.cwd()), run.workdir or "")
-        path = run.script if run.module else posixpath.join(workdir, run.script)
+        workdir = posixpath.normpath(posixpath.join(str(Path.cwd()), run.workdir or ""))
+        path = run.script
+        if not run.module:
+            path = posixpath.normpath(posixpath.join(workdir, run.script))
         root, sources = (workdir if run.module else posixpath.dirname(path)), None
         if project is not None:
             sources, root = _sources(project, run, root)
         address, port, fixed_by = self._rendezvous(run)
         nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
+        starter = self.target.starter
+        by_hand = starter and starter != "distconsole"
+        why = plan.why if plan is not None else choice.why if choice else ""
         return Launch(
             command=self.target.command,
             path=path,
@@ -206,7 +214,7 @@ class Targeting:
             else choice.launcher.value
             if choice
             else "",
-            why=plan.why if plan is not None else choice.why if choice else "",
+            why=why.replace(ASKED_FOR, f"as {starter} starts it") if by_hand else why,
             auto=run.launcher is LauncherName.AUTO,
             needs=LaunchNeeds(
                 readable=traits.readable,
@@ -237,11 +245,9 @@ class Targeting:
         python = host.python or session.link(host.name).python
         if node is None:
             return HostLaunch((), python, self.env, setup=host.setup)
-        own = node.ranks[0].env if len(node.ranks) == 1 else {}
-        env = {**node.env, **own}
         known = {
             name: value
-            for name, value in env.items()
+            for name, value in node.env.items()
             if PORT not in value and RUN_DIR not in value
         }
         return HostLaunch(

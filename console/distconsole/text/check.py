@@ -65,7 +65,7 @@ def target_text(target: TargetReport) -> list[str]:
     port = (
         f"port {target.port} ({target.fixed_by})" if target.port else "a port found free at start"
     )
-    first = next((host.address for host in target.hosts if host.ranks), "")
+    first = target.address or next((host.address for host in target.hosts if host.ranks), "")
     lines.append(f"        meeting at {first} over {', '.join(nics[:4])}, {port}")
     return [*lines, *_notes(target)]
 

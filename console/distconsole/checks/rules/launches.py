@@ -149,7 +149,8 @@ def _rendezvous(view: View) -> Iterator[Said]:
             f"{launch.address}, where the ranks are to meet, "
             + ("means each host itself" if loops else f"{whose}, not {first} with rank 0"),
             (name,),
-            seen=f"{launch.address} is {', '.join(meant)} there",
+            seen=f"getaddrinfo({launch.address!r}): {', '.join(meant)}; rank 0 is on {first}, "
+            f"{planned.address or 'the first host'}",
             expected=f"an address of {first}",
             hint=hint,
         )

@@ -133,8 +133,8 @@ def _packages(view: View) -> Iterator[Said]:
 
 def _consistency(view: View) -> Iterator[Said]:
     facts = view.of(EnvFacts)
-    names = sorted({name for found in facts.values() for name in found.variables})
-    for variable in names:
+    names = {name for found in facts.values() for name in found.variables}
+    for variable in sorted(names - _set_by_launch(view)):
         if variable in PERSONAL or variable.startswith(PERSONAL_PREFIXES):
             continue
         if variable in ("LD_LIBRARY_PATH", "PYTHONPATH") or not re.match(r"[A-Z]+_", variable):
@@ -173,6 +173,12 @@ def _as_the_others(
         change = HostCure(unset=(variable,))
         return Cure(hosts=dict.fromkeys(minority, change), by_run=said)
     return Cure(env={variable: majority}, by_run=said)
+
+
+def _set_by_launch(view: View) -> set[str]:
+    """Return the variables that the launch sets on every host, each as it must be there."""
+    hosts = view.launch.hosts.values() if view.launch is not None else ()
+    return {name for host in hosts for name in host.env}
 
 
 def _syntax(view: View) -> Iterator[Said]:

@@ -22,6 +22,7 @@ JUDGED_ELSEWHERE = ("torch", "horovod")
 """Modules whose presence and versions groups of their own compare."""
 
 MAX_LISTED = 8
+MISSING = "is not there"
 NO_SCRIPT = "the script is not there, or cannot be read"
 
 
@@ -33,21 +34,23 @@ def _present(view: View) -> Iterator[Said]:
         yield Unjudged(tuple(facts), f"--sync brings {launch.brought}")
         return
     inside = launch.module or launch.path.startswith(f"{launch.workdir}/")
+    wrong: dict[tuple[str, str], list[str]] = {}
     for name, found in facts.items():
         if inside and (found.workdir.error or found.workdir.kind != "folder"):
             yield Unjudged((name,), "its working folder is not there")
-            continue
-        wrong = _wrong_script(found.script, launch)
-        if wrong:
-            what = f"the module {launch.path}" if launch.module else launch.path
-            yield fail(
-                "script.present",
-                f"{what} {wrong} on {HERE}",
-                (name,),
-                seen=f"stat: {found.script.error or found.script.kind or 'nothing'}",
-                expected="the script in the working folder of every host",
-                hint=_bring(launch, [name]),
-            )
+        elif trouble := _wrong_script(found.script, launch):
+            seen = found.script.error or found.script.kind or "nothing"
+            wrong.setdefault((trouble, seen), []).append(name)
+    for (trouble, seen), names in wrong.items():
+        what = f"the module {launch.path}" if launch.module else launch.path
+        yield fail(
+            "script.present",
+            f"{what} {trouble} on {named(names)}",
+            names,
+            seen=f"stat: {seen}",
+            expected="the script in the working folder of every host",
+            hint=_bring(launch, names, trouble, nowhere=len(names) == len(facts)),
+        )
 
 
 def _wrong_script(script: ScriptFile, launch: Launch) -> str:
@@ -58,7 +61,7 @@ def _wrong_script(script: ScriptFile, launch: Launch) -> str:
     if script.error and script.code not in ("", "ENOENT"):
         return f"cannot be read ({script.error})"
     if script.error:
-        return "is not there"
+        return MISSING
     if script.kind == "folder":
         return "is a folder without __main__.py"
     if script.kind != "file":
@@ -70,13 +73,18 @@ def _wrong_script(script: ScriptFile, launch: Launch) -> str:
     return "is larger than 4 MiB: no script" if script.too_large else ""
 
 
-def _bring(launch: Launch, hosts: list[str]) -> str:
+def _bring(launch: Launch, hosts: list[str], trouble: str, *, nowhere: bool) -> str:
     """Return what brings the script to hosts that lack it."""
     if launch.module:
-        return f"--sync brings the code, --workdir names its folder; PYTHONPATH by --env; on {HERE}: pip"
-    path = shlex.quote(launch.path)
-    copies = "; ".join(f"rsync -a {path} {host}:{path}" for host in hosts[:1])
-    return f"distconsole run --sync brings it; or: {copies}"
+        return (
+            "--sync brings the code; --workdir names its folder, --env PYTHONPATH=… where it lies"
+        )
+    if not trouble.startswith(MISSING):
+        return f"give the script itself; on {hosts[0]}: ls -ld {shlex.quote(launch.path)}"
+    if nowhere and not launch.needs.readable:
+        return f"it is not here either: is {launch.path} its name? --workdir names its folder"
+    path, listed = shlex.quote(launch.path), " ".join(hosts[:MAX_LISTED])
+    return f"distconsole run --sync brings it; or: for h in {listed}; do rsync -a {path} $h:{path}; done"
 
 
 def _same(view: View) -> Iterator[Said]:
@@ -329,7 +337,7 @@ RULES: tuple[Rule, ...] = (
         (ScriptFacts,),
         "A host without the script or module, or with one that it cannot read; a folder, a binary.",
         "--sync, or rsync.",
-        together(_present),
+        _present,
     ),
     Rule(
         "script.same",
