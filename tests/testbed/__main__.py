@@ -7,6 +7,8 @@ standard input are faults, each a method of ``Host`` or ``Testbed`` with its arg
     node1 link_down train
     node1 cap_bandwidth 8mbit
     cut_console
+
+``lab`` starts hosts with faults of ``testbed.faults`` and says what ``check`` must find.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 from testbed.bed import Testbed
 from testbed.claims import FOLDERS, PREFIX, is_alive, started, sweep
 from testbed.keeper import wait_for
+from testbed.lab import add_options, lab
 
 
 def main() -> None:
@@ -38,6 +41,7 @@ def main() -> None:
     down_verb = verbs.add_parser("down", help="end beds; all of them when none is named")
     down_verb.add_argument("bed", nargs="*", help="an ssh_config's folder, or its last part")
     verbs.add_parser("list", help="list the beds that run")
+    add_options(verbs.add_parser("lab", help="list faults, or start hosts that have some"))
     asked = parser.parse_args()
     match asked.verb:
         case "up":
@@ -47,6 +51,8 @@ def main() -> None:
         case "list":
             for folder in living():
                 print(folder / "ssh_config")
+        case "lab":
+            lab(asked)
         case other:
             parser.error(f"no such verb: {other}")
 
