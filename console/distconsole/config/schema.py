@@ -96,6 +96,7 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
         "strict": Key(Kind.FLAG),
         "junit": Key(Kind.FILE),
         "emit_hostfile": Key(Kind.FILE),
+        "details": Key(Kind.FLAG),
         "prove": Key(Kind.FLAG),
         **_JSON,
     },

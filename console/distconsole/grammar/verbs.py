@@ -46,6 +46,9 @@ from distconsole.model import requests as ask
     "--budget", "budget_seconds", type=SecondsValue(), help="At most this long, for all of it."
 )
 @click.option("--strict", is_flag=True, help="Warnings fail.")
+@click.option(
+    "--details", is_flag=True, help="Also what was seen, whole hints, and the interfaces taken."
+)
 @click.option("--explain", metavar="ID", help="Say what one check does, and stop.")
 @click.option("--junit", metavar="FILE", type=FILE, help="Also write a JUnit report.")
 @click.option(

@@ -156,6 +156,7 @@ class Check:
     Attributes:
         target: The launch that is checked; None checks the hosts for any.
         prove: Whether cures are tried; None leaves it to the level.
+        details: Whether a person wants to read all that was seen.
         write_profile: A file for the cures that were proven; empty for the project's own.
     """
 
@@ -171,6 +172,7 @@ class Check:
     emit_hostfile: str | None = None
     target: Target | None = None
     prove: bool | None = None
+    details: bool = False
     write_profile: str | None = None
 
     @property

@@ -15,12 +15,18 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Finding, Severity
 from distconsole.text.bandwidths import bandwidth_text, show_tables
+from distconsole.text.choices import is_red, panel_lines
 from distconsole.text.output import Output
+from distconsole.text.paint import Paint
 from distconsole.text.tables import table
 
 MAX_HOSTS_TOLD = 4
 MAX_ROWS = 12
 MAX_CHANGES_TOLD = 4
+MAX_HOSTS_NAMED = 6
+HOW_TO_SEE_MORE = (
+    "what was seen, whole hints and the interfaces taken: --details; what a check is: --explain ID"
+)
 
 
 def show_progress(output: Output, progress: CheckProgress) -> None:
@@ -35,8 +41,12 @@ def show_rounds(output: Output, progress: PairProgress) -> None:
         output.status(f"{progress.stage} of pairs: round {progress.round} of {progress.rounds}")
 
 
-def show_report(output: Output, report: CheckReport) -> None:
-    """Print the report to stdout; nothing is being looked at any more."""
+def show_report(output: Output, report: CheckReport, *, details: bool = False) -> None:
+    """Print the report to stdout; nothing is being looked at any more.
+
+    Args:
+        details: Also what was seen and expected, whole hints, and the panel of interfaces.
+    """
     output.status("")
     if report.target is not None:
         for line in target_text(report.target):
@@ -47,10 +57,19 @@ def show_report(output: Output, report: CheckReport) -> None:
     told = [finding for finding in worst_first if finding.severity is not Severity.OK]
     shown: set[tuple[str, str, str]] = set()
     for finding in told:
-        show_finding(output, finding, shown)
+        if details:
+            show_finding(output, finding, shown)
+        else:
+            show_brief(output, finding)
+    if report.choices and (details or is_red(report.choices)):
+        output.data("")
+        for line in panel_lines(report.choices):
+            output.data(line)
     if report.collectives:
         _show_collectives(output, report)
     _show_summary(output, report)
+    if not details and any(finding.seen or finding.hint for finding in told):
+        output.say(HOW_TO_SEE_MORE)
 
 
 def target_text(target: TargetReport) -> list[str]:
@@ -101,6 +120,32 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
     return lines
 
 
+def show_brief(output: Output, finding: Finding) -> None:
+    """Print a finding in a line, and below it what to type first and what came of trying it."""
+    paint = output.paint_out
+    output.data(_headline(paint, finding))
+    proof = finding.proof
+    if proof is not None and proof.after:
+        end = paint("cured", "green") if proof.cured else paint("not cured", "yellow")
+        output.data(f"       {end}: {proof.before} -> {proof.after}")
+    if finding.hint and finding.severity in (Severity.WARN, Severity.FAIL):
+        first, *rest = finding.hint.splitlines()
+        more = f"  (and {len(rest)} more)" if rest else ""
+        output.data(f"       {paint('hint:', 'cyan')} {first}{paint(more, 'dim')}")
+
+
+def _headline(paint: Paint, finding: Finding) -> str:
+    hosts = f" {paint(_hosts(finding.hosts), 'bold')}:" if finding.hosts else ""
+    mark = paint.severity(finding.severity)
+    return f"{mark}{hosts} {finding.summary} {paint(finding.check, 'dim')}"
+
+
+def _hosts(names: tuple[str, ...]) -> str:
+    if len(names) <= MAX_HOSTS_NAMED:
+        return ",".join(names)
+    return f"{','.join(names[: MAX_HOSTS_NAMED - 1])} and {len(names) - MAX_HOSTS_NAMED + 1} more"
+
+
 def show_finding(
     output: Output, finding: Finding, shown: set[tuple[str, str, str]] | None = None
 ) -> None:
@@ -110,10 +155,7 @@ def show_finding(
         shown: Proofs that stand above already; the finding's is added.
     """
     paint = output.paint_out
-    hosts = f" {paint(','.join(finding.hosts), 'bold')}:" if finding.hosts else ""
-    output.data(
-        f"{paint.severity(finding.severity)}{hosts} {finding.summary} {paint(finding.check, 'dim')}"
-    )
+    output.data(_headline(paint, finding))
     for label, text in (("seen", finding.seen), ("expected", finding.expected)):
         if text and finding.severity in (Severity.WARN, Severity.FAIL):
             first, *rest = text.splitlines()

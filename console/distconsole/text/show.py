@@ -55,7 +55,11 @@ def show_for(request: ask.Request, output: Output) -> Show:
         return LoadShow(output)
     if isinstance(request, ask.Logs):
         return LogShow(output)
-    return TextShow(output)
+    return TextShow(output, details=_wants_details(request))
+
+
+def _wants_details(request: ask.Request) -> bool:
+    return isinstance(request, ask.Check) and (request.details or request.level is ask.Level.FULL)
 
 
 class JsonShow:
@@ -96,10 +100,16 @@ class JsonShow:
 
 
 class TextShow:
-    """What a person at a shell reads."""
+    """What a person at a shell reads.
 
-    def __init__(self, output: Output) -> None:
+    Args:
+        output: Where it goes.
+        details: Whether a check is told with all that was seen.
+    """
+
+    def __init__(self, output: Output, *, details: bool = False) -> None:
         self._output = output
+        self._details = details
         self._run = RunText(output)
         self._listed: list[RunSummary] = []
 
@@ -115,7 +125,7 @@ class TextShow:
             case PairProgress():
                 show_rounds(self._output, event)
             case CheckEnded():
-                show_report(self._output, event.report)
+                show_report(self._output, event.report, details=self._details)
             case HostStatus():
                 self._host(event)
             case RunListed():

@@ -15,6 +15,7 @@ from distconsole.model import requests as ask
 from distconsole.model.events import (
     CheckEnded,
     CheckReport,
+    ChoiceReport,
     EndState,
     Event,
     FirstFailure,
@@ -36,7 +37,7 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
-from distconsole.model.findings import Finding, Severity
+from distconsole.model.findings import Finding, Proof, Severity
 from distconsole.text.show import show_for
 from distconsole.text.tables import bytes_text, duration_text, number_text, ranks_text, table
 
@@ -215,7 +216,7 @@ def report(*, ok: bool, reachable: bool = True) -> CheckReport:
 def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_does_not_cover() -> (
     None
 ):
-    out, _ = Pipes().show(ask.Check(), CheckEnded(report=report(ok=False)))
+    out, _ = Pipes().show(ask.Check(details=True), CheckEnded(report=report(ok=False)))
     assert out.splitlines()[:4] == [
         "FAIL node1: its name is 127.0.1.1 os.hostname_bindable",
         "       seen: getaddrinfo",
@@ -224,6 +225,60 @@ def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_doe
     ]
     assert "not healthy: 1 of 1 hosts reachable, 1 fail, 1.2 s" in out
     assert "not covered: GPUs: there are none" in out
+
+
+def test_a_report_is_a_line_a_finding_worst_first_with_what_to_type_first() -> None:
+    (bad,) = report(ok=False).findings
+    proof = Proof(ran="gloo", before="no answer in 15 s", after="0.2 s", cured=True, seconds=16)
+    told = (
+        msgspec.structs.replace(bad, severity=Severity.INFO, summary="by the way"),
+        msgspec.structs.replace(
+            bad, hosts=tuple(f"n{n}" for n in range(9)), hint="one\ntwo\nthree", proof=proof
+        ),
+    )
+    shown = msgspec.structs.replace(report(ok=False), findings=told)
+    out, err = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    assert out.splitlines()[:4] == [
+        "FAIL n0,n1,n2,n3,n4 and 4 more: its name is 127.0.1.1 os.hostname_bindable",
+        "       cured: no answer in 15 s -> 0.2 s",
+        "       hint: one  (and 2 more)",
+        "info node1: by the way os.hostname_bindable",
+    ]
+    assert "--details" in err
+    assert "interfaces" not in out
+
+
+def choice(host: str, *, meets: bool, start: str = "hand") -> ChoiceReport:
+    return ChoiceReport(
+        engine="Gloo",
+        start=start,
+        host=host,
+        interface="eth0" if meets else "lo",
+        address="10.0.0.1" if meets else "127.0.1.1",
+        how="its own name",
+        meets=meets,
+        why="" if meets else "it is loopback",
+    )
+
+
+def test_the_interfaces_taken_are_told_where_hosts_do_not_meet_and_when_asked_for() -> None:
+    well = tuple(choice(host, meets=True) for host in ("a", "b", "c"))
+    run = tuple(choice(host, meets=True, start="run") for host in ("a", "b", "c", "d"))
+    red = (*well, choice("d", meets=False), *run)
+    for request, choices, told in (
+        (ask.Check(), (*well, *run[:3]), False),
+        (ask.Check(details=True), (*well, *run[:3]), True),
+        (ask.Check(level=ask.Level.FULL), (*well, *run[:3]), True),
+        (ask.Check(), red, True),
+    ):
+        shown = msgspec.structs.replace(report(ok=True), choices=choices)
+        out, _ = Pipes().show(request, CheckEnded(report=shown))
+        assert ("interfaces that the engines take" in out) == told
+    assert out.splitlines()[2:5] == [
+        "        d           a and 2 more",
+        "  Gloo  eth0 · ✗lo  eth0",
+        "  ✗ by hand, Gloo on d: lo 127.0.1.1 (its own name): it is loopback",
+    ]
 
 
 def test_a_report_in_json_is_one_object_with_the_fields_of_the_contract() -> None:
