@@ -69,6 +69,26 @@ horovod,mpi` leaves out all that is about those two): torch's process group, Hor
 """
 
 
+PANEL = """\
+## Which interface each engine takes
+
+`net.choices` works out, from what each host says of its interfaces, routes, name and variables, where NCCL, Gloo, Horovod
+and Open MPI (ranks and daemons) will listen on each host: as `distconsole run` starts them (it names the interface on every host), and by hand
+(what the library finds by itself). The panel stands in the report where something is red, with `--details`, at `--level full`, on the
+screen of the check (`I`), and in the JSON as `choices`: `engine, start (run|hand), host, interface, address, how, meets, why`.
+
+* Red (`meets` false) is an address that another host cannot reach: loopback, an address that several hosts have, one
+  without a carrier or a route, one that a connection of this check did not reach. Where only a route leads there, a connection is tried.
+* `net.choices` itself only says what no other check does: a host's own name that means loopback is `os.hostname_bindable`,
+  docker0 everywhere is `net.iface_matrix`.
+* Open MPI matches the interfaces of two hosts to as many pairs as there can be and uses all of them at once: one red pair hangs it.
+  Its daemons try one address after the other. Horovod's process sets listen at the host's own name whatever it is told.
+* horovodrun takes the first of a *set* of common names, so of several it is by chance: `eth0|eth1`.
+* What is foretold of Gloo, Horovod and Open MPI is tested against the real ones (`tests/integration/test_check_choices.py`). NCCL's
+  rules are those of its source and were not seen at work: the machines that this was made on have no GPU. MPICH is not foretold.
+"""
+
+
 def reference_page() -> str:
     """Return docs/checks.md."""
     lines = [
@@ -78,6 +98,8 @@ def reference_page() -> str:
         "an id, or the beginning of an id.",
         "",
         *PROOF.splitlines(),
+        "",
+        *PANEL.splitlines(),
         "",
     ]
     for group, rules in groupby(CATALOGUE, key=lambda rule: rule.group):
