@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -21,7 +18,7 @@ from distconsole.operations.targeting import targeted
 from distconsole.session import open_session
 from testbed import Testbed
 from testbed.host import Host
-from testbed.machine import kill_group
+from testbed.injecting import STUCK, held_port, stuck_folder
 
 pytestmark = pytest.mark.testbed
 
@@ -86,23 +83,6 @@ def the_finding(report: CheckReport, check_id: str) -> Finding:
     return found
 
 
-@contextmanager
-def listener(host: Host, port: int) -> Iterator[None]:
-    """Hold a port of a host."""
-    text = (
-        "import socket, sys, time\n"
-        f"s = socket.create_server(('', {port}))\n"
-        "print('up', flush=True)\ntime.sleep(600)\n"
-    )
-    process = host.popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline().strip() in (b"up", "up")
-        yield
-    finally:
-        kill_group(process)
-
-
 def test_a_launch_that_would_work_has_no_finding_and_is_proved_as_it_would_run(
     bed: Testbed,
 ) -> None:
@@ -161,7 +141,7 @@ def test_a_script_that_is_missing_or_broken_on_one_host(bed: Testbed) -> None:
 
 def test_the_port_that_the_launch_fixes_is_looked_at_and_no_other(bed: Testbed) -> None:
     first = bed.hosts[0]
-    with listener(first, 29612), listener(first, 29500):
+    with held_port(first, 29612), held_port(first, 29500):
         command = "-- torchrun --master_port 29612 --nproc_per_node 1 train.py"
         report = check(bed, command, "--only port,script,proc")
         assert trouble(report) == [("fail", "port.master_free", (first.name,))]
@@ -202,3 +182,15 @@ def test_a_working_folder_that_takes_no_file_on_one_host(bed: Testbed) -> None:
     for host in bed.hosts[:2]:
         listed = host.exec(["ls", "-A", JOB, "/tmp"])
         assert ".distconsole-check" not in str(listed.stdout)
+
+
+def test_data_on_a_filesystem_that_hangs_is_one_failure_and_holds_up_nobody(bed: Testbed) -> None:
+    second = bed.hosts[1]
+    with stuck_folder(second):
+        report = check(bed, f"train.py --data {STUCK}/x", "--only script,fs")
+    assert trouble(report) == [
+        ("fail", "fs.mounts", (second.name,)),
+        ("warn", "script.arguments", (bed.hosts[0].name,)),
+    ]
+    assert report.cells[second.name]["script.arguments"] == "skipped"
+    assert report.cells[second.name]["script.same"] == "pass"

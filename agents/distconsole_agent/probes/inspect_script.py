@@ -478,8 +478,7 @@ def main(job: dict[str, Any], seconds: float) -> None:
     # Whatever becomes of the agent, this process ends.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    entries = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
-    sys.path[:] = [os.path.join(job["workdir"], entry) for entry in entries]
+    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
     if not job.get("sources"):
         sys.path.insert(0, job["root"])
     say(

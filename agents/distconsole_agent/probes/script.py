@@ -45,7 +45,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """
     python = read.optional_text(args, "python") or sys.executable
     job = _job(args)
-    env = launch_environment(args)
+    env = _absolute(launch_environment(args), job["workdir"])
     setup = read.optional_text(args, "setup")
     ended, trouble = _run(job, python, setup, env, seconds * SHARE)
     if trouble and ended is None:
@@ -60,6 +60,18 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
     parts["workdir"] = _placed(job["workdir"], parts["workdir"], every)
     return parts
+
+
+def _absolute(env: dict[str, str], workdir: str) -> dict[str, str]:
+    """Return ``env`` with the relative folders of PYTHONPATH as the ranks have them.
+
+    The script of ours does not start in their folder, which may be one that hangs.
+    """
+    given = env.get("PYTHONPATH")
+    if not given:
+        return env
+    folders = [os.path.join(workdir, folder) for folder in given.split(":")]
+    return {**env, "PYTHONPATH": ":".join(folders)}
 
 
 def _job(args: dict[str, Any]) -> dict[str, Any]:

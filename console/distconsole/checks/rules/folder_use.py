@@ -9,6 +9,7 @@ from distconsole.checks.facts import OsFacts
 from distconsole.checks.folder_facts import FolderFacts, SpeedFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
 from distconsole.checks.slow_folders import FACTOR, slow_folders
+from distconsole.checks.stuck import TOLD, lies_below, stuck_points
 from distconsole.checks.together import HERE, together
 from distconsole.model.requests import Level
 
@@ -18,7 +19,7 @@ ABSENT = ("ENOENT", "ENOTDIR")
 
 def _writable(view: View) -> Iterator[Said]:
     """A file is made and removed: root squash, quotas and attributes show in no mode bits."""
-    launch, systems = view.launch, view.of(OsFacts)
+    launch, systems, stuck = view.launch, view.of(OsFacts), stuck_points(view)
     for name, facts in view.of(FolderFacts).items():
         system = systems[name]
         for path, found in facts.folders.items():
@@ -26,7 +27,9 @@ def _writable(view: View) -> Iterator[Said]:
             work = launch is not None and path == launch.workdir
             unusable = room is not None and bool(room.read_only or room.error) and not work
             said_elsewhere = unusable or (room is not None and room.total > 0 and not room.free)
-            if found.late and not (room is not None and room.error):
+            if found.late and (lies_below(path, stuck[name]) or (room is not None and room.error)):
+                yield Unjudged((name,), TOLD)
+            elif found.late:
                 yield fail(
                     "fs.writable",
                     f"making a file in {path} hangs on {HERE}",

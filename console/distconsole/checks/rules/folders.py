@@ -8,7 +8,8 @@ from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import Filesystem, NetFacts, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.stuck import is_needed
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8
@@ -117,7 +118,7 @@ def _stuck(view: View) -> Iterator[Said]:
     for name, found in view.of(OsFacts).items():
         for mount in found.network_mounts:
             if mount.error:
-                yield warn(
+                yield (fail if is_needed(mount.point, view.launch) else warn)(
                     "fs.mounts",
                     f"{mount.point} on {name}: {mount.error}",
                     (name,),

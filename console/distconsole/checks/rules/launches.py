@@ -11,6 +11,7 @@ from distconsole.checks.facts import GpuFacts, NetFacts, OsFacts, SshFacts
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.script_facts import Found, ScriptFacts
+from distconsole.checks.stuck import TOLD, lies_below, stuck_points
 from distconsole.checks.target import Launch
 from distconsole.checks.together import HERE, together
 from distconsole.model.requests import Level
@@ -86,9 +87,12 @@ def _workdir(view: View) -> Iterator[Said]:
     if launch.brought:
         yield Unjudged(tuple(facts), f"--sync brings {launch.brought}")
         return
+    stuck = stuck_points(view)
     for name, found in facts.items():
         wrong = _no_folder(found.workdir)
-        if wrong:
+        if found.workdir.late and lies_below(launch.workdir, stuck.get(name, ())):
+            yield Unjudged((name,), TOLD)
+        elif wrong:
             yield fail(
                 "script.workdir",
                 f"the working folder {launch.workdir} {wrong} on {HERE}",
@@ -244,7 +248,7 @@ RULES: tuple[Rule, ...] = (
         "script.workdir",
         "script",
         Level.QUICK,
-        (ScriptFacts,),
+        (ScriptFacts, OsFacts),
         "A host without the folder that the ranks start in, or one on a filesystem that does not answer.",
         "--sync, --workdir DIR, or make it.",
         together(_workdir),

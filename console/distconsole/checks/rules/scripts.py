@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import PythonFacts
+from distconsole.checks.facts import OsFacts, PythonFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.rules.argument_paths import argument_trouble
 from distconsole.checks.script_facts import CodeFile, Module, ScriptFacts, ScriptFile
+from distconsole.checks.stuck import TOLD, lies_below, stuck_points
 from distconsole.checks.target import Launch
 from distconsole.checks.together import HERE, together
 from distconsole.model.requests import Level
@@ -309,9 +310,14 @@ def _arguments(view: View) -> Iterator[Said]:
     if launch is None or not launch.paths:
         yield Unjudged(tuple(facts), "no paths among the arguments")
         return
+    stuck = stuck_points(view)
     for each in launch.paths:
+        told = [name for name in facts if lies_below(each.path, stuck.get(name, ()))]
+        yield Unjudged(tuple(told), TOLD)
         found = {
-            name: one.paths[each.path] for name, one in facts.items() if each.path in one.paths
+            name: one.paths[each.path]
+            for name, one in facts.items()
+            if each.path in one.paths and name not in told
         }
         what = f"{each.option} {each.path}".strip()
         judged = argument_trouble(what, found, output=each.output)
@@ -379,7 +385,7 @@ RULES: tuple[Rule, ...] = (
         "script.arguments",
         "script",
         Level.QUICK,
-        (ScriptFacts,),
+        (ScriptFacts, OsFacts),
         "A data folder that is missing, empty or another one on some host; an output folder that is read-only.",
         "Mount or copy it; chmod.",
         _arguments,
