@@ -9,6 +9,7 @@ from distconsole.checks.rules import (
     choices,
     collectives,
     engines,
+    expected,
     fabric,
     folder_use,
     folders,
@@ -62,6 +63,7 @@ CATALOGUE: tuple[Rule, ...] = (
     *fabric.RULES,
     *pace.RULES,
     *collectives.RULES,
+    *expected.RULES,
     *between.RULES[1:],
 )
 

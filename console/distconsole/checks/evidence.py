@@ -11,6 +11,7 @@ from distconsole.checks.facts import Facts, SshFacts
 from distconsole.checks.groups import GROUP_NAMES
 from distconsole.checks.target import Launch
 from distconsole.model.cluster import Host
+from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.names import HostName
 
 F = TypeVar("F", bound=Facts)
@@ -94,12 +95,18 @@ class View:
         everyone: The names of all hosts asked about, also those that could not be reached.
         ranks_per_host: As asked for with ``--nproc``; None leaves it to the GPUs.
         launch: The launch that is checked; None where none was given.
+        expected: By host what the configuration expects, where it expects something.
     """
 
     hosts: tuple[HostEvidence, ...]
     everyone: tuple[str, ...]
     ranks_per_host: int | None = None
     launch: Launch | None = None
+    expected: Mapping[str, Expectation] = field(default_factory=dict)
+
+    def expectation(self, name: str) -> Expectation:
+        """Return what the configuration expects of a host."""
+        return self.expected.get(name, NOTHING_EXPECTED)
 
     def of(self, kind: type[F]) -> dict[str, F]:
         """Return the facts of ``kind`` by host, in the hosts' order."""

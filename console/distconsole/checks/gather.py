@@ -45,6 +45,7 @@ from distconsole.checks.target import Launch
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
+from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Level
 from distconsole.remote.fanout import as_done
@@ -98,6 +99,14 @@ NOT_ALWAYS = {
 """Groups of which not every host is asked, and why not."""
 
 
+def expected_of(session: Session) -> dict[str, Expectation]:
+    """Return by host what the configuration expects of it, where it expects anything."""
+    config, name = session.config, session.cluster.name
+    cluster = config.clusters.get(name) if name is not None else None
+    found = {str(host.name): config.expected(host.name, cluster) for host in session.cluster.hosts}
+    return {host: expected for host, expected in found.items() if expected != NOTHING_EXPECTED}
+
+
 @dataclass(slots=True)
 class Gathering:
     """The evidence so far, and the time that is left.
@@ -120,9 +129,11 @@ class Gathering:
     given_up: threading.Event = field(default_factory=threading.Event)
     launch: Launch | None = None
     began: float = field(init=False)
+    expected: Mapping[str, Expectation] = field(init=False)
 
     def __post_init__(self) -> None:
         self.began = self.clock()
+        self.expected = expected_of(self.session)
         self.hosts = {host.name: HostEvidence(host) for host in self.session.cluster.hosts}
 
     def left(self, wanted_seconds: float) -> float:
@@ -138,6 +149,7 @@ class Gathering:
             tuple(self.hosts),
             self.request.nproc,
             self.launch,
+            self.expected,
         )
 
     def reached(self) -> list[Host]:

@@ -88,6 +88,57 @@ screen of the check (`I`), and in the JSON as `choices`: `engine, start (run|han
   rules are those of its source and were not seen at work: the machines that this was made on have no GPU. MPICH is not foretold.
 """
 
+CURES = """\
+## Cures that were tried
+
+Where the cure of a finding is a variable, an interface, a port, a limit or an address, the finding carries it as data
+(`cure` in JSON), and at levels standard and full the smallest test that fails is run without the cure and with it
+(`proof`; `before:` and `after:` in the text). `--no-prove` leaves that out, `--prove` has it at level quick, too.
+
+* Ranks started as by hand, with nothing that `run` sets: an all-reduce by torch and Gloo (`os.hostname_bindable`,
+  `env.*`, `net.nic_names`, `net.choices`) or by mpirun (`net.iface_matrix`, `net.other_networks`), one rank a host on two to eight hosts.
+* Ranks started as `run` starts them, on the network that it chose and on another one that all hosts share (`net.mtu`,
+  `net.reach_tcp`, `net.asymmetric`, `net.port_ephemeral`), or with another MPI's library first (`mpi.rank_size`, `horovod.mpi`).
+* A process started as a rank is: open files, limits, TMPDIR, variables (`lim.*`, `tmp.dir`, `env.consistency`).
+* A port that is bound (`port.master_free`), a connection (`net.port_ephemeral`, `os.peer_names`).
+
+Both ways run at the same time, and one that hangs is ended soon after the other has done it: at most four checks are
+tried, worst first, after everything else, for 20 s each at most and within `--budget`. What does not fail is not claimed
+(`could not be made to fail`), and a cure that did not help is no hint any more. What needs GPUs is not tried without them.
+
+`--write-profile [FILE.toml]` puts proven cures into the project's `distconsole.toml`, where `run` finds them: `[run.env]`, and
+`nic`, `address` and `setup` of `[hosts.NAME]`. The rest of the file stays as it is. A key that has another value already is
+refused with its line, and then nothing is written. What `run` does by itself is not written; the output says so.
+
+## Expectations
+
+Thresholds come from the hosts themselves. What you expect of them goes into the configuration, for all hosts, for those of a
+cluster (`[clusters.NAME.expect]`) or for one (`[hosts."gpu[01-08]".expect]`), and is then a check of group `expect`:
+
+```toml
+[expect]
+python = "3.11"            # all that begin with it; or a specifier such as ">=3.10,<3.13"
+torch = ">=2.4"            # likewise cuda, nccl, horovod, mpi, driver
+gpus = 8
+gpu_model = "H100"         # a part of the name
+gpu_memory = "79GiB"       # likewise memory, shm, disk_free; and cpus = 64
+nofile = 65536
+memlock = "unlimited"
+rtt_us = 100               # at most, to every other host
+pair_gbit_s = 80           # at least, to every other host; measured at --level full
+
+[expect.packages]
+numpy = ">=2"
+
+[[expect.collectives]]
+op = "all_reduce"
+bytes = "64MiB"            # as nccl-tests counts; left out: the largest that was timed
+busbw_gbs = 10             # at least; or time_us, at most; launcher = "torch", "horovod" or "mpi"
+```
+
+Where an absolute value is given, the relative threshold for the same thing is silent.
+"""
+
 
 def reference_page() -> str:
     """Return docs/checks.md."""
@@ -100,6 +151,8 @@ def reference_page() -> str:
         *PROOF.splitlines(),
         "",
         *PANEL.splitlines(),
+        "",
+        *CURES.splitlines(),
         "",
     ]
     for group, rules in groupby(CATALOGUE, key=lambda rule: rule.group):

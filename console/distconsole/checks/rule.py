@@ -37,6 +37,7 @@ class Rule:
         catches: What goes wrong on clusters that fail it, for ``--explain`` and the docs.
         hint: What to do, in general; findings carry the exact words.
         judge: The verdict.
+        after: Groups that it looks at where they are there, and waits for where they are to come.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Rule:
     catches: str
     hint: str
     judge: Judge
+    after: tuple[type[Facts], ...] = ()
 
 
 def fail(

@@ -47,14 +47,14 @@ from distconsole.checks.facts import (
 )
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.folder_facts import SpeedFacts
-from distconsole.checks.gather import Gathering, local_facts
+from distconsole.checks.gather import Gathering, expected_of, local_facts
 from distconsole.checks.host_facts import BetweenFacts, LifeFacts, MpiSshFacts, NameFacts
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.passport import Passports
 from distconsole.checks.reaching import connect
 from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
-from distconsole.checks.select import at_level, selected
+from distconsole.checks.select import at_level, expecting, selected
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
 from distconsole.errors import ConfigError
@@ -119,7 +119,7 @@ def run_check(
         UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
         ConfigError: if a file that was asked for cannot be written.
     """
-    chosen = selected(CATALOGUE, request.only, request.skip)
+    chosen = expecting(selected(CATALOGUE, request.only, request.skip), expected_of(session))
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
     checking = _Checking(gathering, rules, start, sweep, plan)
@@ -293,7 +293,7 @@ class _Checking:
         unknown = unknown if at_end else unknown | {LifeFacts}
         view = self.gathering.view()
         for rule in self.rules:
-            if rule.id in self.judged or unknown & set(rule.needs):
+            if rule.id in self.judged or unknown & {*rule.needs, *rule.after}:
                 continue
             self.judged.add(rule.id)
             for finding in judge(rule, self.gathering.hosts.values(), view, self.verdicts):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from distconsole.checks.rule import Rule
+from distconsole.checks.rules.expected import KEYS, expects
 from distconsole.errors import UsageError
+from distconsole.model.expectation import Expectation
 from distconsole.model.requests import Level
 
 _ORDER = (Level.QUICK, Level.STANDARD, Level.FULL)
@@ -37,6 +39,15 @@ def selected(
         for rule in catalogue
         if (not only or any(_means(word, rule) for word in only))
         and not any(_means(word, rule) for word in skip)
+    )
+
+
+def expecting(rules: Iterable[Rule], expected: Mapping[str, Expectation]) -> tuple[Rule, ...]:
+    """Return ``rules`` without those on expectations that nobody has of any host."""
+    return tuple(
+        rule
+        for rule in rules
+        if rule.id not in KEYS or any(expects(each, KEYS[rule.id]) for each in expected.values())
     )
 
 

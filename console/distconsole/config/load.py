@@ -22,7 +22,9 @@ from distconsole.config.schema import (
 )
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError
+from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 
+EXPECT = "expect"
 _SETTING_NAMES = tuple(HOST_KEYS)
 
 
@@ -83,12 +85,13 @@ class _Reader:
         self.text = text
 
     def config(self, table: Mapping[str, Any]) -> Config:
-        known = {**TOP_KEYS, "hosts": None, "clusters": None, **dict.fromkeys(VERB_KEYS)}
+        tables = ("hosts", "clusters", EXPECT, *VERB_KEYS)
+        known = {**TOP_KEYS, **dict.fromkeys(tables)}
         top: dict[str, Any] = {}
         for name, value in table.items():
             canonical = self._known((), name, known)
             key = TOP_KEYS.get(canonical)
-            if key is not None:
+            if key is not None and not _is_verb(canonical, value):
                 top[canonical] = self._value((), name, value, key)
             elif not isinstance(value, dict):
                 raise self._error((), name, f"'{name}' must be a table: [{name}]")
@@ -104,26 +107,69 @@ class _Reader:
             verbs={
                 verb: self._verb(verb, table[verb], keys)
                 for verb, keys in VERB_KEYS.items()
-                if verb in table
+                if verb in table and (verb not in TOP_KEYS or _is_verb(verb, table[verb]))
             },
             files=(self.path,),
+            expect=self._expect((EXPECT,), table.get(EXPECT, {})),
+            host_expect=self._host_expect(table.get("hosts", {})),
         )
 
     def _hosts(self, table: Mapping[str, Any]) -> dict[str, HostSettings]:
         hosts: dict[str, HostSettings] = {}
         for name, value in table.items():
-            settings = _settings(self._table(("hosts", name), value, HOST_KEYS))
-            try:
-                names = expand(name)
-            except RangeError as error:
-                raise self._error(("hosts",), name, str(error)) from None
-            for each in names:
+            settings = _settings(self._table(("hosts", name), _without_expect(value), HOST_KEYS))
+            for each in self._named(name):
                 hosts[each] = settings.over(hosts.get(each, HostSettings()))
         return hosts
 
+    def _named(self, name: str) -> list[str]:
+        try:
+            return expand(name)
+        except RangeError as error:
+            raise self._error(("hosts",), name, str(error)) from None
+
+    def _host_expect(self, table: Mapping[str, Any]) -> dict[str, Expectation]:
+        hosts: dict[str, Expectation] = {}
+        for name, value in table.items():
+            own = self._expect(("hosts", name, EXPECT), value.get(EXPECT, {}))
+            for each in self._named(name) if EXPECT in value else ():
+                hosts[each] = own.over(hosts.get(each, NOTHING_EXPECTED))
+        return hosts
+
+    def _expect(self, where: tuple[str, ...], value: object) -> Expectation:
+        """Return one ``[expect]``, with its tables of packages and of collectives."""
+        if value == {}:
+            return NOTHING_EXPECTED
+        from distconsole.config import expect as keys  # noqa: PLC0415 - most expect nothing
+
+        tables = (keys.PACKAGES, keys.COLLECTIVES)
+        given = dict(value) if isinstance(value, dict) else value
+        packages, collectives = (
+            (given.pop(name, {}) for name in tables) if isinstance(given, dict) else ({}, {})
+        )
+        if isinstance(given, dict):
+            for name in given:
+                self._known(where, name, {**keys.EXPECT_KEYS, **dict.fromkeys(tables)})
+        values = self._table(where, given, keys.EXPECT_KEYS)
+        inner = (*where, keys.PACKAGES)
+        if not isinstance(packages, dict):
+            raise self._error(where, keys.PACKAGES, f"'{keys.PACKAGES}' must be a table")
+        specifiers = {
+            name: self._value(inner, name, each, keys.PACKAGE_KEY)
+            for name, each in packages.items()
+        }
+        listed = collectives if isinstance(collectives, list) else [collectives or {}]
+        inner = (*where, keys.COLLECTIVES)
+        timed = [self._table(inner, each, keys.COLLECTIVE_KEYS) for each in listed if each]
+        for each in timed:
+            if "op" not in each or not {"busbw_gbs", "time_us"} & set(each):
+                message = "each needs 'op', and 'busbw_gbs' or 'time_us'"
+                raise self._error(where, keys.COLLECTIVES, f"[[{'.'.join(inner)}]]: {message}")
+        return keys.expectation(values, specifiers, tuple(timed))
+
     def _cluster(self, name: str, value: object) -> ClusterSettings:
         where = ("clusters", name)
-        values = self._table(where, value, CLUSTER_KEYS)
+        values = self._table(where, _without_expect(value), CLUSTER_KEYS)
         if ("hosts" in values) == ("hostfile" in values):
             raise self._error(
                 ("clusters",), name, f"cluster '{name}' needs one of 'hosts' and 'hostfile'"
@@ -133,6 +179,9 @@ class _Reader:
             hostfile=values.get("hostfile"),
             ssh_config=values.get("ssh_config"),
             shared=_settings(values),
+            expect=self._expect(
+                (*where, EXPECT), value.get(EXPECT, {}) if isinstance(value, dict) else {}
+            ),
         )
 
     def _verb(self, verb: str, value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
@@ -202,6 +251,17 @@ def _parts(dotted: str) -> tuple[str, ...]:
     return tuple(a or b or c for a, b, c in found)
 
 
+def _is_verb(name: str, value: object) -> bool:
+    """Whether ``setup`` is the table of the verb, and not the command for the hosts."""
+    return name in VERB_KEYS and isinstance(value, dict)
+
+
+def _without_expect(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {name: inner for name, inner in value.items() if name != EXPECT}
+
+
 def _settings(values: Mapping[str, Any]) -> HostSettings:
     return HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})
 
@@ -229,6 +289,22 @@ def _converted(value: Any, kind: Kind) -> Any:
             return _words(value)
         case Kind.PAIRS:
             return _pairs(value)
+        case _:
+            return _expected(value, kind)
+
+
+def _expected(value: Any, kind: Kind) -> float | str | None:
+    from distconsole.config import expect as keys  # noqa: PLC0415 - most expect nothing
+
+    match kind:
+        case Kind.VERSION:
+            return keys.specifier_of(value)
+        case Kind.SIZE:
+            return keys.size_of(value)
+        case Kind.LIMIT:
+            return keys.limit_of(value)
+        case _:
+            return keys.number_of(value)
 
 
 def _is_count(value: Any, kind: Kind) -> bool:

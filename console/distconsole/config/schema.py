@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.requests import (
     EmitKind,
     ExportFormat,
@@ -36,6 +37,10 @@ class Kind(StrEnum):
     NPROC = "a whole number from 1, or 'gpu'"
     NNODES = "a whole number from 1, or 'MIN:MAX'"
     PAIRS = "a table of texts"
+    VERSION = "a version such as '>=2.4' or '==2.13.*'"
+    SIZE = "a size such as '8GiB', or a number of bytes"
+    LIMIT = "a number, a size such as '64GiB', or 'unlimited'"
+    NUMBER = "a number above 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +216,7 @@ class ClusterSettings:
     hostfile: Path | None = None
     ssh_config: Path | None = None
     shared: HostSettings = HostSettings()
+    expect: Expectation = NOTHING_EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +228,7 @@ class Config:
         hosts: By host name, ranges expanded.
         verbs: By verb and the flag's parameter, for click's ``default_map``.
         files: What was read, the most specific first.
+        expect: Of every host; ``host_expect`` by host name.
     """
 
     cluster: str | None = None
@@ -231,6 +238,13 @@ class Config:
     clusters: Mapping[str, ClusterSettings] = field(default_factory=lambda: NOTHING)
     verbs: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: NOTHING)
     files: tuple[Path, ...] = ()
+    expect: Expectation = NOTHING_EXPECTED
+    host_expect: Mapping[str, Expectation] = field(default_factory=lambda: NOTHING)
+
+    def expected(self, host: str, cluster: ClusterSettings | None = None) -> Expectation:
+        """Return what is expected of ``host``: its own, then its cluster's, then everybody's."""
+        shared = self.expect if cluster is None else cluster.expect.over(self.expect)
+        return self.host_expect.get(host, NOTHING_EXPECTED).over(shared)
 
     def settings(self, host: str, cluster: ClusterSettings | None = None) -> HostSettings:
         """Return what holds for ``host``: its own, then its cluster's, then everybody's."""
@@ -257,4 +271,11 @@ class Config:
                 for verb in verbs
             },
             files=(*self.files, *other.files),
+            expect=self.expect.over(other.expect),
+            host_expect={
+                name: self.host_expect.get(name, NOTHING_EXPECTED).over(
+                    other.host_expect.get(name, NOTHING_EXPECTED)
+                )
+                for name in {*self.host_expect, *other.host_expect}
+            },
         )

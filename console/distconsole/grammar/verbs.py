@@ -80,7 +80,8 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     arguments and variables, the port, and collectives as it would do them. COMMAND is what starts
     it: python, torchrun, horovodrun, mpirun, srun or distconsole run, with all behind it.
 
-    Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs.
+    Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs
+    expect.
     """
     if explain:
         return ask.Explain(check=explain)

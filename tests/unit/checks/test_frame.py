@@ -37,7 +37,7 @@ from distconsole.model.requests import Level
 DOCS = Path(__file__).parents[3] / "docs/checks.md"
 GROUPS = {
     *("ssh", "os", "python", "torch", "gpu", "mpi", "horovod", "slurm", "net", "coll", "clock"),
-    *("fs", "script"),
+    *("fs", "script", "expect"),
 }
 
 

@@ -16,6 +16,7 @@ from distconsole.checks.groups import GROUP_NAMES
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.target import Launch
 from distconsole.model.cluster import Host
+from distconsole.model.expectation import Expectation
 from distconsole.model.names import HostName
 
 KINDS = {name: kind for kind, name in GROUP_NAMES.items()}
@@ -39,7 +40,11 @@ def judged(case: dict[str, Any]) -> Verdicts:
     assert rule is not None
     verdicts = Verdicts()
     launch = msgspec.convert(case["launch"], Launch) if "launch" in case else None
-    view = View(hosts, tuple(host.name for host in hosts), launch=launch)
+    wanted = {
+        name: msgspec.convert(each, Expectation) for name, each in case.get("expected", {}).items()
+    }
+    names = tuple(host.name for host in hosts)
+    view = View(hosts, names, launch=launch, expected=wanted)
     judge(rule, hosts, view, verdicts)
     return verdicts
 
@@ -55,6 +60,8 @@ def test_a_check_judges_facts_as_the_case_says(case: dict[str, Any]) -> None:
         for word in expected["words"]:
             assert word in f"{finding.summary}\n{finding.seen}", finding
         assert expected.get("hint", "") in finding.hint
+        if "cure" in expected:
+            assert msgspec.to_builtins(finding.cure) == expected["cure"]
     for host, outcome in case.get("cells", {}).items():
         assert verdicts.cells[host][case["rule"]].outcome == outcome
 

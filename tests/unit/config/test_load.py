@@ -132,6 +132,15 @@ def test_without_any_file_nothing_is_configured(
     assert load_config(tmp_path).files == ()
 
 
+def test_setup_is_a_command_for_all_hosts_or_the_table_of_the_verb(tmp_path: Path) -> None:
+    path = tmp_path / "distconsole.toml"
+    path.write_text("setup = 'module load cuda'\n")
+    assert read_config(path).shared.setup == "module load cuda"
+    path.write_text("[setup]\nyes = true\n")
+    found = read_config(path)
+    assert (found.shared.setup, found.verbs["setup"]) == (None, {"yes": True})
+
+
 def test_every_flag_of_every_verb_has_its_key() -> None:
     """``why``'s flags are the hosts', ``explain`` is a question and ``write_profile`` an act, not a setting."""
     for command in VERB_COMMANDS:

@@ -27,7 +27,11 @@ def _rtt(view: View) -> Iterator[Said]:
     if len(times) < 2:
         return
     middle = usual(times, min)
-    slow = {p: t for p, t in times.items() if t > max(SLOW_RTT_US, SLOW_FACTOR * middle)}
+    slow = {
+        p: t
+        for p, t in times.items()
+        if t > max(SLOW_RTT_US, SLOW_FACTOR * middle) and view.expectation(p[0]).rtt_us is None
+    }
     found = blame(times, slow)
     for host in () if found.everyone else found.hosts:
         yield warn(
@@ -59,7 +63,11 @@ def _bandwidth(view: View) -> Iterator[Said]:
     if len(rates) < 2:
         return
     normal = usual(rates, max)
-    slow = [pair for pair, rate in rates.items() if rate < SLOW_SHARE * normal]
+    slow = [
+        pair
+        for pair, rate in rates.items()
+        if rate < SLOW_SHARE * normal and view.expectation(pair[0]).pair_gbit_s is None
+    ]
     found = blame(rates, slow)
     for host in found.hosts:
         verb = {"both": "sends and receives", "into": "receives", "out of": "sends"}
