@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 
 import distconsole_training
 from distconsole_training import records
+from suite.warm import Warm
 
 PACKAGE = Path(distconsole_training.__file__).parent
 SECONDS = 150
@@ -117,9 +118,10 @@ class Outcome:
 class Runner:
     """Starts scripts in a folder of their own."""
 
-    def __init__(self, folder: Path, hook: Path) -> None:
+    def __init__(self, folder: Path, hook: Path, warm: Callable[[], Warm]) -> None:
         self.folder = folder
         self.hook = hook
+        self._warm = warm
         self.scripts = folder / "job"
         self.scripts.mkdir()
 
@@ -131,6 +133,15 @@ class Runner:
     def watched(self, text: str, *options: str, **more: Any) -> Outcome:
         """Run a script with the hook and return how it ended."""
         return self._finish(self._start(text, options, hooked=True, **more))
+
+    def forked(self, text: str, env: Mapping[str, str] | None = None) -> Outcome:
+        """Run a script with the hook, in a fork of an interpreter that has torch already."""
+        state = self._state("forked")
+        out, err = state / "out", state / "err"
+        code = self._warm().run(
+            self.script(text), {**self._hooked(state), **(env or {})}, out, err
+        )
+        return self._outcome(code, out.read_text(), err.read_text(), state)
 
     def both(self, text: str, *options: str, **more: Any) -> tuple[Outcome, Outcome]:
         """Run a script without the hook and with it, at the same time."""
@@ -157,17 +168,9 @@ class Runner:
         path: str = "",
     ) -> tuple[subprocess.Popen[str], Path]:
         script = self.script(text)
-        state = self.folder / ("watched" if hooked else "bare")
-        shutil.rmtree(state, ignore_errors=True)
-        (state / "rings").mkdir(parents=True)
-        (state / "errors").mkdir()
-        environment = {"OMP_NUM_THREADS": "1", **clean_environment(), **(env or {})}
-        if hooked:
-            environment[records.ENV_RUN] = "test-run"
-            environment[records.ENV_RINGS] = str(state / "rings")
-            environment[records.ENV_ERRORS] = str(state / "errors")
-            environment[records.ENV_HOOK] = str(self.hook)
-            environment.update(env or {})
+        state = self._state("watched" if hooked else "bare")
+        environment = {"OMP_NUM_THREADS": "1", **clean_environment()}
+        environment.update({**(self._hooked(state) if hooked else {}), **(env or {})})
         folders = [str(self.hook)] if hooked else []
         environment["PYTHONPATH"] = os.pathsep.join(folders + ([path] if path else []))
         words = command(script) if command else [python, *options, str(script), *arguments]
@@ -191,9 +194,29 @@ class Runner:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             pytest.fail(f"no end after {SECONDS} s: {out}\n{err}")
+        return self._outcome(process.returncode, out, err, state)
+
+    def _state(self, name: str) -> Path:
+        """Make an empty folder for what a process leaves."""
+        state = self.folder / name
+        shutil.rmtree(state, ignore_errors=True)
+        (state / "rings").mkdir(parents=True)
+        (state / "errors").mkdir()
+        return state
+
+    def _hooked(self, state: Path) -> dict[str, str]:
+        """Return what the hook is told."""
+        return {
+            records.ENV_RUN: "test-run",
+            records.ENV_RINGS: str(state / "rings"),
+            records.ENV_ERRORS: str(state / "errors"),
+            records.ENV_HOOK: str(self.hook),
+        }
+
+    def _outcome(self, code: int, out: str, err: str, state: Path) -> Outcome:
         rings = [read_ring(path) for path in sorted((state / "rings").glob("*.ring"))]
         errors = [json.loads(path.read_text()) for path in sorted((state / "errors").iterdir())]
-        return Outcome(process.returncode, out, err, rings, errors, state)
+        return Outcome(code, out, err, rings, errors, state)
 
 
 def clean_environment() -> dict[str, str]:
@@ -223,6 +246,19 @@ def hook_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_hook_folder(tmp_path_factory.mktemp("hook") / "hook-0123456789abcdef")
 
 
+@pytest.fixture(scope="session")
+def warm(hook_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """One interpreter with torch and the hook for all scripts that need no start of their own."""
+    environment = {"OMP_NUM_THREADS": "1", **clean_environment(), "PYTHONPATH": str(hook_folder)}
+    folder = str(tmp_path_factory.mktemp("warm"))
+    told = dict.fromkeys((records.ENV_RINGS, records.ENV_ERRORS), folder)
+    made = Warm(
+        {**environment, **told, records.ENV_RUN: "test-run", records.ENV_HOOK: str(hook_folder)}
+    )
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def runner(tmp_path: Path, hook_folder: Path) -> Runner:
-    return Runner(tmp_path, hook_folder)
+def runner(request: pytest.FixtureRequest, tmp_path: Path, hook_folder: Path) -> Runner:
+    return Runner(tmp_path, hook_folder, lambda: request.getfixturevalue("warm"))

@@ -25,9 +25,22 @@ def loss_of(batch, scale=1.0):
 """
 
 
-def run(runner: Runner, body: str, **more: Any) -> tuple[Outcome, RingFile]:
-    """Run the script; what it prints on a line as numbers is what it knows of itself."""
-    ended = runner.watched(PREAMBLE + body, **more)
+pytestmark = pytest.mark.usefixtures("warm")
+
+
+def run(
+    runner: Runner, body: str, *, fresh: bool = False, **more: Any
+) -> tuple[Outcome, RingFile]:
+    """Run the script; what it prints on a line as numbers is what it knows of itself.
+
+    Args:
+        runner: Starts it.
+        body: What follows the preamble.
+        fresh: In an interpreter of its own, for what happens before the script has torch.
+        more: For the runner.
+    """
+    start = runner.watched if fresh else runner.forked
+    ended = start(PREAMBLE + body, **more)
     assert ended.code == 0, ended.err
     return ended, ended.ring
 
@@ -56,6 +69,7 @@ for epoch in range(2):
         print(loss.item())
 """,
         env={"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"},
+        fresh=True,
     )
     assert ring.column("step") == list(range(6))
     assert ring.column("samples") == [5, 5, 2] * 2
