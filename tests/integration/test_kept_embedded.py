@@ -6,11 +6,13 @@ import csv
 import time
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from distconsole.model.events import Window
-from distconsole.model.requests import Export, ExportFormat, Run
+from distconsole.model.requests import Export, ExportFormat, ReportPage, Run
 from distconsole.operations import SessionSource
+from suite.browser import browser
 from suite.driving import Operator
 
 SCRIPT = """\
@@ -27,14 +29,15 @@ for step in range(10_000):
 """
 
 
-def wait_for(path: Path, word: str, seconds: float = 30.0) -> str:
-    """Return what a file says once it says ``word``."""
+def wait_for(path: Path, *words: str, seconds: float = 30.0) -> str:
+    """Return what a file says once it says all ``words``."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if path.exists() and word in (text := path.read_text()):
+        text = path.read_text() if path.exists() else ""
+        if all(word in text for word in words):
             return text
         time.sleep(0.05)
-    raise AssertionError(f"{path} does not say {word}")
+    raise AssertionError(f"{path} does not say {words}")
 
 
 def test_a_run_is_written_down_while_it_goes_on(sessions: SessionSource, tmp_path: Path) -> None:
@@ -55,7 +58,8 @@ def test_a_run_is_written_down_while_it_goes_on(sessions: SessionSource, tmp_pat
         ):
             wait_for(lines, '"event":"window"')
             wait_for(tables / "metrics.csv", ",loss,")
-            text = wait_for(page, "distconsole_rank_metric")
+            both = (f'rank="{rank}",state="running"}} 1.0' for rank in range(2))
+            text = wait_for(page, "distconsole_rank_metric", *both)
             running = [
                 sample.labels["rank"]
                 for family in text_string_to_metric_families(text)
@@ -84,3 +88,54 @@ def test_the_hosts_are_told_of_without_a_run(sessions: SessionSource, tmp_path: 
     assert [(s.labels["host"], s.value) for s in up] == [("node1", 1), ("node2", 1)]
     (first, _) = families["distconsole_node_memory_total_bytes"].samples
     assert first.value > 1e8
+
+
+FAILING = """\
+import os, time
+import torch
+from distconsole_training import report
+
+weight = torch.nn.Parameter(torch.zeros(4))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(10_000):
+    loss = ((weight - 1) ** 2).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    report(loss=loss.item(), samples=4)
+    time.sleep(0.02)
+    if os.path.exists("{fail}") and os.environ["RANK"] == "1":
+        raise ValueError("no <b>data</b> left")
+"""
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.browser
+def test_a_run_is_reported_while_it_goes_on_and_when_it_has_failed(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    job, path = tmp_path / "job.py", tmp_path / "run.html"
+    job.write_text(FAILING.format(fail=tmp_path / "fail"))
+    with browser(tmp_path / "profile") as page:
+        with Operator(Run(str(job), ("--token", "hunter2"), nproc="1"), sessions) as run:
+            run.see(Window)
+            with Operator(ReportPage("last", str(path)), sessions) as report:
+                report.finish()
+            page.open(path)
+            assert page.one(".verdict h2").text == "Without an end so far"
+            (tmp_path / "fail").touch()
+            assert run.end().exit_code == 1
+            run.finish()
+        with Operator(ReportPage("last", str(path)), sessions) as report:
+            report.finish()
+        page.open(path)
+        assert page.one(".verdict h2").text == "Failed"
+        assert "Rank 1 on node2 failed first" in page.one(".says").text
+        assert 'ValueError("no <b>data</b> left")' in page.one(".verdict pre").text
+        titles = [each.text for each in page.all(".plot .name")]
+        assert titles[0] == "loss"
+        assert "Step time" in titles
+        page.hover(page.one(".heat .box"))
+        assert page.until(lambda: page.one("#tip").text).startswith("rank ")
+        assert "hunter2" not in path.read_text()
+        assert page.complaints() == []

@@ -20,6 +20,7 @@ from distconsole.operations import (
     launching,
     logs,
     past,
+    report,
     setup,
     stopping,
     top,
@@ -87,7 +88,7 @@ def _operation(  # noqa: C901  (one case a verb, nothing nested)
         case ask.Why():
             return _later("why", f"until then: distconsole logs {request.run}")
         case ask.ReportPage():
-            return _later("report", f"until then: distconsole export {request.run} --format csv")
+            return report.report(request, sessions, store)
         case ask.Bench():
             return bench.bench(request, sessions, control, store)
         case ask.BenchCollectives():

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distconsole.formats.figures import bytes_text, duration_text, number_text, ranks_text
+
+__all__ = ["bytes_text", "duration_text", "number_text", "ranks_text", "table"]
+
 
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()
@@ -19,48 +23,3 @@ def table(
         return "  ".join(cells).rstrip()
 
     return [line(header), *(line(row) for row in rows)]
-
-
-def bytes_text(count: float | None) -> str:
-    """Return a number of bytes such as ``1.5G`` (powers of 1024), or nothing if unknown."""
-    if count is None:
-        return ""
-    for unit in ("", "K", "M", "G", "T"):
-        if abs(count) < 1024 or unit == "T":
-            return f"{count:.0f}{unit}" if unit in ("", "K") else f"{count:.1f}{unit}"
-        count /= 1024
-    raise AssertionError
-
-
-def number_text(value: float | None, unit: str = "") -> str:
-    """Return a figure with three significant digits, or nothing if unknown."""
-    if value is None:
-        return ""
-    if 0 < abs(value) < 0.01:
-        return f"{value:.3g}{unit}"
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:.{digits}f}{unit}"
-
-
-def duration_text(seconds: float | None) -> str:
-    """Return a duration such as ``1h02m``, ``3m20s`` or ``4.2s``, or nothing if unknown."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m"
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """Return ranks as ranges, such as ``0-3,7``."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)

@@ -200,17 +200,20 @@ def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        ask.Why("last"),
-        ask.ReportPage("last", "x.html"),
-    ],
-)
-def test_what_later_versions_bring_says_what_to_do_now(request_: ask.Request) -> None:
+def test_what_later_versions_bring_says_what_to_do_now(stored: RunStore) -> None:
     with pytest.raises(UnavailableError, match="later version") as caught:
-        done(request_)
+        done(ask.Why("last"))
     assert caught.value.hint
+
+
+def test_a_report_is_one_file_and_says_where_it_lies(stored: RunStore, tmp_path: Path) -> None:
+    (told,) = done(ask.ReportPage("last", str(tmp_path / "run.html")))
+    assert isinstance(told, Narration)
+    assert str(tmp_path / "run.html") in told.text
+    assert "Succeeded" in (tmp_path / "run.html").read_text()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        done(ask.ReportPage("last", str(tmp_path / "no" / "run.html")))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""The heat map of ranks and moments: a picture, and the figures behind it. It draws no page."""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distconsole.formats.figures import number_text, ranks_text
+from distconsole.formats.page.plots import Tick, short_time
+from distconsole.monitor.chronicle import Heat
+
+MAX_ROWS = 256
+"""Rows of the picture; with more ranks a row is that of several, and shows the slowest of them."""
+UNKNOWN = 65535
+CIVIDIS = (
+    *((0, 34, 78), (18, 53, 112), (59, 73, 108), (87, 93, 109), (112, 113, 115)),
+    *((138, 134, 120), (165, 156, 116), (195, 179, 105), (225, 204, 85), (254, 232, 56)),
+)
+"""Anchors of the colour map cividis (Nuñez, Anderton, Renslow 2018), which the colour-blind read alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """What the page shows.
+
+    Attributes:
+        picture: A PNG, as base64.
+        cells: Step times, row after row of ``ranks``, as little-endian 16-bit numbers of ``unit_ms``,
+            65535 where unknown, as base64.
+        per_row: Ranks of one row of the picture.
+    """
+
+    picture: str
+    cells: str
+    unit_ms: float
+    ranks: tuple[int, ...]
+    per_row: int
+    columns: int
+    moment_seconds: float
+    begins: float
+    low: str
+    high: str
+    height: int
+    rows: tuple[Tick, ...]
+    x_ticks: tuple[Tick, ...]
+
+    def data(self) -> dict[str, object]:
+        """Return what the page's script reads off."""
+        return {
+            "cells": self.cells,
+            "unit": self.unit_ms,
+            "ranks": list(self.ranks),
+            "perRow": self.per_row,
+            "columns": self.columns,
+            "moment": self.moment_seconds,
+            "begins": self.begins,
+        }
+
+
+def heat_map(heat: Heat, started: float) -> HeatMap | None:
+    """Return the map; None without a step.
+
+    Args:
+        started: UNIX seconds at which the run began.
+    """
+    ranks = heat.ranks
+    if not ranks or heat.started is None:
+        return None
+    rows = [heat.row(rank) for rank in ranks]
+    known = sorted(value for row in rows for value in row if math.isfinite(value))
+    if not known:
+        return None
+    unit = max(known[-1], 1e-6) / (UNKNOWN - 1)
+    cells = array("H", (_quantised(value, unit) for row in rows for value in row))
+    per_row = math.ceil(len(ranks) / MAX_ROWS)
+    shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
+    low, high = _scale(known)
+    begins = heat.started - started
+    return HeatMap(
+        picture=_base64(png(shown, low, high)),
+        cells=_base64(_little_endian(cells)),
+        unit_ms=unit,
+        ranks=tuple(ranks),
+        per_row=per_row,
+        columns=heat.columns,
+        moment_seconds=heat.seconds,
+        begins=begins,
+        low=number_text(low, " ms"),
+        high=("≥ " if known[-1] > high else "") + number_text(high, " ms"),
+        height=max(120, min(420, 18 * len(shown))),
+        rows=_row_ticks(ranks, per_row, len(shown)),
+        x_ticks=_column_ticks(begins, heat.columns * heat.seconds),
+    )
+
+
+def png(rows: Sequence[Sequence[float]], low: float, high: float) -> bytes:
+    """Return values as a picture of as many pixels (PNG, 8-bit palette; NaN is transparent)."""
+    width = len(rows[0])
+    span = (high - low) or 1.0
+    lines = bytearray()
+    for row in rows:
+        lines.append(0)  # no filter
+        for value in row:
+            share = (value - low) / span
+            lines.append(1 + round(254 * min(1.0, max(0.0, share))) if math.isfinite(value) else 0)
+    header = struct.pack(">IIBBBBB", width, len(rows), 8, 3, 0, 0, 0)
+    palette = bytes([0, 0, 0]) + bytes(each for n in range(255) for each in _colour(n / 254))
+    parts = (
+        (b"IHDR", header),
+        (b"PLTE", palette),
+        (b"tRNS", b"\0"),
+        (b"IDAT", zlib.compress(bytes(lines), 9)),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in parts)
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _colour(share: float) -> tuple[int, int, int]:
+    place = share * (len(CIVIDIS) - 1)
+    first = min(int(place), len(CIVIDIS) - 2)
+    near, far = CIVIDIS[first], CIVIDIS[first + 1]
+    red, green, blue = (
+        round(a + (b - a) * (place - first)) for a, b in zip(near, far, strict=True)
+    )
+    return red, green, blue
+
+
+def _scale(known: Sequence[float]) -> tuple[float, float]:
+    """Return the values of the darkest and the lightest colour: a few outliers do not grey all else."""
+    low, middle = known[len(known) // 50], known[len(known) // 2]
+    high = known[-1] if known[-1] <= 3 * middle else max(known[len(known) * 98 // 100], 2 * middle)
+    return low, max(high, low * 1.2)
+
+
+def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [
+        max((value for value in column if math.isfinite(value)), default=math.nan)
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def _quantised(value: float, unit: float) -> int:
+    return min(UNKNOWN - 1, round(value / unit)) if math.isfinite(value) else UNKNOWN
+
+
+def _little_endian(cells: array[int]) -> bytes:
+    return struct.pack(f"<{len(cells)}H", *cells)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _row_ticks(ranks: Sequence[int], per_row: int, count: int) -> tuple[Tick, ...]:
+    each = math.ceil(count / 12)
+    return tuple(
+        Tick(100 * (row + 0.5) / count, ranks_text(ranks[row * per_row : (row + 1) * per_row]))
+        for row in range(0, count, each)
+    )
+
+
+def _column_ticks(begins: float, seconds: float) -> tuple[Tick, ...]:
+    return tuple(
+        Tick(100 * share, short_time(begins + share * seconds))
+        for share in (0, 0.25, 0.5, 0.75, 1)
+    )

@@ -1,0 +1,326 @@
+"""The page itself: what its template is given. Everything that is shown is escaped by Jinja2.
+
+What a node said goes through ``plain_lines`` and autoescape, without an exception; the page's own
+script and style are the only ones that its Content-Security-Policy lets run, by their hashes, and
+it allows no network at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import statistics
+import time
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+from msgspec import UNSET
+
+from distconsole.formats.configuration import settings_of, shown_environment, without_secrets
+from distconsole.formats.figures import bytes_text, duration_text, number_text
+from distconsole.formats.page.heat import heat_map
+from distconsole.formats.page.plots import Plot, plot
+from distconsole.formats.page.words import findings_of, interesting_ranks, verdict_of
+from distconsole.model.events import RankState, RunFinding
+from distconsole.monitor.chronicle import Chronicle, LineEnds
+from distconsole.monitor.rank_view import RankView
+from distconsole.monitor.timeline import PHASE_ORDER, RunTimeline
+from distconsole.remote.plain import plain_lines
+
+MAX_PLOTS = 12
+MAX_FINDINGS = 60
+MAX_RANKS_OF_LINES = 6
+MAX_HOSTS = 256
+MAX_NAMED_METRICS = 64
+MAX_TEXT_CHARS = 20_000
+"""Of one text on the page: a traceback, a value, an error."""
+PHASE_NAMES = {
+    "interpreter": "Python is up",
+    "import_torch": "torch is imported",
+    "init_process_group": "all ranks have met",
+    "first_step": "first step done",
+}
+
+
+class Column(NamedTuple):
+    """A column of the table of ranks."""
+
+    name: str
+    title: str
+    numeric: bool = True
+
+
+COLUMNS = (
+    Column("Rank", "Global rank"),
+    Column("Host", "Where it ran", numeric=False),
+    Column("GPU", "Its GPU there"),
+    Column("State", "How it ended, or how it is", numeric=False),
+    Column("Exit", "Exit code"),
+    Column("Steps", "Steps that it did"),
+    Column("Step ms", "Mean step time over the run"),
+    Column("Of fastest", "Mean step time over that of the fastest rank"),
+    Column("Data ms", "Waiting for data, in its last second"),
+    Column("Samples/s", "Mean over the run"),
+    Column("GPU %", "Utilisation, last seen"),
+    Column("GPU memory", "Last seen"),
+    Column("First step s", "From its start to the end of its first step"),
+)
+
+
+def page_of(chronicle: Chronicle, now: float) -> bytes:
+    """Return the page of a run, in UTF-8.
+
+    Args:
+        chronicle: The run, with ``close`` called.
+        now: UNIX seconds.
+    """
+    style, script = _own("page.css"), _own("page.js")
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=_clean,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.from_string(_own("page.html"))
+    page = template.render(
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        **_content(chronicle, now),
+    )
+    return page.encode("utf-8", "replace")
+
+
+def _content(chronicle: Chronicle, now: float) -> dict[str, Any]:
+    timeline = chronicle.timeline
+    plan, end = timeline.plan, timeline.end
+    started = timeline.started if timeline.started is not None else now
+    plots = [each for each in _plots(chronicle, started) if each is not None]
+    heat = heat_map(chronicle.heat, started)
+    findings = findings_of(timeline)
+    metrics = sorted(timeline.metric_last)
+    return {
+        "title": timeline.name,
+        "run": timeline.run,
+        "written": _moment(now),
+        "began": _moment(started),
+        "ended": _moment(end.t) if end is not None else "",
+        "verdict": verdict_of(chronicle, now),
+        "findings": [_finding(each) for each in findings[:MAX_FINDINGS]],
+        "more_findings": max(0, len(findings) - MAX_FINDINGS),
+        "plots": plots,
+        "last_metrics": [
+            (name, number_text(timeline.metric_last[name].value), timeline.metric_last[name].step)
+            for name in metrics[:MAX_NAMED_METRICS]
+        ],
+        "metric_count": len(metrics),
+        "heat": heat,
+        "columns": COLUMNS,
+        "ranks": [_rank(view, chronicle) for view in _worst_first(timeline)],
+        "phases": _phases(timeline),
+        "settings": settings_of(plan) if plan is not None else [],
+        "environment": shown_environment(plan) if plan is not None else [],
+        "hosts": list(_hosts(timeline)),
+        "more_hosts": max(0, len(_host_names(timeline)) - MAX_HOSTS),
+        "logs": list(_logs(chronicle)),
+        "line_count": sum(ends.count for ends in chronicle.lines.values()),
+        "records": chronicle.records,
+        "data": {
+            "plots": [each.data() for each in plots],
+            "heat": heat.data() if heat is not None else None,
+        },
+    }
+
+
+def _plots(chronicle: Chronicle, started: float) -> Iterator[Plot | None]:
+    timeline = chronicle.timeline
+    marks = [(each.t, f"restart {each.restart}") for each in chronicle.restarts]
+    if timeline.end is not None and timeline.end.first_failure is not UNSET:
+        marks.append((timeline.end.t, "failure"))
+    favoured = [name for name in ("loss", "accuracy", "test_accuracy") if name in timeline.metrics]
+    others = sorted(name for name in timeline.metrics if name not in favoured)
+    for name in [*favoured, *others][: MAX_PLOTS - 3]:
+        series = timeline.metrics[name]
+        last = timeline.metric_last.get(name)
+        over = f"mean of {last.ranks:,} ranks" if last is not None and last.ranks > 1 else ""
+        yield plot(name, series, note=over)
+    time_axis: dict[str, Any] = {"started": started, "zero": True, "marks": marks}
+    ranks = len(timeline.ranks)
+    yield plot(
+        "Throughput", timeline.throughput, note="all ranks together", unit="samples/s", **time_axis
+    )
+    yield plot(
+        "Step time",
+        chronicle.step_ms.series,
+        note=f"mean of {ranks:,} ranks",
+        unit="ms",
+        **time_axis,
+    )
+    yield plot(
+        "GPU utilisation",
+        chronicle.gpu_util.series,
+        note="mean of the GPUs",
+        unit="%",
+        **time_axis,
+    )
+
+
+def _worst_first(timeline: RunTimeline) -> list[RankView]:
+    """Return the ranks in order, those that failed or stand still before all others."""
+    bad = (RankState.FAILED, RankState.STALLED)
+    return sorted(timeline.ranks.values(), key=lambda view: (view.state not in bad, view.rank))
+
+
+def _rank(view: RankView, chronicle: Chronicle) -> list[tuple[str, str]]:
+    """Return a rank's cells: what is shown, and what is sorted by."""
+    fastest = chronicle.timeline.fastest
+    base = fastest.step_ms_run if fastest is not None else None
+    ratio = view.step_ms_run / base if view.step_ms_run is not None and base else None
+    memory = bytes_text(view.gpu_mem_used)
+    if memory and view.gpu_mem_total:
+        memory += f" of {bytes_text(view.gpu_mem_total)}"
+    first_step = view.phases.get("first_step")
+    return [
+        _sorted(view.rank),
+        (view.host, view.host),
+        _sorted(view.gpu),
+        (view.state.value, view.state.value),
+        _sorted(view.exit_code),
+        _sorted(view.steps or None, f"{view.steps:,}"),
+        _sorted(view.step_ms_run),
+        _sorted(ratio, f"{ratio:.2f}x" if ratio is not None else ""),
+        _sorted(view.data_ms),
+        _sorted(chronicle.rates.mean(view.rank)),
+        _sorted(view.gpu_util),
+        _sorted(view.gpu_mem_used, memory),
+        _sorted(first_step),
+    ]
+
+
+def _sorted(value: float | None, text: str | None = None) -> tuple[str, str]:
+    if value is None:
+        return "", ""
+    shown = (
+        text if text is not None else str(value) if isinstance(value, int) else number_text(value)
+    )
+    return shown, f"{value:.12g}"
+
+
+def _phases(timeline: RunTimeline) -> list[dict[str, Any]]:
+    """Return each phase of the start with the fastest, the middle and the slowest rank."""
+    found = []
+    longest = max((max(v.phases.values()) for v in timeline.ranks.values() if v.phases), default=0)
+    for phase in PHASE_ORDER:
+        known = [(v.phases[phase], v) for v in timeline.ranks.values() if phase in v.phases]
+        if not known:
+            continue
+        slowest, view = max(known, key=lambda each: (each[0], -each[1].rank))
+        seconds = [each for each, _ in known]
+        found.append(
+            {
+                "name": PHASE_NAMES[phase],
+                "ranks": len(known),
+                "fastest": duration_text(min(seconds)),
+                "middle": duration_text(statistics.median(seconds)),
+                "slowest": duration_text(slowest),
+                "who": f"rank {view.rank} on {view.host}",
+                "from": 100 * min(seconds) / (longest or 1),
+                "to": max(0.5, 100 * (slowest - min(seconds)) / (longest or 1)),
+                "at": 100 * statistics.median(seconds) / (longest or 1),
+            }
+        )
+    return found
+
+
+def _host_names(timeline: RunTimeline) -> list[str]:
+    planned = [each.host for each in timeline.plan.hosts] if timeline.plan is not None else []
+    return list(dict.fromkeys([*planned, *timeline.nodes]))
+
+
+def _hosts(timeline: RunTimeline) -> Iterator[tuple[str, ...]]:
+    ranks: dict[str, int] = {}
+    for view in timeline.ranks.values():
+        ranks[view.host] = ranks.get(view.host, 0) + 1
+    gpus: dict[str, list[str]] = {}
+    for (host, _), gpu in sorted(timeline.gpus.items()):
+        gpus.setdefault(host, []).append(gpu.name or "GPU")
+    for host in _host_names(timeline)[:MAX_HOSTS]:
+        node = timeline.nodes.get(host)
+        names = gpus.get(host, [])
+        kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        yield (
+            host,
+            str(ranks.get(host, 0)),
+            kinds or "none seen",
+            str(node.cpus or "") if node is not None else "",
+            bytes_text(node.mem_total) if node is not None else "",
+        )
+
+
+def _logs(chronicle: Chronicle) -> Iterator[dict[str, Any]]:
+    by_rank = {rank: (host, ends) for (rank, host), ends in chronicle.lines.items()}
+    for rank, why in interesting_ranks(chronicle.timeline, MAX_RANKS_OF_LINES):
+        if rank in by_rank:
+            host, ends = by_rank[rank]
+            yield _log(f"Rank {rank} on {host}", why, ends, chronicle)
+    for (of, host), ends in chronicle.lines.items():
+        if of is None:
+            yield _log(f"What started the ranks on {host}", "", ends, chronicle)
+            return
+
+
+def _log(who: str, why: str, ends: LineEnds, chronicle: Chronicle) -> dict[str, Any]:
+    started = chronicle.timeline.started or 0.0
+    return {
+        "who": who,
+        "why": why,
+        "first": [(_since(each.t - started), each.stream, each.text) for each in ends.first],
+        "left_out": ends.left_out,
+        "last": [(_since(each.t - started), each.stream, each.text) for each in ends.last],
+    }
+
+
+def _finding(finding: RunFinding) -> dict[str, str]:
+    return {
+        "severity": finding.severity.value,
+        "check": finding.check,
+        "where": ", ".join(finding.hosts[:8]),
+        "summary": finding.summary,
+        "seen": finding.seen,
+        "expected": finding.expected,
+        "hint": finding.hint,
+    }
+
+
+def _since(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f} s" if seconds < 600 else duration_text(seconds)
+
+
+def _moment(t: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(t))
+    except (OverflowError, OSError, ValueError):
+        return "at an unknown time"
+
+
+def _clean(value: Any) -> Any:
+    """Make text harmless before it is escaped: no control characters, no secret, no endless line."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        if len(value) > MAX_TEXT_CHARS:
+            value = f"{value[:MAX_TEXT_CHARS]} …[{len(value) - MAX_TEXT_CHARS} more characters]"
+        return without_secrets(plain_lines(value))
+    return value
+
+
+def _own(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -1,0 +1,152 @@
+"""How a run went, in words. It draws nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from distconsole.formats.figures import duration_text, number_text
+from distconsole.model.events import EndState, FirstFailure, RankState, RunFinding
+from distconsole.model.findings import Severity
+from distconsole.monitor.chronicle import Chronicle
+from distconsole.monitor.timeline import RunTimeline, restarts_text
+
+HEADS = {
+    EndState.SUCCEEDED: "Succeeded",
+    EndState.FAILED: "Failed",
+    EndState.STOPPED: "Stopped",
+}
+ORDER = (Severity.FAIL, Severity.WARN, Severity.INFO, Severity.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the page says first.
+
+    Attributes:
+        tone: ``good``, ``bad`` or ``open``: the colour.
+        head: One or two words.
+        says: One or two sentences.
+        traceback: Of the rank that failed first; may be empty.
+        figures: Name and value of the few figures that matter.
+    """
+
+    tone: str
+    head: str
+    says: str
+    traceback: str
+    hint: str
+    figures: tuple[tuple[str, str], ...]
+
+
+def verdict_of(chronicle: Chronicle, now: float) -> Verdict:
+    """Return how the run went, or goes at ``now`` (UNIX seconds)."""
+    timeline = chronicle.timeline
+    end = timeline.end
+    first = None if end is None or end.first_failure is UNSET else end.first_failure
+    told = next((f for f in timeline.findings if f.check == "run.first_failure"), None)
+    figures = _figures(chronicle, now)
+    if end is None:
+        when = timeline.last_t or now
+        says = f"{_sentence(timeline.health_line(when))} Its last word is {_ago(now - when)} old."
+        return Verdict("open", "Without an end so far", says, "", "", figures)
+    tone = "good" if end.state is EndState.SUCCEEDED else "bad"
+    says = f"After {duration_text(end.seconds)}, with exit code {end.exit_code}"
+    says += f" and {restarts_text(end.restarts)}." if end.restarts else "."
+    if first is not None:
+        says = f"{_failure_text(first)} {says}"
+    if end.state is EndState.SUCCEEDED and (slow := _slow_text(timeline)):
+        says = f"{says} {slow}"
+    return Verdict(
+        "open" if end.state is EndState.STOPPED else tone,
+        HEADS[end.state],
+        says,
+        first.traceback if first is not None else "",
+        told.hint if told is not None else "",
+        figures,
+    )
+
+
+def findings_of(timeline: RunTimeline) -> list[RunFinding]:
+    """Return the findings, worst first."""
+    return sorted(timeline.findings, key=lambda each: (ORDER.index(each.severity), each.t))
+
+
+def interesting_ranks(timeline: RunTimeline, limit: int) -> list[tuple[int, str]]:
+    """Return ranks whose lines are worth reading, with the reason, the most telling first."""
+    why: dict[int, str] = {}
+    end = timeline.end
+    if end is not None and end.first_failure is not UNSET and end.first_failure:
+        why[end.first_failure.rank] = "failed first"
+    for view in timeline.ranks.values():
+        if view.state in (RankState.FAILED, RankState.STALLED):
+            why.setdefault(view.rank, view.state.value)
+    for finding in findings_of(timeline):
+        if finding.rank is not UNSET and finding.severity in (Severity.FAIL, Severity.WARN):
+            why.setdefault(finding.rank, finding.check)
+    slowest = timeline.slowest
+    if slowest is not None and (timeline.spread or 1.0) > 1.1:
+        why.setdefault(slowest.rank, "slowest")
+    for rank in sorted(timeline.ranks)[:1]:
+        why.setdefault(rank, "the first one")
+    return list(why.items())[:limit]
+
+
+def _figures(chronicle: Chronicle, now: float) -> tuple[tuple[str, str], ...]:
+    timeline = chronicle.timeline
+    seconds = timeline.end.seconds if timeline.end else now - (timeline.started or now)
+    rates = timeline.throughput.values
+    steps = timeline.steps
+    hosts = {view.host for view in timeline.ranks.values()}
+    spread = timeline.spread
+    plan = timeline.plan
+    given = [
+        ("Lasted" if timeline.end else "Going for", duration_text(seconds)),
+        ("Ranks", f"{plan.world_size if plan else len(timeline.ranks):,} on {_hosts(len(hosts))}"),
+        ("Steps", f"{steps + 1:,}" if steps is not None else ""),
+        ("Samples/s, mean", f"{sum(rates) / len(rates):,.0f}" if rates else ""),
+        ("Step time, mean", _mean_step(timeline)),
+        ("Slowest over fastest", f"{spread:.2f}x" if spread else ""),
+    ]
+    for name in ("loss", "accuracy", "test_accuracy"):
+        metric = timeline.metric_last.get(name)
+        if metric is not None:
+            given.append(
+                (f"{name.replace('_', ' ').capitalize()}, last", number_text(metric.value))
+            )
+    return tuple((name, value) for name, value in given if value)
+
+
+def _mean_step(timeline: RunTimeline) -> str:
+    known = [view.step_ms_run for view in timeline.measured if view.step_ms_run is not None]
+    return number_text(sum(known) / len(known), " ms") if known else ""
+
+
+def _slow_text(timeline: RunTimeline) -> str:
+    slowest, spread = timeline.slowest, timeline.spread
+    if slowest is None or spread is None or spread < 1.1:
+        return ""
+    return (
+        f"Rank {slowest.rank} on {slowest.host} was the slowest: its steps took {spread:.2f} times "
+        "as long as those of the fastest."
+    )
+
+
+def _failure_text(first: FirstFailure) -> str:
+    how = f"signal {first.signal}" if first.signal is not UNSET else f"exit code {first.exit_code}"
+    error = first.error or "it left no word"
+    return f"Rank {first.rank} on {first.host} failed first ({how}): {_sentence(error[:400])}"
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count:,} hosts"
+
+
+def _ago(seconds: float) -> str:
+    return duration_text(max(0.0, seconds))
