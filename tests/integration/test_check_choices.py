@@ -178,7 +178,9 @@ def test_open_mpis_ranks_connect_by_the_interfaces_that_were_foretold(
 ) -> None:
     told = {f"OMPI_MCA_{variable}": value} if variable else {}
     one, other = (node.with_variables(told) for node in nodes(check(bed)).values())
-    expected = {(a.address, b.address) for a, b in open_mpi.pairs(one, other)}
+    here, there = open_mpi.side_of(one), open_mpi.side_of(other)
+    matched = open_mpi.pairs(here, there)
+    expected = {(here.picks[x].address, there.picks[y].address) for x, y in matched}
     assert expected
     real = mpirun(bed, told)
     assert {name: set(pairs) for name, pairs in real.items()} == {

@@ -141,7 +141,9 @@ def test_open_mpi_takes(
 
 
 def paired(one: Node, other: Node) -> set[tuple[str, str]]:
-    return {(a.interface, b.interface) for a, b in open_mpi.pairs(one, other)}
+    here, there = open_mpi.side_of(one), open_mpi.side_of(other)
+    matched = open_mpi.pairs(here, there)
+    return {(here.picks[x].interface, there.picks[y].interface) for x, y in matched}
 
 
 def test_open_mpi_pairs_networks_and_then_whatever_is_left() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.choices.node import Fault, Node
 from distconsole.checks.edges import SILENT
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import ReachFacts
-from distconsole.model.addresses import Ip, Network
+from distconsole.model.addresses import Ip
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,15 @@ OPEN = Way(True)
 UNKNOWN = Way(None, None, "another network, and nobody tried it")
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """All ways to one address: those that are shut, one that nobody knows, and how many there are."""
+
+    shut: Mapping[str, Way]
+    unknown: Way | None
+    peers: int
+
+
 @dataclass(slots=True)
 class Ways:
     """What is known of the ways between hosts: connections that were tried, else subnets and routes."""
@@ -36,8 +46,20 @@ class Ways:
     tried: Mapping[tuple[str, str, str], str]
     """Source, target and address -> the error; empty where a connection succeeded."""
     _own: dict[str, set[str]] = field(default_factory=dict)
-    _networks: dict[str, set[Network]] = field(default_factory=dict)
+    _networks: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     _known: dict[tuple[str, str, str], Way] = field(default_factory=dict)
+    _around: dict[tuple[str, str], Around] = field(default_factory=dict)
+
+    def around(self, target: str, address: str) -> Around:
+        """Return all ways to ``address`` of ``target``."""
+        key = (target, address)
+        if key not in self._around:
+            found = {peer: self.way(peer, target, address) for peer in self.nodes}
+            del found[target]
+            shut = {peer: way for peer, way in found.items() if way.open is False}
+            unknown = next((way for way in found.values() if way.open is None), None)
+            self._around[key] = Around(shut, unknown, len(found))
+        return self._around[key]
 
     def way(self, source: str, target: str, address: str) -> Way:
         """Return the way from ``source`` to ``address`` of ``target``."""
@@ -49,7 +71,7 @@ class Ways:
     def _way(self, source: str, target: str, address: str) -> Way:
         if self.machine_of.get(source) == self.machine_of.get(target):
             return OPEN
-        ip = _ip(address)
+        ip = ip_of(address)
         if ip is None:
             return Way(False, Fault.NONE_FOUND, f"{target} has no address for it")
         if ip.is_loopback:
@@ -62,26 +84,29 @@ class Ways:
         theirs = next((e for e in self.nodes[target].addresses if e.address == address), None)
         if theirs is not None and not self.nodes[target].running(theirs):
             return Way(False, Fault.SILENT, f"{theirs.iface} of {target} has no carrier")
-        if any(ip in network for network in self._networks_of(source)):
+        number = int(ip)
+        if any(
+            version == ip.version and number & mask == network
+            for version, network, mask in self._networks_of(source)
+        ):
             return OPEN
         routes = self.nodes[source].routes
         if address in routes and routes[address] is None:
             return Way(False, Fault.APART, f"{source} has no route to {address}")
         return UNKNOWN
 
-    def is_near(self, source: str, address: str) -> bool:
-        """Whether ``source`` has a network that ``address`` lies in."""
-        ip = _ip(address)
-        return ip is not None and any(ip in network for network in self._networks_of(source))
-
     def _addresses_of(self, name: str) -> set[str]:
         if name not in self._own:
             self._own[name] = {each.address for each in self.nodes[name].addresses}
         return self._own[name]
 
-    def _networks_of(self, name: str) -> set[Network]:
+    def _networks_of(self, name: str) -> list[tuple[int, int, int]]:
+        """Return version, network and mask of each subnet of a host, as numbers."""
         if name not in self._networks:
-            self._networks[name] = self.nodes[name].networks()
+            self._networks[name] = [
+                (each.version, int(each.network_address), int(each.netmask))
+                for each in self.nodes[name].networks()
+            ]
         return self._networks[name]
 
 
@@ -98,7 +123,9 @@ def ways_of(view: View, nodes: Mapping[str, Node]) -> Ways:
     return Ways(nodes, machines(view), tried)
 
 
-def _ip(address: str) -> Ip | None:
+@lru_cache(maxsize=8192)
+def ip_of(address: str) -> Ip | None:
+    """Return an address as a value; None where it is not one."""
     try:
         return ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from distconsole.checks.choices.node import Node, Pick
 
@@ -71,19 +73,34 @@ def _listed(interface: str, address: str, words: str) -> bool:
     return False
 
 
-def pairs(one: Node, other: Node) -> tuple[tuple[Pick, Pick], ...]:
-    """Return which interface of ``one`` its ranks pair with which of ``other``."""
-    left = [pick for pick in choose(one) if pick.address]
-    right = [pick for pick in choose(other) if pick.address]
-    weights = [[_weight(one, a, other, b) for b in right] for a in left]
-    if max(len(left), len(right)) > MAX_MATCHED:
-        matched = _heaviest_first(weights)
-    else:
-        matched = _best(weights, 0, frozenset())[2]
-    return tuple((left[x], right[y]) for x, y in matched)
-
-
 Matched = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The interfaces of one host, each with its address as a number, its network, and what weighs it."""
+
+    picks: tuple[Pick, ...]
+    weighed: tuple[tuple[int, int, int, bool, int], ...]
+    """Address, network, mask, whether it is private, Mbit/s."""
+
+
+def side_of(node: Node) -> Side:
+    """Return what a host's ranks can pair."""
+    picks = tuple(pick for pick in choose(node) if pick.address)
+    return Side(picks, tuple(_weighed(node, pick) for pick in picks))
+
+
+def pairs(one: Side, other: Side) -> Matched:
+    """Return which interface of ``one`` its ranks pair with which of ``other``, by their places."""
+    return _matched(tuple(tuple(_weight(a, b) for b in other.weighed) for a in one.weighed))
+
+
+@lru_cache(maxsize=256)
+def _matched(weights: tuple[tuple[int, ...], ...]) -> Matched:
+    if max(len(weights), *map(len, weights), 0) > MAX_MATCHED:
+        return _heaviest_first(weights)
+    return _best(weights, 0, frozenset())[2]
 
 
 def _best(
@@ -110,21 +127,19 @@ def _heaviest_first(weights: Sequence[Sequence[int]]) -> Matched:
     return tuple(matched)
 
 
-def _weight(one: Node, a: Pick, other: Node, b: Pick) -> int:
-    private = _is_private(a.address)
-    if private != _is_private(b.address):
-        return 0
-    network = one.network(a.address)
-    same = network is not None and ipaddress.ip_address(b.address) in network
-    quality = (80 if same else 50) if private else (100 if same else 90)
-    speeds = _speed(one, a), _speed(other, b)
-    return int(quality * (min(speeds) + 1.0 / (1.0 + abs(speeds[0] - speeds[1]))))
-
-
-def _is_private(address: str) -> bool:
-    return any(ipaddress.ip_address(address) in network for network in PRIVATE)
-
-
-def _speed(node: Node, pick: Pick) -> int:
+def _weighed(node: Node, pick: Pick) -> tuple[int, int, int, bool, int]:
+    ip, network = ipaddress.ip_address(pick.address), node.network(pick.address)
     known = node.interfaces.get(pick.interface)
-    return (known.speed_mbit if known is not None else 0) or 0
+    speed = (known.speed_mbit if known is not None else 0) or 0
+    private = any(ip in each for each in PRIVATE)
+    if network is None:
+        return int(ip), int(ip), (1 << ip.max_prefixlen) - 1, private, speed
+    return int(ip), int(network.network_address), int(network.netmask), private, speed
+
+
+def _weight(a: tuple[int, int, int, bool, int], b: tuple[int, int, int, bool, int]) -> int:
+    if a[3] != b[3]:
+        return 0
+    same = b[0] & a[2] == a[1]
+    quality = (80 if same else 50) if a[3] else (100 if same else 90)
+    return int(quality * (min(a[4], b[4]) + 1.0 / (1.0 + abs(a[4] - b[4]))))

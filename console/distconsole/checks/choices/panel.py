@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import combinations
 
 from distconsole.checks.addresses import Endpoint, endpoints
 from distconsole.checks.choices import gloo, horovod, nccl, open_mpi
-from distconsole.checks.choices.meeting import OPEN, Way, Ways, ways_of
+from distconsole.checks.choices.meeting import Around, Way, Ways, ways_of
 from distconsole.checks.choices.node import Fault, Node, Pick, nodes_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import HorovodFacts, MpiFacts, TorchFacts
@@ -111,7 +112,7 @@ def untried(view: View) -> list[dict[str, Endpoint]]:
     rounds: list[dict[str, Endpoint]] = []
     for choice in choices_of(view):
         host, pick = choice.host, choice.pick
-        if not any(ways.way(peer, host, pick.address).open is None for peer in nodes):
+        if ways.around(host, pick.address).unknown is None:
             continue
         network = nodes[host].network(pick.address)
         there = Endpoint(pick.address, pick.interface, "" if network is None else str(network))
@@ -194,83 +195,91 @@ def _choices(
         yield _choice(engine, start, name, pick, found)
 
 
-def _choice(
-    engine: Engine, start: Start, host: str, pick: Pick, found: Mapping[str, Way]
-) -> Choice:
+def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) -> Choice:
     """Return a choice by the ways to it: one that is shut outweighs all others."""
-    shut = {peer: way for peer, way in found.items() if way.open is False}
-    if shut:
-        first = next(iter(shut.values()))
-        return Choice(engine, start, host, pick, False, first.fault, first.why, tuple(shut))
-    unknown = next((way for way in found.values() if way.open is None), None)
-    if unknown is not None:
-        return Choice(engine, start, host, pick, None, None, unknown.why)
-    return Choice(engine, start, host, pick, True if found else None)
+    if found.shut:
+        first = next(iter(found.shut.values()))
+        peers = tuple(found.shut)
+        return Choice(engine, start, host, pick, False, first.fault, first.why, peers)
+    if found.unknown is not None:
+        return Choice(engine, start, host, pick, None, None, found.unknown.why)
+    return Choice(engine, start, host, pick, True if found.peers else None)
 
 
-Judged = Iterator[tuple[str, Pick, Mapping[str, Way]]]
+Judged = Iterator[tuple[str, Pick, Around]]
 
 
 def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, one_family: bool) -> Judged:
     """Whoever connects goes to the address that the other published."""
     families = {name: {":" in p.address for p in own if p.address} for name, own in picks.items()}
+    mixed = len({each for found in families.values() for each in found}) > 1
     for name, own in picks.items():
         for pick in own:
-            found: dict[str, Way] = {}
-            for peer in picks:
-                if peer == name:
-                    continue
-                way = ways.way(peer, name, pick.address)
-                # One that takes no address at all is told for itself.
-                other = families[peer] and not families[peer] & {":" in pick.address}
-                if one_family and way.open and other:
-                    way = Way(False, Fault.APART, f"{peer} takes the other family of addresses")
-                found[peer] = way
+            found = ways.around(name, pick.address)
+            if one_family and mixed:
+                found = _of_one_family(found, name, pick, families)
             yield name, pick, found
+
+
+def _of_one_family(
+    found: Around, name: str, pick: Pick, families: Mapping[str, set[bool]]
+) -> Around:
+    other = {
+        peer: Way(False, Fault.APART, f"{peer} takes the other family of addresses")
+        for peer, theirs in families.items()
+        if peer != name and peer not in found.shut and (":" in pick.address) not in theirs
+    }
+    return Around({**found.shut, **other}, found.unknown, found.peers)
 
 
 def _judge_any(picks: Mapping[str, Sequence[Pick]], ways: Ways) -> Judged:
     """All addresses are tried until one answers."""
     for name, own in picks.items():
-        usable: dict[str, bool] = {}
-        for peer in picks:
-            opens = [ways.way(peer, name, pick.address).open for pick in own]
-            usable[peer] = any(each is not False for each in opens)
-        for pick in own:
-            yield (
-                name,
-                pick,
-                {
-                    peer: OPEN if usable[peer] else ways.way(peer, name, pick.address)
-                    for peer in picks
-                    if peer != name
-                },
-            )
+        around = [ways.around(name, pick.address) for pick in own]
+        lost = set(around[0].shut).intersection(*(each.shut for each in around[1:]))
+        for pick, each in zip(own, around, strict=True):
+            shut = {peer: way for peer, way in each.shut.items() if peer in lost}
+            yield name, pick, Around(shut, each.unknown, each.peers)
+
+
+@dataclass(slots=True)
+class _Use:
+    """What became of the pairs that one interface is in."""
+
+    shut: dict[str, Way] = field(default_factory=dict)
+    unknown: Way | None = None
+    peers: int = 0
+
+    def add(self, peer: str, way: Way) -> None:
+        self.peers += 1
+        if way.open is False:
+            self.shut[peer] = way
+        elif way.open is None:
+            self.unknown = way
 
 
 def _judge_pairs(
     nodes: Mapping[str, Node], picks: Mapping[str, Sequence[Pick]], ways: Ways
 ) -> Judged:
     """Interfaces are matched pair by pair, and messages go over all pairs at once."""
-    found: dict[tuple[str, Pick], dict[str, Way]] = {
-        (name, pick): {} for name, own in picks.items() for pick in own
-    }
-    names = list(nodes)
-    for position, one in enumerate(names):
-        for other in names[position + 1 :]:
-            matched = open_mpi.pairs(nodes[one], nodes[other])
-            for a, b in matched:
-                forth, back = ways.way(one, other, b.address), ways.way(other, one, a.address)
-                worse = next((w for w in (forth, back) if w.open is not True), OPEN)
-                worse = next((w for w in (forth, back) if w.open is False), worse)
-                found[one, a][other] = found[other, b][one] = worse
-            if not matched:
-                nothing = Way(False, Fault.APART, f"no interfaces of {one} and {other} fit")
-                for name, peer in ((one, other), (other, one)):
-                    for pick in picks[name]:
-                        found[name, pick][peer] = nothing
-    for (name, pick), by_peer in found.items():
-        yield name, pick, by_peer
+    sides = {name: open_mpi.side_of(node) for name, node in nodes.items()}
+    uses = {name: [_Use() for _ in own] for name, own in picks.items()}
+    for one, other in combinations(nodes, 2):
+        matched = open_mpi.pairs(sides[one], sides[other])
+        for x, y in matched:
+            a, b = sides[one].picks[x], sides[other].picks[y]
+            forth, back = ways.way(one, other, b.address), ways.way(other, one, a.address)
+            worse = forth if forth.open is False or back.open else back
+            uses[one][x].add(other, worse)
+            uses[other][y].add(one, worse)
+        if not matched:
+            nothing = Way(False, Fault.APART, f"no interfaces of {one} and {other} fit")
+            for name, peer in ((one, other), (other, one)):
+                for use in uses[name]:
+                    use.add(peer, nothing)
+    for name, own in picks.items():
+        for pick, use in zip(own, uses[name], strict=True):
+            yield name, pick, Around(use.shut, use.unknown, use.peers)
 
 
 def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[Pick, ...]]:
