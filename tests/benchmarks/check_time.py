@@ -1,5 +1,5 @@
-"""How long ``distconsole check`` takes on two hosts, by level, next to a bare ssh login on both. It
-judges no finding.
+"""How long ``distconsole check`` takes on two hosts, by level, next to a bare ssh login on both and to
+what horovodrun's own look at one host takes. It judges no finding.
 
 ``python -m benchmarks.check_time [--json FILE] [--rounds N]``
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
 from benchmarks.measure import Spread, alternate, write_json
+from suite.obstacles import obstacle
 from testbed import Testbed
 
 LABELS = {
@@ -28,7 +29,9 @@ LABELS = {
     "quick": "check --level quick",
     "quick_cold": "the same, no agent there yet",
     "standard": "check --level standard",
+    "build": "horovodrun --check-build, one host",
 }
+TARGETS = {"quick": 3.0, "standard": 10.0}
 
 
 class Checks:
@@ -48,6 +51,12 @@ class Checks:
                 for host in self._bed.hosts
             ]:
                 program.wait()
+        return time.monotonic() - began
+
+    def build(self) -> float:
+        """Seconds in which horovodrun says what is in the Horovod of its own host."""
+        began = time.monotonic()
+        self._bed.hosts[0].exec(["horovodrun", "--check-build"], timeout=SECONDS)
         return time.monotonic() - began
 
     def check(self, level: str, *, cold: bool = False) -> float:
@@ -85,11 +94,14 @@ def measure(rounds: int) -> dict[str, Any]:
             "quick_cold": partial(checks.check, "quick", cold=True),
             "standard": partial(checks.check, "standard"),
         }
+        if not obstacle("horovod"):
+            contestants["build"] = checks.build
         found = alternate(contestants, rounds)
     return {
         "rounds": rounds,
         "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
         "findings": checks.found,
+        "targets": TARGETS,
     }
 
 

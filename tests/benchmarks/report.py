@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.check_scale import check_scale_rows
 from benchmarks.collectives_cost import collectives_cost_rows
 from benchmarks.death import text as death_text
+from benchmarks.laboratory import laboratory_rows
 from benchmarks.measure import Spread, machine
 from benchmarks.start_engines import start_engines_rows
 from benchmarks.strategy_cost import strategy_cost_rows
@@ -34,6 +36,8 @@ BED = (
     "cuts",
     "memory",
     "check_time",
+    "check_scale",
+    "laboratory",
     "sync_cost",
 )
 """Benchmarks that need the hosts of the testbed."""
@@ -47,6 +51,8 @@ QUICK: dict[str, tuple[str, ...]] = {
     "cuts": ("--cuts", "3"),
     "memory": ("--rounds", "1"),
     "check_time": ("--rounds", "2"),
+    "check_scale": ("--rounds", "2"),
+    "laboratory": ("--healthy", "2"),
     "hook_cost": ("--rounds", "2", "--seconds", "2"),
     "verify_cost": ("--rounds", "2", "--checks", "10"),
     "sync_cost": ("--rounds", "2"),
@@ -176,11 +182,21 @@ def memory_rows(figures: Mapping[str, Any]) -> list[Row]:
 
 
 def check_time_rows(figures: Mapping[str, Any]) -> list[Row]:
-    floor = f"two ssh logins {_spread(figures['seconds']['ssh'])} s"
+    every, targets = figures["seconds"], figures["targets"]
+    peers = {"standard": "build"}
+    said = {"ssh": "two ssh logins", "build": "horovodrun --check-build on one host"}
     return [
-        Row(f"check, two hosts, {kind.replace('_', ' ')}", f"{_spread(seconds)} s", floor)
-        for kind, seconds in figures["seconds"].items()
-        if kind != "ssh"
+        Row(
+            f"check, two hosts, {kind.replace('_', ' ')}",
+            f"{_spread(seconds)} s",
+            f"{said[peer]} {_spread(every[peer])} s"
+            if (peer := peers.get(kind, "ssh")) in every
+            else "",
+            f"≤ {targets[kind]:g} s" if kind in targets else "",
+            seconds["median"] <= targets[kind] if kind in targets else None,
+        )
+        for kind, seconds in every.items()
+        if kind not in said
     ]
 
 
@@ -283,6 +299,8 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "cuts": cuts_rows,
     "memory": memory_rows,
     "check_time": check_time_rows,
+    "check_scale": check_scale_rows,
+    "laboratory": laboratory_rows,
     "hook_cost": hook_cost_rows,
     "verify_cost": verify_cost_rows,
     "sync_cost": sync_cost_rows,

@@ -1,0 +1,171 @@
+"""What many hosts cost ``check``: 64 at level quick next to 64 bare ssh logins, and the matrix of 16.
+
+The logins are OpenSSH clients that are all started at once and run ``true``, as parallel-ssh does it;
+hosts, clients and console share this machine's cores.
+``python -m benchmarks.check_scale [--json FILE] [--rounds N] [--hosts N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
+from benchmarks.measure import Spread, alternate, ratios, write_json
+from distconsole.checks import run_check
+from distconsole.model.events import CheckEnded, CheckProgress
+from distconsole.model.requests import Check, Level, Where
+from distconsole.session import open_session
+from testbed import Testbed
+
+if TYPE_CHECKING:
+    from benchmarks.report import Row
+
+TARGET_RATIO = 2.0
+MATRIX_HOSTS = 16
+MATRIX_SECONDS = 1.0
+STAGE = "net.reach_tcp"
+LABELS = {
+    "ssh": "ssh to all, `true`",
+    "quick": "check --level quick, warm agents",
+    "quick_cold": "the same, no agent there yet",
+}
+
+
+def logins(bed: Testbed) -> float:
+    """Seconds until every host has run ``true``."""
+    began = time.monotonic()
+    clients = [
+        subprocess.Popen(over_ssh(bed, host.name, "true"), stdin=subprocess.DEVNULL)
+        for host in bed.hosts
+    ]
+    codes = [client.wait(SECONDS) for client in clients]
+    if any(codes):
+        raise RuntimeError(f"{sum(map(bool, codes))} logins failed")
+    return time.monotonic() - began
+
+
+def quick(bed: Testbed, folder: Path, *, cold: bool) -> float:
+    """Seconds of one check of all hosts, which must be found healthy."""
+    if cold:
+        bed.reset()
+    else:
+        warm(bed, folder)
+    began = time.monotonic()
+    done = subprocess.run(
+        distconsole(bed, "check", "--level", "quick"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment(folder),
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    if done.returncode:
+        raise RuntimeError(f"check ended with {done.returncode}: {done.stdout[-2000:]}")
+    return time.monotonic() - began
+
+
+def matrix(bed: Testbed) -> float:
+    """Seconds in which all hosts have tried all others."""
+    where = Where(hosts=bed.names, ssh_config=str(bed.ssh_config))
+    moments: list[float] = []
+    with open_session(where) as session:
+        for event in run_check(Check(where=where, level=Level.QUICK, only=("net",)), session):
+            if isinstance(event, CheckProgress) and (event.check, event.host) == (STAGE, ""):
+                moments.append(time.monotonic())
+            if isinstance(event, CheckEnded) and not event.report.ok:
+                raise RuntimeError(f"not healthy: {event.report.findings}")
+    return moments[-1] - moments[0]
+
+
+def measure(hosts: int, rounds: int) -> dict[str, Any]:
+    """Measure each way once a round; the check of cold hosts in the first round only."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-scale-")))
+        bed = stack.enter_context(Testbed(hosts))
+        cold = quick(bed, folder, cold=True)
+        contestants: dict[str, Callable[[], float]] = {
+            "ssh": partial(logins, bed),
+            "quick": partial(quick, bed, folder, cold=False),
+        }
+        found = alternate(contestants, rounds)
+        bed.down()
+        some = stack.enter_context(Testbed(MATRIX_HOSTS))
+        matrix(some)
+        tried = [matrix(some) for _ in range(rounds)]
+    return {
+        "hosts": hosts,
+        "rounds": rounds,
+        "seconds": {
+            **{kind: asdict(Spread.of(values)) for kind, values in found.items()},
+            "quick_cold": asdict(Spread.of([cold])),
+        },
+        "ratio": asdict(ratios(found["quick"], found["ssh"])),
+        "matrix_seconds": asdict(Spread.of(tried)),
+    }
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = [f"{figures['hosts']} hosts{'':24} seconds"]
+    for kind, seconds in figures["seconds"].items():
+        lines.append(f"{LABELS[kind]:33} {Spread(**seconds).text(1, 2)}")
+    lines.append(f"{'quick over ssh':33} {Spread(**figures['ratio']).text(1, 2)}")
+    tried = Spread(**figures["matrix_seconds"]).text(1, 2)
+    return "\n".join([*lines, f"{f'matrix of {MATRIX_HOSTS} hosts':33} {tried}"])
+
+
+def check_scale_rows(figures: Mapping[str, Any]) -> list[Row]:
+    """Return the summary's rows."""
+    from benchmarks.report import Row  # which imports this module
+
+    def text(values: Mapping[str, float]) -> str:
+        return Spread(**values).text(1, 2)
+
+    seconds, hosts = figures["seconds"], figures["hosts"]
+    floor = f"{hosts} ssh logins {text(seconds['ssh'])} s"
+    over, tried = figures["ratio"], figures["matrix_seconds"]
+    return [
+        Row(
+            f"check, {hosts} hosts, quick",
+            f"{text(seconds['quick'])} s, {text(over)} of the logins",
+            floor,
+            f"≤ {TARGET_RATIO:g} of the logins",
+            over["median"] <= TARGET_RATIO,
+        ),
+        Row(f"check, {hosts} hosts, quick, cold", f"{text(seconds['quick_cold'])} s", floor),
+        Row(
+            f"check, {MATRIX_HOSTS} hosts, all pairs reached",
+            f"{text(tried)} s",
+            "",
+            f"≤ {MATRIX_SECONDS:g} s",
+            tried["median"] <= MATRIX_SECONDS,
+        ),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--hosts", type=int, default=64)
+    given = parser.parse_args(arguments)
+    figures = measure(given.hosts, given.rounds)
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "check_scale", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""Precision and recall of ``check``: every fault of the laboratory, and healthy clusters of 16.
+
+A fault counts as found if all that must be found is, with the right hosts; whatever else a check
+warns of is a false finding. ``python -m benchmarks.laboratory [--json FILE] [--healthy N] [--only NAME,...]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cluster import SECONDS, distconsole, environment
+from benchmarks.measure import write_json
+from suite.obstacles import obstacle
+from testbed import Testbed
+from testbed.faults import BY_NAME, FAULTS, THREE_AT_ONCE, Fault, Found, Laboratory
+from testbed.slurm import SLURM_ENVIRONMENT, laboratory_slurm
+
+if TYPE_CHECKING:
+    from benchmarks.report import Row
+
+CLUSTER = 16
+TROUBLE = ("warn", "fail")
+
+
+def findings(
+    bed: Testbed, folder: Path, words: Sequence[str], variables: Mapping[str, str]
+) -> tuple[list[Found], float]:
+    """Return what a check warns of, and its seconds."""
+    began = time.monotonic()
+    done = subprocess.run(
+        distconsole(bed, "check", "--json", *words),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**environment(folder), **variables},
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    if not done.stdout:
+        raise RuntimeError(f"check ended with {done.returncode}: {done.stderr[-2000:]}")
+    found = [
+        (each["severity"], each["check"], tuple(each["hosts"]))
+        for each in json.loads(done.stdout)["findings"]
+        if each["severity"] in TROUBLE
+    ]
+    return sorted(found), time.monotonic() - began
+
+
+def judged(wanted: Sequence[Found], found: Sequence[Found], seconds: float) -> dict[str, Any]:
+    return {
+        "found": set(wanted) <= set(found),
+        "false": [each for each in found if each not in wanted],
+        "missed": [each for each in wanted if each not in found],
+        "seconds": seconds,
+    }
+
+
+def one_fault(laboratory: Laboratory, fault: Fault, folder: Path) -> dict[str, Any]:
+    with ExitStack() as stack:
+        stack.enter_context(fault.inject(laboratory, fault.culprit))
+        variables: Mapping[str, str] = {}
+        if fault.in_allocation:
+            variables = stack.enter_context(laboratory.running_slurm.allocation())
+        found, seconds = findings(laboratory.bed, folder, fault.words(), variables)
+    return judged(fault.found(laboratory), found, seconds)
+
+
+@contextmanager
+def small(*, slurm: bool) -> Iterator[Laboratory]:
+    """Three hosts; with ``slurm`` two nodes of it and a login host."""
+    with ExitStack() as stack:
+        bed = stack.enter_context(Testbed(3, environment=SLURM_ENVIRONMENT if slurm else {}))
+        yield Laboratory(bed, stack.enter_context(laboratory_slurm(bed)) if slurm else None)
+
+
+def cluster(folder: Path, healthy: int, told: Callable[[str], None]) -> dict[str, Any]:
+    """Check 16 healthy hosts so many times, then with three faults at once."""
+    with ExitStack() as stack:
+        laboratory = Laboratory(stack.enter_context(Testbed(CLUSTER)))
+        runs = []
+        for number in range(healthy):
+            found, seconds = findings(laboratory.bed, folder, ("--level", "quick"), {})
+            runs.append(judged((), found, seconds))
+            told(f"healthy {number + 1}: {found or 'no finding'}, {seconds:.1f} s")
+        wanted: list[Found] = []
+        for name, culprit in THREE_AT_ONCE.items():
+            stack.enter_context(BY_NAME[name].inject(laboratory, culprit))
+            wanted += BY_NAME[name].found(laboratory, culprit)
+        found, seconds = findings(laboratory.bed, folder, ("--level", "quick"), {})
+    return {"healthy": runs, "three-at-once": judged(wanted, found, seconds)}
+
+
+def measure(healthy: int, names: Sequence[str]) -> dict[str, Any]:
+    """Go through the list, then through the healthy clusters."""
+
+    def told(line: str) -> None:
+        print(line, flush=True)
+
+    faults: dict[str, Any] = {}
+    unable: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-laboratory-") as name:
+        folder = Path(name)
+        for slurm in (False, True):
+            chosen = [
+                fault
+                for fault in FAULTS
+                if fault.name in names and (fault.needs == "slurm") is slurm
+            ]
+            for fault in chosen:
+                if fault.needs not in ("", "torch") and (why := obstacle(fault.needs)):
+                    unable[fault.name] = why
+            able = [fault for fault in chosen if fault.name not in unable]
+            if able:
+                with small(slurm=slurm) as laboratory:
+                    for fault in able:
+                        faults[fault.name] = one_fault(laboratory, fault, folder)
+                        told(line_of(fault.name, faults[fault.name]))
+        big = cluster(folder, healthy, told) if healthy else {"healthy": []}
+    if "three-at-once" in big:
+        faults["three-at-once"] = big["three-at-once"]
+        told(line_of("three-at-once", faults["three-at-once"]))
+    return {"faults": faults, "unable": unable, "healthy": big["healthy"]}
+
+
+def line_of(name: str, verdict: Mapping[str, Any]) -> str:
+    said = "found" if verdict["found"] else f"MISSED {verdict['missed']}"
+    more = f", FALSE {verdict['false']}" if verdict["false"] else ""
+    return f"{name:30} {said}{more}, {verdict['seconds']:.1f} s"
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """Return the figures in two lines."""
+    faults, healthy = figures["faults"].values(), figures["healthy"]
+    return (
+        f"{sum(each['found'] for each in faults)} of {len(faults)} faults found with their culprit, "
+        f"{sum(len(each['false']) for each in faults)} false findings beside them\n"
+        f"{sum(len(each['false']) for each in healthy)} findings in {len(healthy)} checks of "
+        f"{CLUSTER} healthy hosts"
+        + "".join(f"\nnot tried: {name}: {why}" for name, why in figures["unable"].items())
+    )
+
+
+def laboratory_rows(figures: Mapping[str, Any]) -> list[Row]:
+    """Return the summary's rows."""
+    from benchmarks.report import Row  # which imports this module
+
+    faults, healthy = figures["faults"].values(), figures["healthy"]
+    found = sum(each["found"] for each in faults)
+    beside = sum(len(each["false"]) for each in faults)
+    false = sum(len(each["false"]) for each in healthy)
+    return [
+        Row(
+            "laboratory: faults found with the right culprit",
+            f"{found} of {len(faults)}, {beside} false findings beside them",
+            "",
+            "all, none",
+            found == len(faults) and not beside,
+        ),
+        Row(
+            f"laboratory: findings in checks of {CLUSTER} healthy hosts",
+            f"{false} in {len(healthy)}",
+            "",
+            "none in 10",
+            not false,
+        ),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--healthy", type=int, default=10)
+    parser.add_argument("--only", default=",".join(BY_NAME), help="names of faults")
+    given = parser.parse_args(arguments)
+    figures = measure(given.healthy, given.only.split(","))
+    print(report(figures))
+    if given.json is not None:
+        write_json(given.json, "laboratory", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
