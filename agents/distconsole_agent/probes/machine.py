@@ -74,6 +74,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "home": home(),
         "temporary": temporary(),
         "cpus": len(os.sched_getaffinity(0)),
+        "load1": os.getloadavg()[0],
         "limits": {name: _limit(number) for name, number in _LIMITS.items()},
         "sysctl": {name: _first_line(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
         "memory": budgets.memory(),

@@ -21,6 +21,7 @@ from distconsole.checks.facts import (
     Facts,
     GpuFacts,
     NetFacts,
+    OsFacts,
     PortFacts,
     RankReport,
     ReachFacts,
@@ -38,6 +39,8 @@ from distconsole.model.requests import CollectiveName, Level
 
 JOIN_SECONDS = 30.0
 """How long ranks wait for each other, instead of torch's ten minutes."""
+
+MOST_PATIENCE = 3.0
 
 JOB_SECONDS = {Level.QUICK: 60.0, Level.STANDARD: 100.0, Level.FULL: 300.0}
 """The whole job: imports on a cold disk, joining, and the cases."""
@@ -272,13 +275,15 @@ def slots_of(gathering: Gathering, host: Host) -> int:
     return min(asked, MAX_LOCAL_RANKS)
 
 
-def join_seconds(seconds: float) -> float:
-    """Return how long the ranks of a job of so many seconds wait for each other."""
-    return min(JOIN_SECONDS, max(2.0, seconds * 0.6))
+def join_seconds(gathering: Gathering, seconds: float) -> float:
+    """Return how long the ranks of a job of so many seconds wait for each other: longer on busy hosts."""
+    busiest = max((each.busy for each in gathering.view().of(OsFacts).values()), default=1.0)
+    wanted = JOIN_SECONDS * min(MOST_PATIENCE, max(1.0, busiest))
+    return min(wanted, max(2.0, seconds * 0.6))
 
 
 def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) -> Iterator[str]:
-    timeout = join_seconds(seconds)
+    timeout = join_seconds(gathering, seconds)
     work = work_for(gathering.request.level, sweep, seconds, timeout, job.world_size)
 
     def start(host: Host) -> dict[str, Any]:

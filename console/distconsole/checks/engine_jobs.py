@@ -125,7 +125,7 @@ def run_engine(
         for host in hosts
     )
     world = sum(host.slots or 1 for host in placed)
-    timeout = join_seconds(seconds)
+    timeout = join_seconds(gathering, seconds)
     level = Level.STANDARD if engine.brief else gathering.request.level
     work = work_for(level, sweep, seconds, timeout, world, TIMED)
     launch = gathering.launch

@@ -115,6 +115,7 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     home: str = ""
     temporary: str = ""
     cpus: int = 0
+    load1: float = 0.0
     limits: dict[str, tuple[int | None, int | None]] = {}
     sysctl: dict[str, str | None] = {}
     memory: dict[str, int | None] = {}
@@ -123,6 +124,11 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     infiniband: tuple[str, ...] = ()
     utc_offset_seconds: int = 0
     containerised: bool = False
+
+    @property
+    def busy(self) -> float:
+        """How many processes there are for each processor, over the last minute."""
+        return self.load1 / max(1, self.cpus)
 
 
 class ShellFacts(Facts, frozen=True, kw_only=True):
@@ -350,9 +356,10 @@ class Stream(Facts, frozen=True, kw_only=True):
 
 
 class BandwidthFacts(Facts, frozen=True, kw_only=True):
-    """The streams that a host sent."""
+    """The streams that a host sent; ``controls`` are of pairs that are not slow, beside slow ones."""
 
     streams: tuple[Stream, ...] = ()
+    controls: tuple[Stream, ...] = ()
 
 
 class RankReport(Facts, frozen=True, kw_only=True):

@@ -48,7 +48,13 @@ from distconsole.checks.facts import (
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.folder_facts import SpeedFacts
 from distconsole.checks.gather import Gathering, expected_of, local_facts
-from distconsole.checks.host_facts import BetweenFacts, LifeFacts, MpiSshFacts, NameFacts
+from distconsole.checks.host_facts import (
+    BetweenFacts,
+    ImportFacts,
+    LifeFacts,
+    MpiSshFacts,
+    NameFacts,
+)
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.passport import Passports
 from distconsole.checks.reaching import connect
@@ -75,6 +81,7 @@ JOBS: frozenset[type[Facts]] = frozenset(
 NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts, SpeedFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
+    ImportFacts: frozenset({OsFacts}),
     HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
     HorovodMpiFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, MpiFacts, GpuFacts}),
     MpiCollFacts: frozenset({ReachFacts, NetFacts, MpiFacts, GpuFacts}),

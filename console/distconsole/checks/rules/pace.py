@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 from distconsole.checks.attribution import SLOW_SHARE, Pair, blame, usual
 from distconsole.checks.evidence import View
@@ -62,7 +63,8 @@ def _bandwidth(view: View) -> Iterator[Said]:
     rates = {pair: s.gbit_s for pair, s in streams.items() if s.gbit_s is not None}
     if len(rates) < 2:
         return
-    normal = usual(rates, max)
+    beside = [s.gbit_s for found in facts.values() for s in found.controls if s.gbit_s is not None]
+    normal = min([usual(rates, max), *([median(beside)] if beside else [])])
     slow = [
         pair
         for pair, rate in rates.items()

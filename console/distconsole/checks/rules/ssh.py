@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
@@ -13,6 +14,8 @@ from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, war
 from distconsole.model.requests import Level
 
 SLOW_RTT_MS = 300.0
+SLOW_FACTOR = 4.0
+"""How much more than most hosts' a round trip must take where all take long."""
 
 _STEPS: tuple[tuple[str, tuple[str, ...], str, str, str], ...] = (
     (
@@ -82,9 +85,17 @@ def _step(position: int) -> Judge:
 
 
 def _latency(view: View) -> Iterator[Said]:
-    for name, clock in view.of(ClockFacts).items():
-        rtt_ms = 1000 * clock.rtt_seconds
-        if rtt_ms > SLOW_RTT_MS:
+    times = {name: 1000 * clock.rtt_seconds for name, clock in view.of(ClockFacts).items()}
+    usual = median(times.values()) if len(times) > 2 else 0.0
+    alike = usual > SLOW_RTT_MS
+    if alike:
+        yield info(
+            "ssh.latency",
+            f"a round trip takes {usual:.0f} ms to most hosts: this machine is busy, or far away",
+            hint="training does not go this way",
+        )
+    for name, rtt_ms in times.items():
+        if rtt_ms > SLOW_RTT_MS and not (alike and rtt_ms < SLOW_FACTOR * usual):
             yield warn(
                 "ssh.latency",
                 f"a round trip to {name} takes {rtt_ms:.0f} ms",
