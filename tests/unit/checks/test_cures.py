@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -104,6 +107,21 @@ def test_a_trial_that_hangs_ends_soon_after_the_other_has_done_it(
         return Came(False, "ended")
 
     assert both(hangs, lambda _: Came(True, "ok")) == (Came(False, "ended"), Came(True, "ok"))
+
+
+def test_who_interrupts_waits_until_both_trials_have_cleared_away() -> None:
+    ended: list[str] = []
+
+    def trial(name: str, enough: threading.Event) -> Came:
+        if name == "after":
+            os.kill(os.getpid(), signal.SIGINT)
+        enough.wait()
+        ended.append(name)
+        return Came(False, name)
+
+    with pytest.raises(KeyboardInterrupt):
+        both(partial(trial, "before"), partial(trial, "after"))
+    assert sorted(ended) == ["after", "before"]
 
 
 def test_a_trial_that_cannot_be_started_says_nothing() -> None:
