@@ -80,9 +80,13 @@ def both(without: Trial, with_cure: Trial) -> tuple[Came, Came]:
         finally:
             ended[index].set()
 
-    for each in enumerate((without, with_cure)):
-        threading.Thread(target=run, args=each, name="proof", daemon=True).start()
+    threads = [
+        threading.Thread(target=run, args=each, name="proof", daemon=True)
+        for each in enumerate((without, with_cure))
+    ]
     try:
+        for thread in threads:
+            thread.start()
         ended[1].wait()
         cured = came[1]
         if isinstance(cured, Came) and cured.ok:
@@ -92,8 +96,9 @@ def both(without: Trial, with_cure: Trial) -> tuple[Came, Came]:
     finally:
         for event in enough:
             event.set()
-        for event in ended:
-            event.wait(ENDING_SECONDS)
+        for thread, event in zip(threads, ended, strict=True):
+            if thread.ident is not None:
+                event.wait(ENDING_SECONDS)
     return _came(came[0]), _came(came[1])
 
 
