@@ -201,6 +201,8 @@ def repeated(request: ask.Check, check: str, picture: CheckPicture) -> tuple[ask
         words += ["--hosts", shlex.quote(names)]
     if request.level is not ask.Level.STANDARD:
         words += ["--level", request.level.value]
+    if request.target is not None:
+        words += ["--", *map(shlex.quote, request.target.command)]
     alone = replace(
         request, where=where, only=(check,), skip=(), junit=None, emit_hostfile=None,
         write_profile=None,

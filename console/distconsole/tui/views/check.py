@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from distconsole.model.events import CheckReport
 from distconsole.model.findings import Finding, Severity
-from distconsole.text.check import changes_text, proof_text
+from distconsole.text.check import changes_text, proof_text, target_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pairs import Pairs
 from distconsole.tui.views.check_words import (
@@ -247,6 +247,8 @@ class CheckView(Vertical):
             if report is not None and finding.severity is Severity.FAIL:
                 text.append("\n".join(changes_text(report, finding.hosts or None)))
         elif report is not None:
+            if report.target is not None:
+                text.append("\n".join(target_text(report.target)) + "\n")
             labelled(text, "not covered", "; ".join(report.uncovered))
         text.rstrip()
         self.query_one("#evidence-text", Words).show(text)
