@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from distconsole.model.events import (
     CheckEnded,
@@ -38,6 +39,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.monitor.conclusions import first_failure_finding
+from distconsole.remote.plain import without_colours
 
 START = 1_763_700_000.0
 """UNIX seconds at which every scene's run begins."""
@@ -168,8 +170,15 @@ def training(
 
 
 def log(number: int, line: str, t: float = START, *, stream: str = "out") -> LogLine:
+    styled = "\x1b" in line
     return LogLine(
-        t=t, run=RUN, host=f"node{number // 2 + 1}", rank=number, stream=stream, line=line
+        t=t,
+        run=RUN,
+        host=f"node{number // 2 + 1}",
+        rank=number,
+        stream=stream,
+        line=without_colours(line) if styled else line,
+        styled=line if styled else UNSET,
     )
 
 

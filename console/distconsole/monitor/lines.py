@@ -10,6 +10,12 @@ from distconsole.remote.plain import colours_after, log_text
 MAX_LINE_CHARS = 64 * 1024
 """Characters of a line that are kept; a mark at its end says how long it was."""
 
+MAX_LIVING_CHARS = 4096
+"""A line without an end is shown as it stands if it is no longer than this."""
+
+CUT_MARK = re.compile(r" … ([0-9.]+ MB)$")
+"""That mark."""
+
 _BACK_UP = re.compile(r"(?<!\n)\n++([^\n]*?)(?:\x1b\[[0-9]*A)++")
 """What is written below the line and returns to it: the second bar of nested ones (tqdm's ``moveto``).
 Linear: a match begins at the first of several newlines only, and takes all of them."""
@@ -68,8 +74,9 @@ class LineAssembler:
             self._take(shown)
             transient = self._visible_of(self._drain())
         self._take(rest)
-        if self._returned and self._length:
-            transient = self._coloured("".join(self._kept)) or transient
+        if 0 < self._length <= MAX_LIVING_CHARS:
+            # What stands there now: a bar that goes on seldom, or words that wait for their end.
+            transient = self._visible("".join(self._kept)) or transient
         if transient:
             yield transient, True
 
@@ -96,9 +103,14 @@ class LineAssembler:
 
     def _visible_of(self, text: str) -> str:
         """Return what is left to see of a line in which bare returns overwrote the beginning."""
-        if "\r" in text:
-            text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
-        return self._coloured(text)
+        return self._coloured(_last_part(text))
+
+    def _visible(self, text: str) -> str:
+        """As ``_visible_of``, of what may go on: its colours are not those of the next line yet."""
+        before = self._colours
+        shown = self._coloured(_last_part(text))
+        self._colours = before
+        return shown
 
     def _coloured(self, text: str) -> str:
         """Return ``text`` made harmless, in the colours that are on."""
@@ -124,3 +136,9 @@ class LineAssembler:
         self._kept.clear()
         self._length = self._cut = 0
         return text
+
+
+def _last_part(text: str) -> str:
+    if "\r" not in text:
+        return text
+    return next((part for part in reversed(text.split("\r")) if part.strip()), "")

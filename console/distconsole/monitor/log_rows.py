@@ -11,10 +11,12 @@ import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from distconsole.model.events import LogLine
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.log_filter import SEARCHED_CHARS, LogFilter
 from distconsole.monitor.log_fold import OPEN_ROWS, Fold, Row, with_placeholders
@@ -90,8 +92,8 @@ class LogRows:
         self._numbers = numbers
         self._fits = wanted.test(book.speakers) if wanted else None
         self._rows: SpilledList[Row] = SpilledList(_pack, _unpack, tail=OPEN_ROWS, folder=folder)
-        self._taken = 0
-        """The next line of the book."""
+        self.taken = 0
+        """Lines of the book that were looked at."""
         self._lock = threading.Lock()
         self._pattern: re.Pattern[str] | None = None
         self._found = Marks()
@@ -108,12 +110,7 @@ class LogRows:
     @property
     def behind(self) -> bool:
         """Whether there is something to do for ``advance``."""
-        return self._taken < len(self.book) or self._search_behind
-
-    @property
-    def behind_lines(self) -> int:
-        """Lines of the book that are not looked at yet."""
-        return len(self.book) - self._taken
+        return self.taken < len(self.book) or self._search_behind
 
     def advance(self, seconds: float) -> bool:
         """Make rows of the lines that came, and search them; return whether all is done.
@@ -124,7 +121,7 @@ class LogRows:
         until = time.monotonic() + seconds
         while self.behind:
             with self._lock:
-                if self._taken < len(self.book):
+                if self.taken < len(self.book):
                     self._take_some()
                 else:
                     self._search_some()
@@ -187,12 +184,12 @@ class LogRows:
         return self._pattern is not None and self._searched < len(self._rows)
 
     def _take_some(self) -> None:
-        start = max(self._taken, self.book.first)
+        start = max(self.taken, self.book.first)
         lines = self.book.lines(start, start + SLICE_LINES)
         for number, line in enumerate(lines, start):
             if self._fits is None or self._fits(line):
                 self._take(number, line)
-        self._taken = start + len(lines)
+        self.taken = start + len(lines)
         self.version += 1
 
     def _take(self, number: int, line: BookLine) -> None:
@@ -233,6 +230,17 @@ class LogRows:
             self._searched = row.number + 1
 
     _first_error_t = 0.0
+
+
+def rows_of(lines: Iterable[LogLine]) -> LogRows:
+    """Return ``lines`` folded: a few, all there are."""
+    book = LogBook()
+    for line in lines:
+        book.append(line)
+    rows = LogRows(book)
+    while not rows.advance(1.0):
+        pass
+    return rows
 
 
 def _pack(rows: list[Row]) -> bytes:

@@ -343,9 +343,10 @@ class ConsoleApp(App[int]):
         self._offer(offered_text(event.completions))
 
     @on(Prompt.Changed)
-    def forget_offered(self) -> None:
-        """What was offered is for the line as it was."""
+    def forget_offered(self, event: Prompt.Changed) -> None:
+        """What was offered is for the line as it was; what is searched is found as it is typed."""
         self._offer("")
+        self.doer.typing(event.value)
 
     def _offer(self, words: str) -> None:
         offered = self.query_one("#offered", Words)

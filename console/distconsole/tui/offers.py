@@ -8,6 +8,7 @@ from distconsole.grammar import complete_line
 from distconsole.grammar.complete import Completion
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, VIEWS
 from distconsole.tui.sitting import Sitting
+from distconsole.tui.views.logs import WHATS
 
 FEW = 3
 """So many completions are shown with what they mean."""
@@ -30,6 +31,7 @@ def completions(line: str, sitting: Sitting, themes: Iterable[str]) -> list[Comp
     choices: tuple[str, ...] | None = {
         "view": (*VIEWS, *(feed.run.run for feed in sitting.feeds if feed.run.run)),
         "sort": SORTS,
+        "lines": tuple(WHATS),
         "theme": ("dark", "light", *sorted(themes)),
     }.get(words[0])
     if choices is None:

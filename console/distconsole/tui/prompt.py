@@ -130,6 +130,7 @@ class Prompt(Input):
         super().__init__(
             placeholder="a verb, such as: check, run train.py, demo, help",
             suggester=_Ghost(history, completer),
+            select_on_focus=False,
             id=id,
         )
         self._history = history

@@ -128,9 +128,8 @@ class Doer:
                 app.theme = f"textual-{name}"
             case ["theme", name] if name in app.available_themes:
                 app.theme = name
-            case ["filter", *wanted]:
-                app.query_one(LogsView).filter(" ".join(wanted))
-                app.show_view("logs")
+            case ["filter" | "find" | "lines", *_]:
+                self._do_lines(words[0], words[1:])
             case [verb, *_]:
                 app.sitting.transcript.error(
                     ConsoleError(
@@ -175,6 +174,31 @@ class Doer:
             return
         feed.control.leave()
         app.redraw()
+
+    def _do_lines(self, verb: str, words: list[str]) -> None:
+        """Filter, search or walk through the lines of the run."""
+        app, logs = self._app, self._app.query_one(LogsView)
+        feed = app.sitting.shown_run()
+        if feed is not None:
+            logs.draw(feed)
+        app.show_view("logs")
+        try:
+            if verb == "filter":
+                logs.filter(" ".join(words))
+            elif verb == "find":
+                logs.find(" ".join(words), done=True)
+                if words:
+                    logs.tail.focus()
+            else:
+                logs.do(words[0] if words else "", " ".join(words[1:]))
+        except ConsoleError as error:
+            app.sitting.transcript.error(error)
+
+    def typing(self, line: str) -> None:
+        """Search while the words are typed; leave off where the line is given up."""
+        verb, space, words = line.partition(" ")
+        if self._app.view == "logs" and verb == "find" and space:
+            self._app.query_one(LogsView).find(words, done=False)
 
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""

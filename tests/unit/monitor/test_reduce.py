@@ -261,7 +261,7 @@ def logs(feed: Feed, *texts: str, rank: int = 0, stream: str = "out") -> list[Lo
     found: list[LogLine] = []
     for text in texts:
         found += feed("a", "log", rank=rank, stream=stream, offset=0, text=text)
-    return found
+    return [line for line in found if not line.transient]
 
 
 def test_lines_are_joined_over_slices_for_each_rank_and_stream() -> None:

@@ -1,15 +1,54 @@
-"""What the ranks printed: colours kept, every other escape already gone, progress bars in place."""
+"""What the ranks printed: filtered, folded, searched. It keeps no line; ``monitor.log_rows`` does."""
 
 from __future__ import annotations
 
-from msgspec import UNSET
+import re
+import threading
+
+from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.message import Message
 
+from distconsole.errors import ConsoleError
 from distconsole.model.events import LogLine
+from distconsole.monitor.log_filter import (
+    LogFilter,
+    parse_filter,
+    parse_pattern,
+    span_seconds,
+    time_of_day,
+)
+from distconsole.monitor.log_lines import Scribe
+from distconsole.monitor.log_rows import LogRows
 from distconsole.tui.feeds import Feed
 from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.log_bars import bars_text
+from distconsole.tui.widgets.log_line import LineStyle, clock_text
 from distconsole.tui.widgets.log_tail import LogTail
+
+DRAWING_SECONDS = 0.01
+"""So long at once rows are made while the screen waits; a thread makes the rest."""
+
+WORKING_SECONDS = 0.1
+"""How often that thread says how far it is."""
+
+WHATS = {
+    "error": "the next error",
+    "error-before": "the one before",
+    "first-error": "the error that was printed first on any rank",
+    "next": "the next line that was found",
+    "previous": "the one before",
+    "end": "the end, and follow",
+    "fold": "one line for what several ranks say, or all lines",
+    "digits": "fold lines, too, that differ in their numbers",
+    "wrap": "long lines on several, or cut",
+    "times": "with or without the time of day",
+    "copy": "copy the line to the terminal's clipboard",
+    "at": "at 14:05:10, at 90s (after the first line): go there",
+}
+"""What ``lines WHAT`` does."""
 
 
 class LogsView(Vertical):
@@ -18,46 +57,312 @@ class LogsView(Vertical):
     DEFAULT_CSS = """
     LogsView > #logs-line { height: 1; color: $text-muted; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     LogsView > #log-lines { height: 1fr; }
+    LogsView > #log-bars { height: auto; max-height: 8; border-top: solid $panel; }
     """
+
+    class Advanced(Message):
+        """More lines were looked at on the thread that does so."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._wanted = ""
+        self._feed: Feed | None = None
+        self._rows: LogRows | None = None
+        self._filter = LogFilter()
+        self._fold = True
+        self._digits = False
+        self._pattern: re.Pattern[str] | None = None
+        self._finding = ""
+        self._search_from: int | None = None
+        """Where the reader was when the words began to be typed."""
+        self._origin: int | None = None
+        """The row from which a search is to find its first place; None when it has."""
+        self._anchor: int | None = None
+        """The line of the book to which to go when its row is made."""
+        self._times: bool | None = None
+        self._worker: threading.Thread | None = None
+        self._quiet = threading.Event()
 
     def compose(self) -> ComposeResult:
-        """A heading and the lines."""
+        """A heading, the lines, the progress bars."""
         yield Words("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
         yield LogTail(id="log-lines")
+        yield Words(id="log-bars")
+
+    def on_unmount(self) -> None:
+        """Let the thread end."""
+        self._quiet.set()
+        if self._worker is not None:
+            self._worker.join()
+
+    @property
+    def tail(self) -> LogTail:
+        """The lines."""
+        return self.query_one(LogTail)
+
+    @property
+    def reading(self) -> bool:
+        """Whether there are lines that were not looked at yet."""
+        return self._rows is not None and self._rows.behind
 
     def filter(self, wanted: str) -> None:
-        """Show only lines of a rank (a number), of a host, or with a word; empty shows all."""
-        self._wanted = wanted.strip()
+        """Show only lines that ``wanted`` (see ``parse_filter``) lets through; empty shows all.
+
+        Raises:
+            ConsoleError: if it cannot be read.
+        """
+        try:
+            self._filter = parse_filter(wanted, self._now())
+        except ValueError as error:
+            raise ConsoleError(
+                str(error),
+                "filter 0-3 host:gpu* err errors since:10m /regex/ -without word; 'filter' alone shows all",
+            ) from None
+        self._begin_again()
+
+    def find(self, wanted: str, *, done: bool = True) -> None:
+        """Look for ``wanted``, a regular expression or else words, from where the reader is; empty ends it.
+
+        Args:
+            done: The words are whole; until then each change looks anew from the same place.
+        """
+        if self._search_from is None:
+            self._search_from = self.tail.cursor
+        if wanted != self._finding:
+            self._look_for(wanted)
+        if done:
+            self._search_from = None
+
+    def _look_for(self, wanted: str) -> None:
+        self._finding = wanted
+        try:
+            pattern = parse_pattern(wanted) if wanted else None
+        except ValueError:
+            pattern = parse_pattern(re.escape(wanted))
+        self._pattern = self.tail.found = pattern
+        if self._rows is not None:
+            self._rows.search(pattern)
+        self._origin = self._search_from if pattern is not None else None
+        self._look()
+
+    def do(self, what: str, argument: str) -> None:
+        """Do one of ``WHATS``.
+
+        Raises:
+            ConsoleError: if there is nothing to do that to, or ``what`` is none of them.
+        """
+        tail = self.tail
+        match what:
+            case "error" | "error-before" | "first-error" | "next" | "previous":
+                self._go(what)
+            case "end":
+                tail.action_follow()
+            case "fold":
+                self._fold = not self._fold
+                self._begin_again()
+            case "digits":
+                self._digits = not self._digits
+                self._fold = self._fold or self._digits
+                self._begin_again()
+            case "wrap":
+                tail.wraps = not tail.wraps
+            case "times":
+                self._times = tail.times = not tail.times
+            case "copy":
+                self._copy()
+            case "at":
+                self._go_to_time(argument)
+            case _:
+                known = "; ".join(f"{name}: {words}" for name, words in WHATS.items())
+                raise ConsoleError(f"lines {what} means nothing", known)
+        self._say()
 
     def draw(self, feed: Feed) -> None:
         """Show the lines that ``feed`` holds."""
+        if feed is not self._feed:
+            self._feed = feed
+            self._begin_again(keep_place=False)
         with feed.reading():
-            lines = list(feed.run.logs)
             progress = list(feed.run.progress.values())
-            count = feed.run.log_count
-            name = feed.run.name
-        shown = [line for line in lines if self._lets_through(line)]
-        tail = self.query_one(LogTail)
-        tail.show(shown, [line for line in progress if self._lets_through(line)])
-        parts = [f"{name}: {count:,} lines"]
-        if count > len(lines):
-            parts.append(f"the last {len(lines):,} are here, 'logs {name}' has all")
-        if self._wanted:
-            parts.append(
-                f"filter {self._wanted!r} shows {len(shown):,} ('filter' alone shows all)"
-            )
+            world = feed.run.world
+        self.tail.times = self.size.width >= 100 if self._times is None else self._times
+        self._advance()
+        self._show(world)
+        self._show_bars(progress, world)
+
+    @on(LogTail.Moved)
+    def say_where(self) -> None:
+        """Say where the reader is."""
+        self._say()
+
+    @on(Advanced)
+    def draw_more(self) -> None:
+        """Show what the thread has made."""
+        self._show(self.tail.world)
+
+    def _begin_again(self, *, keep_place: bool = True) -> None:
+        """Make the rows of the run anew; the reader stays at the line that was read."""
+        feed, before = self._feed, self._rows
+        if feed is None:
+            return
+        row = self.tail.row_under_cursor() if keep_place and not self.tail.follows else None
+        self._anchor = row.line if row is not None else None
+        if not keep_place:
+            self.tail.follows = True
+        self._rows = LogRows(feed.book, self._filter, fold=self._fold, numbers=self._digits)
+        self._rows.search(self._pattern)
+        if before is not None:
+            before.close()
+        self._look()
+
+    def _look(self) -> None:
+        self._advance()
+        self._show(self.tail.world)
+
+    def _advance(self) -> None:
+        """Make rows for a moment; leave the rest to the thread."""
+        rows = self._rows
+        if rows is None or rows.advance(DRAWING_SECONDS):
+            return
+        if self._worker is None or not self._worker.is_alive():
+            self._worker = threading.Thread(target=self._work, name="log-rows", daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        while not self._quiet.is_set():
+            rows = self._rows
+            if rows is None or rows.advance(WORKING_SECONDS):
+                break
+            self.post_message(self.Advanced())
+        if not self._quiet.is_set():
+            self.post_message(self.Advanced())
+
+    def _show(self, world: int) -> None:
+        rows = self._rows
+        if rows is None:
+            return
+        tail = self.tail
+        tail.show(rows, world)
+        if self._anchor is not None and (rows.taken > self._anchor or not rows.behind):
+            anchor, self._anchor = self._anchor, None
+            tail.go_to(rows.row_of_line(anchor))
+        if self._origin is not None:
+            self._go_to_found(rows)
+        self._say()
+
+    def _go_to_found(self, rows: LogRows) -> None:
+        """Go to the place found next after where the search began, else to the last before."""
+        origin = self._origin or 0
+        place = rows.found.after(origin - 1)
+        if place is None and not rows.behind:
+            place = rows.found.before(origin)
+        if place is not None:
+            self.tail.go_to(place)
+        if place is not None or not rows.behind:
+            self._origin = None
+
+    def _go(self, what: str) -> None:
+        rows, at = self._rows, self.tail.cursor
+        if rows is None:
+            raise ConsoleError("there are no lines yet", "run SCRIPT, or attach RUN")
+        match what:
+            case "error":
+                # Who follows the end has read all: then the next one is the first there is.
+                place = rows.errors.after(-1 if self.tail.follows else at)
+            case "error-before":
+                place = rows.errors.before(at)
+            case "first-error":
+                place = rows.first_error.number if rows.first_error is not None else None
+            case "next":
+                place = rows.found.after(at)
+            case _:
+                place = rows.found.before(at)
+        if place is None:
+            raise ConsoleError(*self._nothing(what, rows))
+        self.tail.go_to(place)
+
+    def _nothing(self, what: str, rows: LogRows) -> tuple[str, str]:
+        """Say why there is nowhere to go."""
+        more = "; still looking" if rows.behind else ""
+        if what in ("next", "previous"):
+            if self._pattern is None:
+                return "nothing is searched", "find WORDS, or / in the view"
+            where = "after" if what == "next" else "before"
+            return f"no line {where} this one has {self._finding!r}{more}", ""
+        hint = "'filter' alone shows all lines" if self._filter else ""
+        if not rows.errors.count:
+            return f"no line looks like an error{more}", hint
+        where = "after" if what == "error" else "before"
+        return f"no error {where} this line{more}", hint
+
+    def _copy(self) -> None:
+        row = self.tail.row_under_cursor()
+        line = self._rows.line_of(row) if self._rows is not None and row is not None else None
+        if line is None:
+            raise ConsoleError("there is no line to copy", "")
+        self.app.copy_to_clipboard(line.text)
+
+    def _go_to_time(self, text: str) -> None:
+        rows, feed = self._rows, self._feed
+        first = rows.row(0) if rows is not None else None
+        if rows is None or first is None or feed is None:
+            raise ConsoleError("there are no lines yet", "run SCRIPT, or attach RUN")
+        t = time_of_day(text, self._now())
+        if t is None:
+            seconds = span_seconds(text.removeprefix("+"))
+            if seconds is None:
+                raise ConsoleError(f"{text!r} is not a time", "lines at 14:05:10, or lines at 90s")
+            t = first.t + seconds
+        self.tail.go_to(rows.row_at(t))
+
+    def _now(self) -> float:
+        """The run's newest moment: what is read may be long over."""
+        feed = self._feed
+        return (feed.run.last_t if feed is not None else None) or 0.0
+
+    def _show_bars(self, progress: list[LogLine], world: int) -> None:
+        if self._filter:
+            scribe = Scribe()
+            lines = [(scribe.take(line), line) for line in progress]
+            fits = self._filter.test(scribe.speakers)
+            progress = [event for line, event in lines if fits(line)]
+        bars = self.query_one("#log-bars", Words)
+        room = max(1, min(8, self.size.height // 4))
+        style = LineStyle(width=self.size.width, dark=self.app.current_theme.dark)
+        texts = bars_text(progress, room, world, style)
+        bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
+        bars.display = bool(texts)
+
+    def _say(self) -> None:
+        rows, feed, tail = self._rows, self._feed, self.tail
+        if rows is None or feed is None:
+            return
+        count = len(feed.book)
+        parts = [f"{feed.run.name}: {count:,} lines"]
         if not tail.follows:
-            parts.append("scrolled back: End follows again")
+            row = tail.row_under_cursor()
+            when = f"at {clock_text(row.t)}, " if row is not None else ""
+            parts.append(f"{when}End follows again")
+        if self._filter:
+            shown = f"filter {self._filter.text!r} shows {rows.lines:,}"
+            parts.append(f"{shown} ('filter' alone shows all)")
+        if not self._fold:
+            parts.append("not folded")
+        elif self._digits:
+            parts.append("digits folded")
+        if rows.lines and rows.taken < count:
+            parts.append(f"{100 * rows.taken // count} % read")
+        if rows.errors.count:
+            errors = rows.errors.count
+            parts.append(f"{errors:,} error{'s' if errors > 1 else ''}")
+        if self._pattern is not None:
+            parts.append(self._found_words(rows))
+        if feed.book.failure:
+            parts.append(f"older ones are gone: {feed.book.failure}")
         self.query_one("#logs-line", Words).show(", ".join(parts))
 
-    def _lets_through(self, line: LogLine) -> bool:
-        wanted = self._wanted
-        if not wanted:
-            return True
-        if wanted.isdigit():
-            return line.rank is not UNSET and line.rank == int(wanted)
-        return wanted == line.host or wanted.lower() in line.line.lower()
+    def _found_words(self, rows: LogRows) -> str:
+        found = rows.found
+        place = found.rank_of(self.tail.cursor)
+        where = f"{place:,} of " if place is not None else ""
+        more = "+" if rows.behind else ""
+        return f"{self._finding!r}: {where}{found.count:,}{more}"

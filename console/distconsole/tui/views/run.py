@@ -100,7 +100,7 @@ class RunView(Vertical):
         words.display = bool(news)
         self._draw_ranks(ranks)
         self._draw_middle(curves, traceback)
-        self.query_one("#tail", LogTail).show(tail, progress)
+        self.query_one("#tail", LogTail).show_last([*tail, *progress], len(ranks))
 
     def _draw_ranks(self, ranks: list[RankRow]) -> None:
         table: LineTable[RankRow] = self.query_one("#ranks", LineTable)

@@ -1,38 +1,51 @@
-"""Lines that ranks printed: the newest in sight until the reader scrolls up. It filters nothing."""
+"""Lines that ranks printed: the newest in sight until the reader goes back. It filters nothing.
+
+What it costs is the lines on the screen, however many there are.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from msgspec import UNSET
 from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
-from textual.geometry import Size
+from textual.geometry import Region, Size
+from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distconsole.model.events import LogLine
+from distconsole.monitor.log_fold import Row
+from distconsole.monitor.log_rows import LogRows, rows_of
+from distconsole.tui.widgets.log_line import LineStyle, drawn
 
 SHIFT_CELLS = 20
 """How far one press of Left or Right moves long lines."""
 
+WHEEL_LINES = 3
+
 
 class LogTail(ScrollView, can_focus=True):
-    """Log lines; follows the end, stays put while the reader is elsewhere, follows again at the end."""
+    """Rows of a log; follows the end, stays put while the reader is elsewhere, follows again at the end."""
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"log--cursor"}
     DEFAULT_CSS = """
     LogTail { background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: auto; }
+    LogTail > .log--cursor { background: $boost; }
+    LogTail:focus > .log--cursor { background: $primary 40%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "line(-1)", "Up", show=False),
         Binding("down,j", "line(1)", "Down", show=False),
         Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("pagedown,space", "page(1)", "Page down", show=False),
         Binding("end,G", "follow", "Follow", show=False),
         Binding("home,g", "first", "First", show=False),
         Binding("left", "shift(-1)", "Left", show=False),
@@ -40,49 +53,112 @@ class LogTail(ScrollView, can_focus=True):
     ]
 
     shift = reactive(0)
+    wraps = reactive(False)
+    times = reactive(False)
+    found: reactive[re.Pattern[str] | None] = reactive(None)
+
+    class Moved(Message):
+        """The reader is elsewhere, or follows again."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._lines: list[LogLine] = []
-        self._key: tuple[object, ...] = ()
-        self._strips: LRUCache[tuple[LogLine, int, int], Strip] = LRUCache(512)
+        self.rows: LogRows | None = None
+        self.world = 0
         self.follows = True
+        self.cursor = 0
+        """The row that the reader is at."""
+        self._made: LRUCache[tuple[object, ...], list[Strip]] = LRUCache(512)
+        self._on_screen: dict[int, Strip] = {}
+        self._places: list[tuple[int, int]] = []
+        """The row and its part on each line of the screen."""
+        self._shown: tuple[int, ...] = ()
+        self._held: Sequence[LogLine] = ()
+        """Keeps the lines whose identities ``_shown`` are."""
 
-    def show(self, lines: Sequence[LogLine], progress: Sequence[LogLine]) -> None:
-        """Show ``lines`` and, below them, the progress lines that stand there now."""
-        first, last = (lines[0], lines[-1]) if lines else (None, None)
-        key = (len(lines), id(first), id(last), *(id(line) for line in progress))
-        if key == self._key:
-            return
-        self._key = key
-        top = self.scroll_offset.y
-        anchor = self._lines[top] if not self.follows and top < len(self._lines) else None
-        self._lines = [*lines, *progress]
-        self.virtual_size = Size(self.size.width, len(self._lines))
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.rows) if self.rows is not None else 0
+
+    @property
+    def cells(self) -> int:
+        """Cells of a line, the scrollbar left out."""
+        return self.scrollable_content_region.width
+
+    @property
+    def top(self) -> int:
+        """The first row on the screen."""
+        return round(self.scroll_offset.y)
+
+    def show(self, rows: LogRows, world: int) -> None:
+        """Show ``rows``, which may have grown; only lines that look different are drawn again.
+
+        Args:
+            world: Ranks of the run.
+        """
+        if rows is not self.rows or world != self.world:
+            self.rows, self.world = rows, world
+            self._made.clear()
+        self._resize()
         if self.follows:
-            self._place(len(self._lines))
-        elif anchor is not None:
-            # The oldest lines are dropped: what the reader looks at moves up with them, and stays in sight.
-            found = (at for at, line in enumerate(self._lines) if line is anchor)
-            self._place(next(found, 0))
-        self.refresh()
+            self.cursor = max(0, self.count - 1)
+            self._place(self._last_top())
+        elif self.cursor >= self.count:
+            self.cursor = max(0, self.count - 1)
+        self.refresh_changed()
 
-    def _place(self, y: int) -> None:
-        y = max(0, min(y, len(self._lines) - self.size.height))
-        self.scroll_to(y=y, animate=False, immediate=True, force=True)
+    def show_last(self, lines: Sequence[LogLine], world: int) -> None:
+        """Show ``lines``, a few that are all there is to see; the reader stays at the one that is read."""
+        key = tuple(map(id, lines))
+        if key == self._shown:
+            return
+        self._shown, self._held = key, lines
+        row = self.row_under_cursor()
+        read = self.rows.line_of(row) if self.rows is not None and row is not None else None
+        above = self.cursor - self.top
+        rows = rows_of(lines)
+        self.show(rows, world)
+        if not self.follows:
+            lines_read = (at for at in range(len(lines)) if rows.book.line(at) == read)
+            self.cursor = rows.row_of_line(next(lines_read, 0))
+            self._place(self.cursor - above)
+            self.refresh_changed()
 
-    def _read_at(self, y: float) -> None:
-        """The reader goes to line ``y``; at the end the tail follows again."""
-        self.follows = y >= len(self._lines) - self.size.height
-        self._place(round(y))
+    def go_to(self, row: int) -> None:
+        """Put the cursor on ``row`` and that in sight, away from the edges if it was not there."""
+        height = max(1, self.size.height)
+        self.cursor = max(0, min(row, self.count - 1))
+        self.follows = False
+        seen = [place for place, _ in self._layout(self.top)]
+        if not seen or not seen[0] <= self.cursor <= seen[-1]:
+            self._place(min(self.cursor - height // 3, self._last_top()))
+        self.refresh_changed()
+        self.post_message(self.Moved())
+
+    def refresh_changed(self) -> None:
+        """Ask for the lines that look different from what is on the screen, and for no other."""
+        self._places = self._layout(self.top)
+        for y in range(self.size.height):
+            if self._on_screen.get(y) != self._strip(y):
+                self.refresh(Region(0, y, self.cells, 1))
+
+    def row_under_cursor(self) -> Row | None:
+        """Return the row that the reader is at."""
+        return self.rows.row(self.cursor) if self.rows is not None else None
 
     def action_line(self, count: int) -> None:
-        """Go on or back by lines."""
-        self._read_at(self.scroll_offset.y + count)
+        """Go on or back by rows."""
+        self._read_at(self.cursor + count)
 
     def action_page(self, count: int) -> None:
         """Go on or back by screens."""
-        self._read_at(self.scroll_offset.y + count * max(1, self.size.height - 1))
+        rows = len({row for row, _ in self._places}) or 1
+        step = count * max(1, rows - 1)
+        last = self._last_top()
+        top = max(0, min(self.top + step, last))
+        self.cursor = max(0, min(self.cursor + step, self.count - 1))
+        self.follows = count > 0 and top >= last
+        self._settle(top)
 
     def action_first(self) -> None:
         """Go to the oldest line."""
@@ -90,7 +166,9 @@ class LogTail(ScrollView, can_focus=True):
 
     def action_follow(self) -> None:
         """Go to the end and stay there."""
-        self._read_at(len(self._lines))
+        self.follows = True
+        self.cursor = max(0, self.count - 1)
+        self._settle(self._last_top())
 
     def action_shift(self, direction: int) -> None:
         """Show what lies further right or left in long lines."""
@@ -100,52 +178,197 @@ class LogTail(ScrollView, can_focus=True):
         """Go back by the wheel."""
         event.stop()
         event.prevent_default()
-        self._read_at(self.scroll_offset.y - 3)
+        self._turn(-WHEEL_LINES)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Go on by the wheel."""
         event.stop()
         event.prevent_default()
-        self._read_at(self.scroll_offset.y + 3)
+        self._turn(WHEEL_LINES)
+
+    def scroll_page_up(self, **_: object) -> None:
+        """Go back by a screen: what a click above the scrollbar's grip does."""
+        self.action_page(-1)
+
+    def scroll_page_down(self, **_: object) -> None:
+        """Go on by a screen."""
+        self.action_page(1)
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor where the mouse is."""
+        if event.y < len(self._places):
+            self._read_at(self._places[event.y][0])
 
     def on_resize(self) -> None:
         """Keep the end in sight, or what is read."""
-        self.virtual_size = Size(self.size.width, len(self._lines))
+        self._made.clear()
+        self._on_screen.clear()
+        self._resize()
         if self.follows:
-            self._place(len(self._lines))
+            self._place(self._last_top())
+        self._places = self._layout(self.top)
+
+    def on_focus(self) -> None:
+        """Show the cursor as the place where keys go."""
+        self._draw_anew()
+
+    def on_blur(self) -> None:
+        """Show the cursor as a mere mark."""
+        self._draw_anew()
 
     def notify_style_update(self) -> None:
         """Forget what was drawn in the colours of another theme."""
         super().notify_style_update()
-        self._strips.clear()
+        self._made.clear()
+
+    def watch_shift(self) -> None:
+        """Draw long lines from elsewhere on."""
+        self._draw_anew()
+
+    def watch_times(self) -> None:
+        """Draw with or without times."""
+        self._draw_anew()
+
+    def watch_found(self) -> None:
+        """Mark what is searched."""
+        self._draw_anew()
+
+    def watch_wraps(self) -> None:
+        """Draw long lines on several, or on one."""
+        self._resize()
+        if self.follows:
+            self._place(self._last_top())
+        self._draw_anew()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw all lines anew after scrolling; the scrollbar moves the reader, too."""
+        super().watch_scroll_y(old_value, new_value)
+        if self.is_vertical_scrollbar_grabbed:
+            self.follows = self.top >= self._last_top()
+            self.cursor = max(self.top, min(self.cursor, self.top + self.size.height - 1))
+            self.post_message(self.Moved())
+        self._draw_anew()
 
     def render_line(self, y: int) -> Strip:
         """Draw line ``y``."""
-        index = y + self.scroll_offset.y
-        width = self.size.width
-        if index >= len(self._lines):
-            return Strip.blank(width, self.rich_style)
-        key = (self._lines[index], width, self.shift)
-        strip = self._strips.get(key)
-        if strip is None:
-            strip = self._strips[key] = self._draw(self._lines[index], width)
+        strip = self._on_screen[y] = self._strip(y)
         return strip
 
-    def _draw(self, line: LogLine, width: int) -> Strip:
-        rank = "" if line.rank is UNSET else f"{line.rank} "
-        text = Text(end="", no_wrap=True)
-        text.append(f"[{rank}{line.host}]", style="faint")
-        text.append("! " if line.stream == "err" else " ", style="warn")
-        body = Text.from_ansi(line.line.expandtabs(4), end="")
-        if line.stream == "err":
-            body.stylize_before("warn")
-        if self.shift:
-            body = body[self.shift :] if self.shift < len(body) else Text()
-            text.append("…", style="faint")
-        text.append_text(body)
+    def _read_at(self, row: int) -> None:
+        """The reader goes to ``row``; on the last one the tail follows again."""
+        row = max(0, min(row, self.count - 1))
+        self.follows = row >= self.count - 1 >= self.cursor and row > self.cursor
+        self.cursor = row
+        top = self.top
+        places = [place for place, _ in self._layout(top)]
+        if self.follows:
+            top = self._last_top()
+        elif row < top:
+            top = row
+        elif places and row > places[-1]:
+            top = min(self._last_top(), top + row - places[-1])
+        self._settle(top)
+
+    def _turn(self, lines: int) -> None:
+        last = self._last_top()
+        top = max(0, min(self.top + lines, last))
+        self.follows = lines > 0 and top >= last
+        if self.follows:
+            self.cursor = max(0, self.count - 1)
+        else:
+            self.cursor = max(top, min(self.cursor, top + max(0, self.size.height - 1)))
+        self._settle(top)
+
+    def _settle(self, top: int) -> None:
+        self._place(top)
+        self.refresh_changed()
+        self.post_message(self.Moved())
+
+    def _place(self, top: int) -> None:
+        self.scroll_to(y=max(0, top), animate=False, immediate=True, force=True)
+
+    def _resize(self) -> None:
+        # Rows that wrap leave fewer than the screen has lines for; the last may then be at the top.
+        more = max(0, self.size.height - 1) if self.wraps else 0
+        size = Size(self.cells, self.count + more)
+        if size != self.virtual_size:
+            self.virtual_size = size
+
+    def _last_top(self) -> int:
+        """The row at the top when the last line is at the bottom."""
+        height = max(1, self.size.height)
+        if not self.wraps:
+            return max(0, self.count - height)
+        used, top = 0, self.count
+        while top > 0:
+            used += len(self._parts(top - 1))
+            if used > height:
+                break
+            top -= 1
+        return min(top, max(0, self.count - 1))
+
+    def _layout(self, top: int) -> list[tuple[int, int]]:
+        height, count = self.size.height, self.count
+        if not self.wraps:
+            return [(row, 0) for row in range(top, min(top + height, count))]
+        places: list[tuple[int, int]] = []
+        row = top
+        while len(places) < height and row < count:
+            places += [(row, part) for part in range(len(self._parts(row)))]
+            row += 1
+        return places[:height]
+
+    def _style(self) -> LineStyle:
+        return LineStyle(
+            width=self.cells,
+            shift=self.shift,
+            times=self.times,
+            dark=self.app.current_theme.dark,
+            height=max(1, self.size.height // 2) if self.wraps else 1,
+            found=self.found,
+        )
+
+    def _strip(self, y: int) -> Strip:
+        if y >= len(self._places):
+            return Strip.blank(self.cells, self.rich_style)
+        row, part = self._places[y]
+        parts = self._parts(row)
+        return parts[min(part, len(parts) - 1)]
+
+    def _parts(self, number: int) -> list[Strip]:
+        rows = self.rows
+        row = rows.row(number) if rows is not None else None
+        if rows is None or row is None:
+            return [Strip.blank(self.cells, self.rich_style)]
+        here = number == self.cursor and not self.follows
+        seen = (number, row.count, row.text, here, here and self.has_focus)
+        key = (*seen, self.shift, self.times, self.wraps, self.found, self.cells, self.size.height)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._make(rows, row, here=here)
+        return made
+
+    def _make(self, rows: LogRows, row: Row, *, here: bool) -> list[Strip]:
+        line = rows.line_of(row)
+        style = self.rich_style
+        if here:
+            style += Style(bgcolor=self.get_component_rich_style("log--cursor").bgcolor)
+        if line is None:
+            texts = [Text(" this line is no longer kept here", "faint", end="")]
+        else:
+            texts = drawn(row, line, rows.book.speakers, self.world, self._style())
+        return [self._as_strip(text, style) for text in texts]
+
+    def _as_strip(self, text: Text, style: Style) -> Strip:
+        width, console = self.cells, self.app.console
         text.truncate(width, overflow="ellipsis")
         segments = [
-            Segment(part.text, self.rich_style + part.style if part.style else self.rich_style)
-            for part in text.render(self.app.console)
+            Segment(part.text, style + part.style if part.style else style)
+            for part in text.render(console)
         ]
-        return Strip(segments).adjust_cell_length(width, self.rich_style).crop(0, width)
+        return Strip(segments).adjust_cell_length(width, style).crop(0, width)
+
+    def _draw_anew(self) -> None:
+        if self.is_mounted:
+            self._places = self._layout(self.top)
+            self.refresh()

@@ -1,0 +1,234 @@
+"""One printed line as cells: when, who, and what, in its own colours. It knows no widget."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from distconsole.monitor.lines import CUT_MARK
+from distconsole.monitor.log_fold import Row
+from distconsole.monitor.log_levels import Level
+from distconsole.monitor.log_lines import BookLine, Said, Speaker, said_by
+from distconsole.text.tables import ranks_text
+
+SHAPES = "●■▲◆▼"
+COLOURS_ON_DARK = ("#56b4e9", "#e69f00", "#2bb58a", "#f0e442", "#e08a5a", "#cc79a7")
+COLOURS_ON_LIGHT = ("#00629b", "#8a5a00", "#00664b", "#6b6400", "#a64500", "#8f3f6e")
+"""After Okabe and Ito, told apart by colour-blind people; five shapes and six colours make thirty ranks."""
+
+ABOVE = "◇"
+"""The shape of what stands above the ranks: torchrun, mpirun."""
+
+LONG_CHARS = 2000
+"""Lines from this length on say how long they are where they are cut."""
+
+TAB_CELLS = 4
+MARKS = {Level.ERROR: ("✗", "bad"), Level.PART: ("│", "bad"), Level.WARN: ("!", "warn")}
+_SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
+
+
+@dataclass(frozen=True, slots=True)
+class LineStyle:
+    """How lines are drawn.
+
+    Attributes:
+        width: Cells of a line.
+        shift: Cells of the text that lie to the left of the screen.
+        times: Whether the time is shown.
+        dark: Whether the background is.
+        height: Lines that a long one may take; 1 cuts it.
+        found: What is searched, to be marked.
+    """
+
+    width: int
+    shift: int = 0
+    times: bool = False
+    dark: bool = True
+    height: int = 1
+    found: re.Pattern[str] | None = None
+
+    @property
+    def who_cells(self) -> int:
+        """Cells for who said it."""
+        return 9 if self.width < 100 else 18
+
+
+def drawn(
+    row: Row, line: BookLine, speakers: Sequence[Speaker], world: int, style: LineStyle
+) -> list[Text]:
+    """Return ``row`` as one line, or as several where it wraps."""
+    head = Text(end="", no_wrap=True)
+    mark, meaning = MARKS.get(Level(row.level), ("·" if line.err else " ", "faint"))
+    head.append(f"{mark} ", meaning)
+    if style.times:
+        head.append(f"{clock_text(row.t)} ", "faint")
+    head.append_text(_who(row, speakers, world, style))
+    body = _body(row, line, style)
+    room = max(1, style.width - head.cell_len)
+    if style.height <= 1:
+        _cut(body, room, line.text)
+        head.append_text(body)
+        return [head]
+    parts = _wrapped(body, room, style.height)
+    blank = Text(" " * head.cell_len, end="")
+    if len(parts) == style.height:
+        _cut(parts[-1], room, line.text, always=body.cell_len > room * style.height)
+    return [(head if at == 0 else blank.copy()).append_text(part) for at, part in enumerate(parts)]
+
+
+def clock_text(t: float) -> str:
+    """Return UNIX seconds as the local time of day, to a tenth."""
+    try:
+        return f"{time.strftime('%H:%M:%S', time.localtime(t))}.{int(t * 10) % 10}"
+    except (ValueError, OverflowError, OSError):
+        return "??:??:??.?"  # a node may say any number
+
+
+@lru_cache(maxsize=512)
+def rank_colour(rank: int, dark: bool) -> str:
+    """Return the colour that ``rank`` always has."""
+    colours = COLOURS_ON_DARK if dark else COLOURS_ON_LIGHT
+    return colours[rank % len(colours)]
+
+
+def rank_shape(rank: int) -> str:
+    """Return the shape that ``rank`` always has."""
+    return SHAPES[rank % len(SHAPES)]
+
+
+def said_text(said: Said, count: int, world: int, cells: int) -> str:
+    """Return who said a folded line, in at most ``cells``: ``all 8``, ``0-6,8``, ``0-3,5… x7``."""
+    if said.ranks:
+        whole = len(said.ranks) == world and world > 2
+        text = f"all {world}" if whole else ranks_text(said.ranks)
+    else:
+        text = ",".join(said.hosts)
+    times = "" if text == f"all {count}" else f" x{count}"
+    if len(text) + len(times) <= cells:
+        return text + times
+    return f"{text[: max(0, cells - len(times) - 1)]}…{times}"
+
+
+def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) -> Text:
+    cells = style.who_cells
+    text = Text(end="")
+    if row.count > 1:
+        said = _said(row.who, tuple(speakers) if len(speakers) < 64 else _Same(speakers))
+        text.append(said_text(said, row.count, world, cells - 1), "strong")
+    else:
+        speaker = speakers[row.who.bit_length() - 1]
+        if speaker.rank is None:
+            text.append(f"{ABOVE} {speaker.host}", "faint")
+        else:
+            colour = rank_colour(speaker.rank, style.dark)
+            text.append(f"{rank_shape(speaker.rank)} {speaker.rank}", colour)
+            if cells > 10:
+                text.append(f" {speaker.host}", "faint")
+    text.truncate(cells - 1, overflow="ellipsis")
+    text.append(" " * (cells - text.cell_len))
+    return text
+
+
+class _Same:
+    """A list as a key of a cache, told apart by its length: it only grows."""
+
+    def __init__(self, speakers: Sequence[Speaker]) -> None:
+        self.speakers = speakers
+
+    def __hash__(self) -> int:
+        return hash((id(self.speakers), len(self.speakers)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.speakers is self.speakers
+
+
+@lru_cache(maxsize=256)
+def _said(who: int, speakers: tuple[Speaker, ...] | _Same) -> Said:
+    return said_by(who, list(speakers.speakers if isinstance(speakers, _Same) else speakers))
+
+
+def _body(row: Row, line: BookLine, style: LineStyle) -> Text:
+    """Return what may be seen of the text: the rest of a megabyte is not looked at."""
+    most = 2 * (style.shift + style.width * style.height) + 256
+    if row.text or not line.styled:
+        body = Text((row.text or line.text)[:most], end="")
+    else:
+        body = Text.from_ansi(_cut_styled(line.styled, most), end="")
+    if "\t" in body.plain:
+        body.expand_tabs(TAB_CELLS)
+    if row.level >= Level.PART:
+        body.stylize_before("bad" if row.level == Level.ERROR else "warn")
+    elif row.level == Level.WARN:
+        body.stylize_before("warn")
+    if style.found is not None:
+        for match in style.found.finditer(body.plain):
+            if match.end() > match.start():
+                body.stylize("reverse", match.start(), match.end())
+    if style.shift:
+        rest = body[_chars_before(body.plain, style.shift) :]
+        body = Text.assemble(("…", "faint"), rest, end="")
+    return body
+
+
+def _chars_before(text: str, cells: int) -> int:
+    """Return how many characters take the first ``cells`` of ``text``."""
+    if text.isascii():
+        return cells
+    at = cells
+    low, high = 0, min(len(text), 2 * cells + 256)
+    while low < high:
+        at = (low + high) // 2
+        if cell_len(text[:at]) < cells:
+            low = at + 1
+        else:
+            high = at
+    return low
+
+
+def _cut_styled(text: str, most: int) -> str:
+    """Return the first ``most`` characters of ``text``, not counting colours."""
+    if len(text) <= most:
+        return text
+    parts: list[str] = []
+    for index, part in enumerate(_SGR.split(text)):
+        if index % 2:
+            parts.append(part)
+        elif most > 0:
+            parts.append(part[:most])
+            most -= len(part)
+        if most <= 0:
+            break
+    return "".join(parts)
+
+
+def _cut(body: Text, room: int, line: str, *, always: bool = False) -> None:
+    """Cut ``body`` to ``room`` cells; a long one says how long it is."""
+    if body.cell_len <= room and not always:
+        return
+    size = f"… {size_text(line)}" if len(line) >= LONG_CHARS else "…"
+    body.truncate(max(0, room - len(size)), overflow="crop")
+    body.append(size, "faint")
+
+
+def size_text(line: str) -> str:
+    """Return how long ``line`` was when it was printed, ``64 kB`` or ``1.0 MB``."""
+    told = CUT_MARK.search(line, max(0, len(line) - 20))
+    return told[1] if told else f"{len(line) / 1000:.0f} kB"
+
+
+def _wrapped(body: Text, room: int, most: int) -> list[Text]:
+    """Return ``body`` in pieces of ``room`` cells, at most ``most`` of them."""
+    parts: list[Text] = []
+    while len(parts) < most - 1 and body.cell_len > room:
+        at = min(_chars_before(body.plain, room + 1), len(body)) - 1
+        while at > 1 and cell_len(body.plain[:at]) > room:
+            at -= 1
+        parts.append(body[: max(1, at)])
+        body = body[max(1, at) :]
+    return [*parts, body]

@@ -1,0 +1,286 @@
+"""The Logs screen: who said it, what is wanted, where one looks, whatever was printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+from textual.pilot import Pilot
+
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, LogLine, RankState
+from distconsole.monitor.reduce import RunReducer
+from distconsole.remote.frames import LogEntry
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.views.logs import LogsView
+from distconsole.tui.widgets.log_tail import LogTail
+from fakes import scenes
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
+
+WIDE = (160, 50)
+
+
+def printed(number: int, text: str, t: float = scenes.START, stream: str = "out") -> list[LogLine]:
+    """What becomes of ``text`` as the node sends it."""
+    reducer = RunReducer(scenes.RUN, ("node1",))
+    entry = LogEntry(seq=1, t=t, rank=number, stream=stream, offset=0, text=text)
+    return [e for e in reducer.feed(f"node{number // 2 + 1}", entry, t) if isinstance(e, LogLine)]
+
+
+def talking(epochs: int = 3) -> Iterator[Event]:
+    """Four ranks that say the same, and each something of its own; rank 2 fails, rank 3 has a bar."""
+    yield scenes.plan(4)
+    for number in range(4):
+        yield scenes.rank(number, RankState.RUNNING)
+    for epoch in range(epochs):
+        t = scenes.START + 10 * epoch
+        for number in range(4):
+            yield scenes.log(number, f"epoch {epoch}", t)
+            loss = f"\x1b[32mloss 0.{number}{epoch}\x1b[0m"
+            yield scenes.log(number, f"rank {number} {loss}", t)
+    for line in scenes.TRACEBACK.splitlines():
+        yield scenes.log(2, line, scenes.START + 30, stream="err")
+    yield from printed(3, "\r 40%|████      | 4/10\r", scenes.START + 31, "err")
+
+
+async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
+    """The lines of the view, when all are read."""
+    view = app.query_one(LogsView)
+    while view.reading:
+        await pilot.pause(0.01)
+    await pilot.pause()
+    height = view.size.height
+    return screen_text(app).splitlines()[1 : 1 + height]
+
+
+async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> None:
+    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        lines = await shown(app, pilot)
+        assert sum("epoch 0" in line for line in lines) == 1
+        (epoch,) = [line for line in lines if "epoch 1" in line]
+        assert epoch.split()[1:3] == ["all", "4"]
+        for number in range(4):
+            own = [line for line in lines if f"rank {number} loss" in line]
+            assert [line.split()[-1] for line in own] == [f"0.{number}{e}" for e in range(3)]
+        await pilot.press("escape", "o")
+        unfolded = await shown(app, pilot)
+        assert sum("epoch 2" in line for line in unfolded) == 4
+        await pilot.press("d")
+        digits = await shown(app, pilot)
+        assert any("all 4" in line and "rank # loss" in line for line in digits)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "gone"),
+    [
+        ("0-1", ["rank 1 loss"], ["rank 2 loss", "Traceback"]),
+        ("2", ["rank 2 loss", "Traceback"], ["rank 1 loss"]),
+        ("host:node2", ["rank 3 loss"], ["rank 0 loss"]),
+        ("errors", ["Traceback", "RuntimeError"], ["loss 0.", "epoch"]),
+        ("err", ["Traceback"], ["epoch"]),
+        (r"/loss 0\.[01]2/", ["rank 0 loss", "rank 1 loss"], ["rank 2 loss", "epoch"]),
+        ("-loss -epoch", ["Traceback"], ["rank 2", "epoch"]),
+        ("since:5s", ["Traceback"], ["epoch"]),
+        ("LOSS 3", ["rank 3 loss"], ["rank 1 loss"]),
+    ],
+)
+async def test_a_filter_shows_what_fits_and_nothing_else(
+    wanted: str, there: list[str], gone: list[str]
+) -> None:
+    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"filter {wanted}")
+        text = "\n".join((await shown(app, pilot))[1:])
+        assert all(words in text for words in there)
+        assert not any(words in text for words in gone)
+        await typed(app, stage, pilot, "filter")
+        assert "epoch 2" in "\n".join(await shown(app, pilot))
+
+
+async def test_a_filter_that_cannot_be_read_says_so_and_changes_nothing() -> None:
+    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "filter /(/")
+        assert "not a regular expression" in screen_text(app)
+        assert "epoch 2" in "\n".join(await shown(app, pilot))
+
+
+async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
+    def many() -> list[Event]:
+        return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
+
+    app, stage = staged({ask.Attach: many, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        await pilot.press("escape", "g", "slash", *"Step", "space", "3", "0")
+        assert app.query_one(Prompt).value == "find Step 30"
+        text = "\n".join(await shown(app, pilot))
+        assert "'Step 30': 0" in text  # a capital letter counts
+        await pilot.press("ctrl+u", *"find", "space", *"step", "space", *"30")
+        assert "'step 30': 1 of 11" in "\n".join(await shown(app, pilot))
+        await pilot.press("enter", "n")
+        text = "\n".join(await shown(app, pilot))
+        assert "'step 30': 2 of 11" in text
+        assert "step 300 of it" in text
+        await pilot.press("N", "N")
+        await settled(app, stage, pilot)
+        assert "no line before" in screen_text(app)
+
+
+async def test_the_first_error_is_the_first_by_time_not_by_arrival() -> None:
+    def scene() -> list[Event]:
+        late = [scenes.log(3, f"line {n}", scenes.START + n) for n in range(100)]
+        lines = [
+            *late,
+            scenes.log(0, "ValueError: came first, printed later", scenes.START + 50),
+            *late,
+            scenes.log(1, "RuntimeError: it began here", scenes.START + 2),
+            *late,
+        ]
+        return [scenes.plan(4), *lines]
+
+    app, stage = staged({ask.Attach: scene, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        tail = app.query_one("#log-lines", LogTail)
+        await pilot.press("escape", "x")
+        assert "it began here" in "\n".join(await shown(app, pilot))
+        assert not tail.follows
+        await pilot.press("E")
+        assert "came first, printed later" in "\n".join(await shown(app, pilot))
+        await pilot.press("e", "e")
+        await settled(app, stage, pilot)
+        assert "no error after this line" in screen_text(app)
+        await typed(app, stage, pilot, "lines at 50s")
+        assert "line 50" in "\n".join(await shown(app, pilot))
+        await typed(app, stage, pilot, "lines end")
+        assert tail.follows
+
+
+async def test_bars_are_one_living_line_a_rank_and_few_for_many() -> None:
+    def bars(world: int) -> Iterator[Event]:
+        yield scenes.plan(world, 8)
+        for number in range(world):
+            for done in range(10, 50, 10):
+                text = f"\r {done + number % 7}%|{'█' * (done // 5)}| {done}/100\r"
+                yield from printed(number, text, stream="err")
+
+    app, stage = staged({ask.Attach: partial(bars, 2), ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        lines = await shown(app, pilot)
+        assert sum("/100" in line for line in lines) == 2
+        assert "0 lines" in lines[0]
+    app, stage = staged({ask.Attach: partial(bars, 64), ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        (bar,) = [line for line in await shown(app, pilot) if "/100" in line]
+        assert "all 64" in bar
+        assert "40-46%" in bar
+
+
+HOSTILE = {
+    "a title": ("a\x1b]0;evil\x07b", "ab"),
+    "a link": ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+    "the cursor": ("a\x1b[2J\x1b[1;1Hb", "ab"),
+    "device control": ("a\x1bP1$r0m\x1b\\b", "ab"),
+    "C1": ("a\x9b2Jb\x85c", "abc"),
+    "NUL and BEL": ("a\x00\x07b", "ab"),
+    "bidi": ("a\u202eb\u2066c", "abc"),
+    "right-to-left letters": ("שלום עולם", "שלום עולם"),
+    "wide letters": ("日本語のログ", "日本語のログ"),
+    "combining": ("e\u0301" * 3, "e\u0301" * 3),
+    "a family": ("\U0001f468\u200d\U0001f469 here", "here"),
+    "a flood of combining": ("x" + "\u0301" * 60_000 + "y", "x"),
+    "tabs": ("a\tb", "a   b"),
+    "markup": ("[bold]x[/] [@click=quit]y", "[bold]x[/] [@click=quit]y"),
+    "bytes that are no text": (b"a\xff\xfe\xc3(b".decode("utf-8", "replace"), "a\ufffd"),
+    "colours never ended": ("\x1b[31;1mred", "red"),
+    "a colour of a megabyte": ("\x1b[" + "1;" * 200_000 + "mx", "x"),
+    "half a sequence": ("a\x1b[", "a"),
+    "spaces": (" " * 5000 + "far", ""),
+}
+
+
+@pytest.mark.parametrize("size", [(40, 10), SMALL, LARGE], ids=str)
+async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
+    size: tuple[int, int],
+) -> None:
+    def scene() -> list[Event]:
+        lines = [line for text, _ in HOSTILE.values() for line in printed(0, text + "\n")]
+        return [scenes.plan(2), *lines, *printed(1, "x" * 1_000_000 + "\n")]
+
+    app, stage = staged({ask.Attach: scene, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage, size) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        seen = ""
+        await pilot.press("escape", "g")
+        for _ in range(30):
+            seen += "\n".join(await shown(app, pilot))
+            await pilot.press("down")
+        for key in ("w", "t", "right", "o", "d", "w"):
+            await pilot.press(key)
+            seen += "\n".join(await shown(app, pilot))
+        assert app.is_running
+    assert "1.0 MB" in seen
+    for name, (_, wanted) in HOSTILE.items():
+        assert wanted[: size[0] - 12] in seen, name
+    assert not [
+        c for c in seen if (c < " " and c != "\n") or "\x7f" <= c < "\xa0" or c in "\u202e\u2066"
+    ]
+
+
+async def test_a_line_is_copied_as_plain_text() -> None:
+    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "filter 1 loss")
+        await pilot.press("escape", "up", "y")
+        assert app.clipboard == "rank 1 loss 0.11"
+
+
+async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:
+    count = 60_000
+
+    def flood() -> Iterator[Event]:
+        yield scenes.plan(2)
+        for number in range(count):
+            yield scenes.log(0, f"line {number} of many", scenes.START + number / 1000)
+
+    app, stage = staged({ask.Attach: flood, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))
+        await pilot.press("escape", "g")
+        assert "line 0 of many" in "\n".join(await shown(app, pilot))
+        await typed(app, stage, pilot, "lines at 31s")
+        assert "line 31000 of many" in "\n".join(await shown(app, pilot))
+        await pilot.press("escape", "w", "end")
+        assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))
+
+
+@pytest.mark.usefixtures("utc")
+@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_logs_look_as_they_did(
+    size: tuple[int, int], theme: str, snap_compare: Callable[..., bool]
+) -> None:
+    app, stage = staged({ask.Attach: partial(talking, 6), ask.Top: tuple})
+    app.sitting.begin()
+
+    async def set_the_scene(pilot: Pilot[int]) -> None:
+        app.query_one(Prompt).cursor_blink = False
+        app.theme = f"textual-{theme}"
+        for line in (f"attach {scenes.RUN}", "view logs"):
+            app.doer.perform(line, quiet=True)
+            await settled(app, stage, pilot)
+        await pilot.press("escape", "x")
+        await shown(app, pilot)
+
+    try:
+        assert snap_compare(app, run_before=set_the_scene, terminal_size=size)
+    finally:
+        app.sitting.end()
