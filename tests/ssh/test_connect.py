@@ -154,6 +154,13 @@ def test_a_name_without_an_address_is_a_resolve_error(server) -> None:
     assert "node in ssh_config" in error.message
 
 
+def test_a_misspelt_host_is_told_the_nearest_of_ssh_config(server) -> None:
+    config = server.write_config(name="node1.invalid")
+    error = failure(config, Host(HostName("node1.invlid")))
+    assert isinstance(error, ResolveError)
+    assert error.hint == "did you mean node1.invalid, which ssh_config has?"
+
+
 def test_an_unknown_key_tells_the_line_that_adds_it(server) -> None:
     server.known_hosts.write_text("")
     error = failure(str(server.ssh_config))

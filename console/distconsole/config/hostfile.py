@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distconsole.config.ranges import RangeError, expand, split_list
+from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_SLOTS = 1024
+
+SETTINGS = ("slots", "max_slots", "user", "port")
 
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?")
@@ -104,7 +107,9 @@ def _with_setting(host: NamedHost, key: str, value: str) -> NamedHost:
         case _ if key in _IGNORED:
             return host
         case _:
-            raise RangeError(f"unknown setting '{key}' (known: slots, max_slots, user, port)")
+            near = nearest(key, SETTINGS)
+            meant = f"did you mean {near}?" if near else f"known: {', '.join(SETTINGS)}"
+            raise RangeError(f"unknown setting '{key}' ({meant})")
 
 
 def _read_element(text: str) -> list[NamedHost]:

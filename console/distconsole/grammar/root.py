@@ -5,6 +5,7 @@ Nothing here prints, exits or touches a host: help and version are requests like
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -144,4 +145,14 @@ def shell_complete() -> None:
 def _usage_error(error: click.UsageError) -> UsageError:
     context = error.ctx
     path = context.command_path if context is not None else PROGRAM
-    return UsageError(error.format_message(), f"see '{path} --help'")
+    return UsageError(error.format_message(), _meant(error) or f"see '{path} --help'")
+
+
+def _meant(error: click.UsageError) -> str:
+    """Return which word of a closed set may have been meant."""
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
+    typed = re.match(r"'([^']*)'", error.message)
+    if not isinstance(kind, click.Choice) or typed is None:
+        return ""
+    near = nearest(typed[1], kind.choices)
+    return f"did you mean {near}?" if near else ""

@@ -11,7 +11,8 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 
-from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError
+from distconsole.config.spelling import nearest
+from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError, ResolveError
 from distconsole.model.cluster import Host
 from distconsole.remote.known_hosts import KnownHosts, Lookup
 from distconsole.remote.lean_paramiko import paramiko
@@ -60,7 +61,17 @@ class ParamikoTransport:
         """
         options = self.options(host)
         self._check_jumps(options, options.proxy_jump, depth=0)
-        return self._connect(options)
+        try:
+            return self._connect(options)
+        except ResolveError as error:
+            raise self._with_the_nearest(host.name, error) from None
+
+    def _with_the_nearest(self, name: str, error: ResolveError) -> ResolveError:
+        """Say which host of ssh_config may have been meant."""
+        plain = (each for each in self._config.names if not set(each) & set("*?!"))
+        near = nearest(name, (each for each in plain if each != name))
+        hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
+        return ResolveError(error.message, hint)
 
     def options(self, host: Host) -> SshOptions:
         """Return how ``host`` would be reached; reads files only."""

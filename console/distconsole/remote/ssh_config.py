@@ -89,6 +89,9 @@ class _Pass:
 class SshConfig:
     """The files, read once; ``lookup`` may be called from several threads.
 
+    Attributes:
+        names: What follows ``Host`` in the files that were read, patterns too.
+
     Args:
         file: Read this alone, as ``ssh -F`` does; None reads the user's and then the system's.
         home: Whose ``.ssh`` is meant; the user's own if not given.
@@ -105,6 +108,7 @@ class SshConfig:
         self.environ = dict(os.environ) if environ is None else environ
         self.local_user = getpass.getuser()
         self._texts: dict[Path, list[str]] = {}
+        self.names: dict[str, None] = {}
         user_base = self.home / ".ssh"
         if file is not None:
             path = Path(file).expanduser()
@@ -150,7 +154,9 @@ class SshConfig:
                 continue
             keyword, rest = split
             if keyword == "host":
-                applies = active and _matches_list(_words(rest, here), reading.alias)
+                patterns = _words(rest, here)
+                self.names.update(dict.fromkeys(each for each in patterns if each.isprintable()))
+                applies = active and _matches_list(patterns, reading.alias)
             elif keyword == "match":
                 applies = self._match(_words(rest, here), reading, here) and active
             elif keyword == "include":

@@ -123,7 +123,7 @@ def test_every_launcher_s_hostfile_is_read(kind: str, tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("a\n\n# c\nb\na slots=2\n", [":5:", "a is there already, in line 1"]),
-        ("a slots=4\nb slot=4\n", [":2:", "unknown setting 'slot'"]),
+        ("a slots=4\nb slot=4\n", [":2:", "unknown setting 'slot'", "did you mean slots?"]),
         ("a\nb slots=many\n", [":2:", "'many'"]),
         ("a b\n", [":1:", "'a b'"]),
         ("a:4 slots=2\n", [":1:", "twice"]),

@@ -155,6 +155,8 @@ def test_hosts_given_with_the_verb_replace_a_cluster_given_before() -> None:
         ("run --env FOO x.py", "NAME=VALUE"),
         ("check --hosts a --hostfile f", "exclude each other"),
         ("check --level deep", "deep"),
+        ("check --level qick", "did you mean quick?"),
+        ("bench colectives", "did you mean collectives?"),
         ("logs last --rank -1", "--rank"),
         ("stop last --grace soon", "soon"),
         ("check 'a", "quote"),
