@@ -7,16 +7,15 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from distconsole.checks.evidence import Outcome, View
-from distconsole.checks.facts import GpuFacts, OsFacts, TorchFacts
+from distconsole.checks.facts import GpuFacts, TorchFacts
 from distconsole.checks.host_facts import ImportFacts
+from distconsole.checks.load import busy_hosts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
 from distconsole.model.requests import Level
 
 SLOW_SECONDS = 15.0
 SLOW_FACTOR = 4.0
-BUSY = 2.0
-"""Processes for each processor."""
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
@@ -45,7 +44,7 @@ def _import(view: View) -> Iterator[Said]:
         if f.present and not f.error and name not in cut
     }
     # What others do on the machine at this moment says nothing of its disk.
-    busy = {name: os.busy for name, os in view.of(OsFacts).items() if os.busy > BUSY}
+    busy = busy_hosts(view)
     for name, seconds in times.items():
         others = [each for other, each in times.items() if other != name]
         usual = median(others) if others else 0.0
@@ -53,7 +52,8 @@ def _import(view: View) -> Iterator[Said]:
             continue
         if name in busy:
             why = f"import torch took {seconds:.0f} s, with {busy[name]:.1f} processes a processor"
-            yield Unjudged((name,), why, Outcome.TIMED_OUT)
+            outcome = Outcome.TIMED_OUT if facts[name].late else Outcome.SKIPPED
+            yield Unjudged((name,), why, outcome)
         else:
             over = "more than " if facts[name].late else ""
             yield warn(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, HorovodFacts
 from distconsole.checks.host_facts import BetweenFacts, ImportFacts
+from distconsole.checks.load import busy_hosts
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Rule, Said, Unjudged, warn
 from distconsole.model.findings import Cure
@@ -30,12 +31,15 @@ DEFAULTS = {
 
 def _timeouts(view: View) -> Iterator[Said]:
     imports, horovod = view.of(ImportFacts), view.of(HorovodFacts)
+    busy = tuple(name for name in busy_hosts(view) if name in imports)
+    if busy:
+        yield Unjudged(busy, "too much goes on there for a measured import to mean anything")
     measured = {
         name: found.seconds + logins(view).get(name, 0.0)
         for name, found in imports.items()
-        if found.present and not found.error and horovod[name].present
+        if found.present and not found.error and horovod[name].present and name not in busy
     }
-    without = tuple(name for name in imports if name not in measured)
+    without = tuple(name for name in imports if name not in measured and name not in busy)
     if without:
         yield Unjudged(without, "no Horovod, or no torch to import")
     short: dict[str, dict[str, float]] = {}
