@@ -137,6 +137,7 @@ class Walk:
         self.modules: dict[str, bool] = {}
         self.problem: dict[str, Any] = {}
         self.cut = False
+        self.own_path = False
         self.bytes = 0
 
     def go(self, path: str, packages: list[str]) -> None:
@@ -178,6 +179,7 @@ class Walk:
             return []
         found = Imports()
         found.visit(tree)
+        self.own_path = self.own_path or found.own_path
         led = []
         for level, module, names, light in found.seen:
             for target, full in self.meant(path, level, module, names):
@@ -242,6 +244,15 @@ class Imports(ast.NodeVisitor):
     def __init__(self) -> None:
         self.seen: list[Any] = []
         self.light = 0
+        self.own_path = False
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        # What a script adds to the places where modules are looked for, only running it would tell.
+        of_sys = (
+            node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"
+        )
+        self.own_path = self.own_path or of_sys or node.attr == "addsitedir"
+        self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -419,7 +430,8 @@ def script(job: dict[str, Any]) -> None:
     folders = [os.path.join(root, *above[: count + 1]) for count in range(len(above))]
     inits = [os.path.join(folder, "__init__.py") for folder in folders]
     walk.go(path, [init for init in inits if is_file(init, table)])
-    say("code", {"files": walk.files, "problem": walk.problem, "cut": walk.cut})
+    told = {"files": walk.files, "problem": walk.problem, "cut": walk.cut}
+    say("code", dict(told, own_path=walk.own_path))
     if job["imports"]:
         say("modules", modules_of(walk))
 

@@ -60,11 +60,15 @@ class Problem(Facts, frozen=True, kw_only=True):
 
 
 class CodeFacts(Facts, frozen=True, kw_only=True):
-    """The script and the local code that it imports, by path below where imports begin."""
+    """The script and the local code that it imports, by path below where imports begin.
+
+    ``own_path``: it changes ``sys.path``, so that modules may be where nobody has looked.
+    """
 
     files: dict[str, CodeFile] = msgspec.field(default_factory=dict)
     problem: Problem = Problem()
     cut: bool = False
+    own_path: bool = False
     error: str = ""
 
 

@@ -35,6 +35,8 @@ from distconsole.model.events import (
     RunEnded,
     RunFinding,
     RunRestarted,
+    TargetHost,
+    TargetReport,
     Window,
 )
 from distconsole.model.findings import Finding, Proof, Severity
@@ -225,6 +227,35 @@ def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_doe
     ]
     assert "not healthy: 1 of 1 hosts reachable, 1 fail, 1.2 s" in out
     assert "not covered: GPUs: there are none" in out
+
+
+def test_a_report_of_a_launch_begins_with_what_would_be_launched() -> None:
+    hosts = tuple(
+        TargetHost(host=name, ranks=(rank,), address=f"10.0.0.{rank + 1}", interface="eth0")
+        for rank, name in enumerate("ab")
+    )
+    target = TargetReport(
+        command=("train.py",),
+        script="/w/train.py",
+        launcher="torch",
+        why="the script uses torch.distributed",
+        world_size=2,
+        hosts=hosts,
+        port=29511,
+        fixed_by="MASTER_PORT",
+        notes=("one thing",),
+    )
+    shown = msgspec.structs.replace(report(ok=True), target=target)
+    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    assert out.splitlines()[:3] == [
+        "launch: /w/train.py: 2 ranks on 2 hosts by torch: the script uses torch.distributed",
+        "        meeting at 10.0.0.1 over eth0, port 29511 (MASTER_PORT)",
+        "        note: one thing",
+    ]
+    refused = msgspec.structs.replace(target, world_size=0, refused="no")
+    shown = msgspec.structs.replace(report(ok=False), target=refused)
+    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    assert out.startswith("launch: /w/train.py: run would refuse it\n")
 
 
 def test_a_report_is_a_line_a_finding_worst_first_with_what_to_type_first() -> None:

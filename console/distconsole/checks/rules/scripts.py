@@ -209,28 +209,28 @@ def _imports(view: View) -> Iterator[Said]:
     if launch is None:
         return
     light: dict[str, list[str]] = {}
+    nowhere = _nowhere(facts)
+    every = view.of(ScriptFacts)
     for name, modules in facts.items():
         lacking = [
             module
             for module, found in modules.items()
             if not found.found and module not in JUDGED_ELSEWHERE
         ]
-        needed = [module for module in lacking if modules[module].needed]
-        for module in set(lacking) - set(needed):
+        code = every[name].code
+        own = nowhere if code is not None and code.own_path else frozenset()
+        needed = [module for module in lacking if modules[module].needed and module not in own]
+        for module in set(lacking) - set(needed) - own:
             light.setdefault(module, []).append(name)
-        if needed:
-            python = launch.hosts[name].python if name in launch.hosts else "python3"
-            yield fail(
+        if own:
+            yield info(
                 "script.imports",
-                f"{_listed(needed)}, which {launch.name} imports, "
-                f"{'is' if len(needed) == 1 else 'are'} not there on {HERE}",
+                f"{_listed(sorted(own))} {'is' if len(own) == 1 else 'are'} found on no host, but "
+                f"{launch.name} changes sys.path",
                 (name,),
-                seen=f"importlib.util.find_spec by {python}",
-                expected="every module that the script imports, on every host",
-                hint=f"on {HERE}: {python} -m pip install "
-                + " ".join(_wanted(module, facts) for module in needed[:MAX_LISTED])
-                + "; or --python, --setup or --env PYTHONPATH=… name where it is",
             )
+        if needed:
+            yield _lacking(launch, name, needed, facts)
     for module, hosts in light.items():
         if len(hosts) < len(facts):
             yield info(
@@ -238,6 +238,33 @@ def _imports(view: View) -> Iterator[Said]:
                 f"{module}, which {launch.name} can do without, is not there on {named(hosts)}",
                 hosts,
             )
+
+
+def _nowhere(facts: dict[str, dict[str, Module]]) -> frozenset[str]:
+    """Return the modules that no host has."""
+    names = {module for modules in facts.values() for module in modules}
+    return frozenset(
+        module
+        for module in names - set(JUDGED_ELSEWHERE)
+        if not any(modules[module].found for modules in facts.values() if module in modules)
+    )
+
+
+def _lacking(
+    launch: Launch, name: str, needed: list[str], facts: dict[str, dict[str, Module]]
+) -> Said:
+    python = launch.hosts[name].python if name in launch.hosts else "python3"
+    return fail(
+        "script.imports",
+        f"{_listed(needed)}, which {launch.name} imports, "
+        f"{'is' if len(needed) == 1 else 'are'} not there on {HERE}",
+        (name,),
+        seen=f"importlib.util.find_spec by {python}",
+        expected="every module that the script imports, on every host",
+        hint=f"on {HERE}: {python} -m pip install "
+        + " ".join(_wanted(module, facts) for module in needed[:MAX_LISTED])
+        + "; or --python, --setup or --env PYTHONPATH=… name where it is",
+    )
 
 
 def _listed(modules: list[str]) -> str:

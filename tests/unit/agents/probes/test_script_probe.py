@@ -107,6 +107,17 @@ def test_the_local_code_is_followed_and_nothing_of_it_runs(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("__pycache__"))
 
 
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [("import sys\nsys.path.insert(0, 'lib')\n", True), ("import os\nos.path.join('a')\n", False)],
+)
+def test_a_script_that_changes_where_modules_are_looked_for_says_so(
+    tmp_path: Path, text: str, own: bool
+) -> None:
+    write(tmp_path, train=text)
+    assert look(tmp_path)["code"]["own_path"] is own
+
+
 def test_a_module_is_found_below_the_working_folder_with_its_packages(tmp_path: Path) -> None:
     write(tmp_path, pkg_in_init="import a_first\n", pkg_in_train="x = 1\n")
     facts = look(tmp_path, path="pkg.train", module=True)
