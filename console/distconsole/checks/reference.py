@@ -103,7 +103,7 @@ Where the cure of a finding is a variable, an interface, a port, a limit or an a
 * A port that is bound (`port.master_free`), a connection (`net.port_ephemeral`, `os.peer_names`).
 
 Both ways run at the same time, and one that hangs is ended soon after the other has done it: at most four checks are
-tried, worst first, after everything else, for 20 s each at most and within `--budget`. What does not fail is not claimed
+tried, worst first, after everything else, for 40 s each at most and within `--budget`. What does not fail is not claimed
 (`could not be made to fail`), and a cure that did not help is no hint any more. What needs GPUs is not tried without them.
 
 `--write-profile [FILE.toml]` puts proven cures into the project's `distconsole.toml`, where `run` finds them: `[run.env]`, and

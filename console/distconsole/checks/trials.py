@@ -27,12 +27,12 @@ from distconsole.model.findings import HostCure
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName
 
-TRIAL_SECONDS = 20.0
+TRIAL_SECONDS = 40.0
 """Of one trial at most, with its imports on a slow disk."""
 
 PATIENCE_SECONDS, PATIENCE = 2.0, 0.5
 """Once the trial with the cure has ended, the one without may take so much more, and so many times
-as long, before it counts as hanging."""
+as long, before it is ended as one that hangs."""
 
 ENDING_SECONDS = 20.0
 WORDS = 160
@@ -59,7 +59,7 @@ class Came:
 
 
 BEFORE_TORCH = (NOT_STARTED, "started")
-"""Where a rank ends that has no torch, which is no matter of the cure."""
+"""Where a rank ends that has no torch, or takes too long to import it: no matter of the cure."""
 
 Trial = Callable[[threading.Event], Came]
 """Runs to its end, or soon after the event is set."""
@@ -89,9 +89,9 @@ def both(without: Trial, with_cure: Trial) -> tuple[Came, Came]:
             thread.start()
         ended[1].wait()
         cured = came[1]
-        if isinstance(cured, Came) and cured.ok:
-            ended[0].wait(PATIENCE_SECONDS + PATIENCE * cured.seconds)
-            enough[0].set()
+        took = cured.seconds if isinstance(cured, Came) else 0.0
+        ended[0].wait(PATIENCE_SECONDS + PATIENCE * took)
+        enough[0].set()
         ended[0].wait()
     finally:
         for event in enough:
@@ -181,9 +181,10 @@ def gloo(
         over.set()
         watcher.join(ENDING_SECONDS)
     came = told(found, (), len(hosts), gathering.clock() - began)
-    ended = [rank for ranks in found.values() for rank in ranks if rank.exit_code]
-    without = any(last_stage(rank) in BEFORE_TORCH for rank in ended)
-    return replace(came, able=not without)
+    bad = [rank for ranks in found.values() for rank in ranks if rank.exit_code != 0]
+    early = [rank for rank in bad if last_stage(rank) in BEFORE_TORCH]
+    by_itself = any(rank.exit_code and rank not in early for rank in bad)
+    return replace(came, able=by_itself or not early)
 
 
 def conditions(
@@ -287,7 +288,8 @@ def told(
         return Came(True, f"exact sums at {len(ranks)} ranks in {seconds:.1f} s", seconds)
     ended = [entry for entry in bad if entry[1].exit_code not in (None, 0)]
     if not ended:
-        reached = last_stage(bad[0][1]) if bad else NOT_STARTED
+        stages = [last_stage(rank) for _, rank in bad] or [NOT_STARTED]
+        reached = next((each for each in stages if each != DONE), DONE)
         return Came(False, f"no end in {seconds:.1f} s, ranks hang: {reached}", seconds)
     name, rank = min(ended, key=lambda entry: entry[1].seconds)
     said = [line.strip() for line in engine if line.strip("-*= \n")]
