@@ -12,6 +12,7 @@ from distconsole.checks import run_check
 from distconsole.config.schema import Config
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import CheckEnded, CheckReport
+from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Level
@@ -48,6 +49,26 @@ def check(session: Session, **asked: object) -> CheckReport:
 
 def failures(report: CheckReport) -> list[str]:
     return [each.summary for each in report.findings if each.severity is Severity.FAIL]
+
+
+def test_what_the_configuration_expects_is_held_against_each_host(
+    tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> None:
+    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as embedded:
+        first, second = (str(host.name) for host in embedded.cluster.hosts)
+        config = Config(
+            expect=Expectation(python=">=3.9", torch=">=2.1", cpus=1, disk_free=1.0),
+            host_expect={second: Expectation(packages={"torch": "<1"}, gpus=8)},
+        )
+        with Session(config, embedded.cluster) as session:
+            report = check(session, level=Level.QUICK, only=("expect",))
+    found = [(each.check, each.hosts) for each in report.findings]
+    assert found == [("expect.python", (second,)), ("expect.gpu", (second,))]
+    assert report.cells[first] == {
+        **dict.fromkeys(("expect.python", "expect.torch", "expect.host"), "pass"),
+        "expect.gpu": "skipped",
+    }
+    assert "expected 8" in report.findings[1].summary
 
 
 def test_names_of_one_machine_are_checked_over_loopback(

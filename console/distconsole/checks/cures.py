@@ -19,12 +19,12 @@ OOB = "oob_tcp_if_include"
 def typed(cure: Cure) -> list[str]:
     """Return the lines that a person types or writes to have a cure, hosts that are alike in one."""
     lines = []
+    if cure.mca:
+        lines.append(" ".join(["mpirun", *(f"--mca {k} {v}" for k, v in cure.mca.items())]))
     if cure.env:
         lines.append(exports(cure.env))
     if cure.unset:
         lines.append(f"unset {' '.join(cure.unset)}")
-    if cure.mca:
-        lines.append(" ".join(["mpirun", *(f"--mca {k} {v}" for k, v in cure.mca.items())]))
     if cure.port is not None:
         lines.append(f"MASTER_PORT={cure.port}")
     alike: dict[str, list[str]] = {}

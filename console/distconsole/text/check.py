@@ -13,7 +13,7 @@ from distconsole.model.events import (
     ProfileReport,
     TargetReport,
 )
-from distconsole.model.findings import Finding, Severity
+from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.choices import is_red, panel_lines
 from distconsole.text.output import Output
@@ -127,11 +127,18 @@ def show_brief(output: Output, finding: Finding) -> None:
     proof = finding.proof
     if proof is not None and proof.after:
         end = paint("cured", "green") if proof.cured else paint("not cured", "yellow")
-        output.data(f"       {end}: {proof.before} -> {proof.after}")
+        by = f" by `{_tried(finding.cure)}`" if proof.cured and finding.cure else ""
+        output.data(f"       {end}{by}: {proof.before} -> {proof.after}")
     if finding.hint and finding.severity in (Severity.WARN, Severity.FAIL):
         first, *rest = finding.hint.splitlines()
         more = f"  (and {len(rest)} more)" if rest else ""
         output.data(f"       {paint('hint:', 'cyan')} {first}{paint(more, 'dim')}")
+
+
+def _tried(cure: Cure) -> str:
+    from distconsole.checks.cures import typed  # noqa: PLC0415 - other verbs need no checks
+
+    return next(iter(typed(cure)), "")
 
 
 def _headline(paint: Paint, finding: Finding) -> str:

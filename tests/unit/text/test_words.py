@@ -30,6 +30,8 @@ from distconsole.model.events import (
     PairReport,
     PlanMade,
     PlannedHost,
+    ProfileLine,
+    ProfileReport,
     RankChanged,
     RankState,
     RunEnded,
@@ -39,7 +41,7 @@ from distconsole.model.events import (
     TargetReport,
     Window,
 )
-from distconsole.model.findings import Finding, Proof, Severity
+from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.text.show import show_for
 from distconsole.text.tables import bytes_text, duration_text, number_text, ranks_text, table
 
@@ -277,6 +279,46 @@ def test_a_report_is_a_line_a_finding_worst_first_with_what_to_type_first() -> N
     ]
     assert "--details" in err
     assert "interfaces" not in out
+
+
+def test_what_was_written_into_the_configuration_is_told_with_its_proof() -> None:
+    line = ProfileLine(
+        table=["hosts", "node2"],
+        key="setup",
+        value="module load x\nulimit -n 9000",
+        check="lim.nofile",
+        before="EMFILE after 396",
+        after="640 files are open at once",
+    )
+    profile = ProfileReport(
+        file="distconsole.toml",
+        written=(line,),
+        there=("[hosts.node1] nic",),
+        left={"net.iface_matrix": "names the network"},
+    )
+    shown = msgspec.structs.replace(report(ok=False), profile=profile)
+    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    assert out.splitlines()[-5:] == [
+        "written to distconsole.toml:",
+        "  [hosts.node2] setup = module load x; ulimit -n 9000",
+        "    lim.nofile: EMFILE after 396 -> 640 files are open at once",
+        "  there already: [hosts.node1] nic",
+        "  not for net.iface_matrix: `run` names the network",
+    ]
+
+
+def test_a_cure_that_was_tried_is_told_in_the_line_and_once_in_full() -> None:
+    (bad,) = report(ok=False).findings
+    proof = Proof(ran="gloo", before="refused", after="exact sums", cured=True, seconds=3.0)
+    cure = Cure(hosts={"node1": HostCure(env={"GLOO_SOCKET_IFNAME": "eth0"})})
+    tried = msgspec.structs.replace(bad, proof=proof, cure=cure)
+    shown = msgspec.structs.replace(report(ok=False), findings=(tried, tried))
+    out, _ = Pipes().show(ask.Check(), CheckEnded(report=shown))
+    words = "cured by `on node1: export GLOO_SOCKET_IFNAME=eth0`: refused -> exact sums"
+    assert out.count(words) == 2
+    full, _ = Pipes().show(ask.Check(details=True), CheckEnded(report=shown))
+    assert full.count("before: refused (gloo)") == full.count("after: exact sums: cured") == 1
+    assert full.count("before and after: as above") == 1
 
 
 def choice(host: str, *, meets: bool, start: str = "hand") -> ChoiceReport:
