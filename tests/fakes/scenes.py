@@ -347,7 +347,7 @@ def paired(
     for source in names:
         row = [_pair(source, target, down) for target in names if target != source]
         pairs |= {(each.source, each.target): each for each in row}
-        yield PairProgress(stage="reach", pairs=tuple(row))
+        yield PairProgress(stage="reach", hosts=tuple(names), pairs=tuple(row))
     if rated:
         streams = [pair for pair in pairs if not down & set(pair)]
         for number, (source, target) in enumerate(streams):
@@ -355,7 +355,9 @@ def paired(
             pairs[source, target] = msgspec.structs.replace(pairs[source, target], gbit_s=rate)
             only = PairReport(source=source, target=target, rtt_us=None, gbit_s=rate)
             round_number = number * 30 // len(streams) + 1
-            yield PairProgress(stage="bandwidth", pairs=(only,), round=round_number, rounds=30)
+            yield PairProgress(
+                stage="bandwidth", hosts=tuple(names), pairs=(only,), round=round_number, rounds=30
+            )
             if not ended and round_number > 12:
                 yield CheckProgress(check="net.bw_pair", host="", outcome="running")
                 return

@@ -75,7 +75,7 @@ def replace_rate(pair: PairReport) -> PairReport:
 
 def test_a_pair_is_slow_next_to_the_others() -> None:
     known = dict(all_pairs(4).known)
-    known["node1", "node2"] = report("node1", "node2", rtt_us=5000.0)
+    known["node1", "node2"] = report("node1", "node2", rtt_us=25_000.0)
     assert Pairs(all_pairs(4).hosts, known).state("node1", "node2") is State.SLOW
     rated = {pair: msgspec.structs.replace(r, gbit_s=39.0) for pair, r in known.items()}
     rated["node3", "node1"] = msgspec.structs.replace(rated["node3", "node1"], gbit_s=8.0)

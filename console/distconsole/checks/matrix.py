@@ -6,7 +6,7 @@ The listeners are the agents', behind a secret of this check alone, and close by
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,7 +159,7 @@ def _try_network(
             found = _with_second(found, again)
             if first:
                 edges = [edge for name in again for edge in found[name][0]]
-                yield PairProgress(stage="reach", pairs=tuple(pair_reports(edges)))
+                yield _progress(gathering, edges)
     finally:
         close_listeners(gathering, listening)
     return found, errors
@@ -264,9 +264,14 @@ def _connect_all(
             edges = _edges(outcome.host, targets[outcome.host], listening, outcome.value)
             found[outcome.host] = (edges, ports)
             if first:
-                yield PairProgress(stage="reach", pairs=tuple(pair_reports(edges)))
+                yield _progress(gathering, edges)
         yield outcome.host
     return found
+
+
+def _progress(gathering: Gathering, edges: Iterable[Edge]) -> PairProgress:
+    pairs = tuple(pair_reports(edges))
+    return PairProgress(stage="reach", hosts=tuple(gathering.hosts), pairs=pairs)
 
 
 def _all_targets(

@@ -78,7 +78,7 @@ def measure(gathering: Gathering) -> Iterator[str | PairProgress]:
         for number, pairs in enumerate(rounds, start=1):
             for told in _round(gathering, hosts, pairs, listening, secret, streams):
                 yield told.source
-                yield _progress(told, number, len(rounds))
+                yield _progress(gathering, told, number, len(rounds))
         controls: list[Stream] = []
         for _ in range(RETESTS):
             suspects = _suspects(streams)
@@ -86,7 +86,7 @@ def measure(gathering: Gathering) -> Iterator[str | PairProgress]:
             for pairs in _matchings(suspects):
                 for told in _round(gathering, hosts, pairs, listening, secret, streams):
                     yield told.source
-                    yield _progress(told, len(rounds), len(rounds))
+                    yield _progress(gathering, told, len(rounds), len(rounds))
                 beside = next(_matchings(others), [])[: len(pairs)]
                 for told in _round(gathering, hosts, beside, listening, secret, {}):
                     controls.append(told)
@@ -150,11 +150,17 @@ def _round(
         yield streams[pair]
 
 
-def _progress(stream: Stream, number: int, rounds: int) -> PairProgress:
+def _progress(gathering: Gathering, stream: Stream, number: int, rounds: int) -> PairProgress:
     report = PairReport(
         source=stream.source, target=stream.target, rtt_us=None, gbit_s=stream.gbit_s
     )
-    return PairProgress(stage="bandwidth", pairs=(report,), round=number, rounds=rounds)
+    return PairProgress(
+        stage="bandwidth",
+        hosts=tuple(gathering.hosts),
+        pairs=(report,),
+        round=number,
+        rounds=rounds,
+    )
 
 
 def _best(before: Stream | None, pair: Pair, outcome: fan.Outcome[dict[str, Any]]) -> Stream:

@@ -268,11 +268,13 @@ class PairProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stage: ``reach`` or ``bandwidth``.
+        hosts: All hosts of the check, in their order.
         pairs: What is new; ``gbit_s`` alone counts of those of the stage ``bandwidth``.
         round: Which round of the stage this is of, from 1, and of how many; 0 where there are none.
     """
 
     stage: str
+    hosts: tuple[str, ...]
     pairs: tuple[PairReport, ...]
     round: int = 0
     rounds: int = 0

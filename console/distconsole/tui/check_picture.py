@@ -28,6 +28,7 @@ class CheckPicture:
 
     Attributes:
         cells: Check -> host -> outcome.
+        hosts: All of them, in order, once a pair was tried.
         rounds: Of the stage of pairs that goes on: which round of how many; zeros where none are known.
         again: The check that is made again; then everything else is as it was before.
         strict: Whether warnings fail.
@@ -36,6 +37,7 @@ class CheckPicture:
     findings: list[Finding] = field(default_factory=list)
     cells: dict[str, dict[str, str]] = field(default_factory=dict)
     known: dict[Pair, PairReport] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
     rounds: tuple[str, int, int] = ("", 0, 0)
     report: CheckReport | None = None
     again: str = ""
@@ -60,6 +62,7 @@ class CheckPicture:
             case CheckProgress() if not self.again or event.check == self.again or not event.host:
                 self.cells.setdefault(event.check, {})[event.host] = event.outcome
             case PairProgress():
+                self.hosts = event.hosts
                 self._learn(event.pairs, event.stage)
                 self.rounds = (event.stage, event.round, event.rounds)
             case FindingMade() if not self.again:
@@ -106,10 +109,9 @@ class CheckPicture:
     def pairs(self) -> Pairs:
         """What is known of pairs, of all hosts that a pair was tried of."""
         if self._pairs is None:
-            tried = dict.fromkeys(name for pair in self.known for name in pair)
-            if self.report is not None:
-                tried = dict.fromkeys(name for name in self.report.hosts if name in tried)
-            self._pairs = Pairs(tuple(tried), dict(self.known))
+            tried = {name for pair in self.known for name in pair}
+            order = self.hosts if self.report is None else tuple(self.report.hosts)
+            self._pairs = Pairs(tuple(each for each in order if each in tried), dict(self.known))
         return self._pairs
 
     @property

@@ -13,9 +13,8 @@ from distconsole.model.events import PairReport
 
 SLOW_RATE = 0.7
 """Of the median rate; as the check of bandwidth has it."""
-SLOW_TRIP = 4.0
-"""Times the median round trip, and at least ``SLOW_TRIP_US`` more."""
-SLOW_TRIP_US = 500.0
+SLOW_TRIP, SLOW_TRIP_US = 20.0, 20_000.0
+"""Times the median round trip, and at least so long: as net.rtt has it."""
 
 MANY = 3
 """A host of so many pairs in trouble is taken for their cause."""
@@ -131,7 +130,7 @@ def _state(report: PairReport, rate: float, trip: float) -> State:
         return State.SLOW if report.gbit_s < SLOW_RATE * rate else State.MEASURED
     if report.rtt_us is None:
         return State.REACHED
-    late = report.rtt_us > max(SLOW_TRIP * trip, trip + SLOW_TRIP_US)
+    late = report.rtt_us > max(SLOW_TRIP * trip, SLOW_TRIP_US)
     return State.SLOW if late else State.TIMED
 
 

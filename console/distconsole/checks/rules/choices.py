@@ -12,6 +12,7 @@ from distconsole.checks.choices import remedy
 from distconsole.checks.choices.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.choices.node import Fault, network_of
 from distconsole.checks.choices.panel import Choice, Engine, Start, choices_of
+from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import (
     EnvFacts,
@@ -75,7 +76,9 @@ def _missing_is_explained(choice: Choice, view: View) -> bool:
     if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
         own_name = choice.pick.how.startswith("its own name")
         names = {name: each.interface or "?" for name, each in endpoints(view).items()}
-        return own_name or dissent(names) is not None  # os.hostname_bindable, net.nic_names
+        dead = matrix_of(view.of(ReachFacts)).dead  # of which net.reach_tcp and its like tell
+        # os.hostname_bindable, net.nic_names
+        return own_name or dissent(names) is not None or bool(dead)
     if choice.engine is Engine.HOROVOD:
         return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
     return any(name in variables for name in remedy.NAMES[choice.engine])  # env.iface_exists
