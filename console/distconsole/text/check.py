@@ -68,8 +68,6 @@ def show_report(output: Output, report: CheckReport, *, details: bool = False) -
     if report.collectives:
         _show_collectives(output, report)
     _show_summary(output, report)
-    if not details and any(finding.seen or finding.hint for finding in told):
-        output.say(HOW_TO_SEE_MORE)
 
 
 def target_text(target: TargetReport) -> list[str]:
@@ -118,6 +116,12 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
     if len(of_host) > MAX_HOSTS_TOLD:
         lines.append(f"  and {len(of_host) - MAX_HOSTS_TOLD} more hosts: --json has them all")
     return lines
+
+
+def show_way_to_details(output: Output, report: CheckReport) -> None:
+    """Say where the rest of a short report is, on stderr."""
+    if any(found.severity is not Severity.OK for found in report.findings):
+        output.say(HOW_TO_SEE_MORE)
 
 
 def show_brief(output: Output, finding: Finding) -> None:

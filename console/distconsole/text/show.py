@@ -30,7 +30,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Severity
 from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
-from distconsole.text.check import show_progress, show_report, show_rounds
+from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
 from distconsole.text.collectives import show_collectives
 from distconsole.text.lists import show_load, show_runs, show_summary
 from distconsole.text.output import Output
@@ -47,15 +47,19 @@ class Show(Protocol):
         """The request is answered."""
 
 
-def show_for(request: ask.Request, output: Output) -> Show:
-    """Return what shows the events of ``request``."""
+def show_for(request: ask.Request, output: Output, *, on_screen: bool = False) -> Show:
+    """Return what shows the events of ``request``.
+
+    Args:
+        on_screen: Whether the same stands on the full screen, where keys lead to the rest.
+    """
     if getattr(request, "json", False):
         return JsonShow(output)
     if isinstance(request, ask.Top):
         return LoadShow(output)
     if isinstance(request, ask.Logs):
         return LogShow(output)
-    return TextShow(output, details=_wants_details(request))
+    return TextShow(output, details=_wants_details(request), on_screen=on_screen)
 
 
 def _wants_details(request: ask.Request) -> bool:
@@ -105,11 +109,13 @@ class TextShow:
     Args:
         output: Where it goes.
         details: Whether a check is told with all that was seen.
+        on_screen: As ``show_for`` has it.
     """
 
-    def __init__(self, output: Output, *, details: bool = False) -> None:
+    def __init__(self, output: Output, *, details: bool = False, on_screen: bool = False) -> None:
         self._output = output
         self._details = details
+        self._on_screen = on_screen
         self._run = RunText(output)
         self._listed: list[RunSummary] = []
 
@@ -126,6 +132,8 @@ class TextShow:
                 show_rounds(self._output, event)
             case CheckEnded():
                 show_report(self._output, event.report, details=self._details)
+                if not (self._details or self._on_screen):
+                    show_way_to_details(self._output, event.report)
             case HostStatus():
                 self._host(event)
             case RunListed():

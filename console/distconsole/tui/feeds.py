@@ -209,7 +209,7 @@ class Feed:
                 self.version += 1
 
     def _follow(self) -> None:
-        show = None if self._quiet else show_for(self.request, self._transcript)
+        show = None if self._quiet else show_for(self.request, self._transcript, on_screen=True)
         drawn = self.is_run or isinstance(self.request, ask.Top)
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
