@@ -26,6 +26,7 @@ from distconsole.checks.trying import (
     changes,
     outcome,
 )
+from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Severity
 
@@ -56,7 +57,7 @@ def prove(
         blamed = {name for found in findings for name in found.hosts if found.check != check}
         bench = Bench(gathering, start, frozenset(blamed))
         yield check, None
-        tried = PROVERS[check](bench, [findings[place] for place in places])
+        tried = _tried(bench, check, [findings[place] for place in places])
         told = places if tried is not None else []
         yield (
             check,
@@ -66,6 +67,14 @@ def prove(
                 if tried is not None and set(tried.hosts) & set(findings[place].hosts)
             },
         )
+
+
+def _tried(bench: Bench, check: str, findings: Sequence[Finding]) -> Tried | None:
+    try:
+        return PROVERS[check](bench, findings)
+    except ConsoleError:
+        # A host that went away meanwhile says nothing of the cure, and is a finding by itself.
+        return None
 
 
 def _by_gloo(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
@@ -191,7 +200,7 @@ def _other_port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     if found.cure is None or found.cure.port is None or not lost:
         return None
     source, target = hosts.get(lost[0].source), hosts.get(lost[0].target)
-    if source is None or target is None:
+    if source is None or target is None or target.name not in facts:
         return None
     address = facts[target.name].address
     ends = [(address, lost[0].port), (address, found.cure.port)]
