@@ -118,7 +118,7 @@ class Outcome:
 class Runner:
     """Starts scripts in a folder of their own."""
 
-    def __init__(self, folder: Path, hook: Path, warm: Callable[[], Warm]) -> None:
+    def __init__(self, folder: Path, hook: Path, warm: Callable[[], Warm] | None = None) -> None:
         self.folder = folder
         self.hook = hook
         self._warm = warm
@@ -134,10 +134,15 @@ class Runner:
         """Run a script with the hook and return how it ended."""
         return self._finish(self._start(text, options, hooked=True, **more))
 
+    def bare(self, text: str, *options: str, **more: Any) -> Outcome:
+        """Run a script without the hook and return how it ended."""
+        return self._finish(self._start(text, options, hooked=False, **more))
+
     def forked(self, text: str, env: Mapping[str, str] | None = None) -> Outcome:
         """Run a script with the hook, in a fork of an interpreter that has torch already."""
         state = self._state("forked")
         out, err = state / "out", state / "err"
+        assert self._warm is not None
         code = self._warm().run(
             self.script(text), {**self._hooked(state), **(env or {})}, out, err
         )
@@ -257,6 +262,12 @@ def warm(hook_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     )
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def standing_runner(tmp_path_factory: pytest.TempPathFactory, hook_folder: Path) -> Runner:
+    """For what several tests compare with."""
+    return Runner(tmp_path_factory.mktemp("standing"), hook_folder)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Runner
+    from conftest import Outcome, Runner
 
 PYENV = Path.home() / ".pyenv" / "versions"
 INTERPRETERS = [sys.executable] + [
@@ -186,12 +186,23 @@ def test_the_hook_can_be_switched_off(runner: Runner) -> None:
     assert (ended.rings, ended.errors) == ([], [])
 
 
-def test_a_folder_that_cannot_be_written_costs_the_picture_only(runner: Runner) -> None:
-    ended = runner.unchanged(TRAINS, env={"DISTCONSOLE_RINGS": "/proc/nothing"})
+@pytest.fixture(scope="module")
+def trained(standing_runner: Runner) -> Outcome:
+    """What the user sees of a training without the hook."""
+    return standing_runner.bare(TRAINS)
+
+
+def test_a_folder_that_cannot_be_written_costs_the_picture_only(
+    trained: Outcome, runner: Runner
+) -> None:
+    ended = runner.watched(TRAINS, env={"DISTCONSOLE_RINGS": "/proc/nothing"})
+    assert ended.seen == trained.seen
     assert ended.code == 0
 
 
-def test_a_full_disk_costs_the_picture_only(runner: Runner, tmp_path: Path) -> None:
+def test_a_full_disk_costs_the_picture_only(
+    trained: Outcome, runner: Runner, tmp_path: Path
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount a small tmpfs in a namespace of its own")
     full = tmp_path / "full"
@@ -201,12 +212,12 @@ def test_a_full_disk_costs_the_picture_only(runner: Runner, tmp_path: Path) -> N
         mount = f"mount -t tmpfs -o size=64k none {full} && exec {sys.executable} {script}"
         return ["unshare", "--mount", "sh", "-c", mount]
 
-    ended = runner.unchanged(
+    ended = runner.watched(
         TRAINS + f"\nimport os; print(os.listdir({str(full)!r}))",
         env={"DISTCONSOLE_RINGS": str(full)},
         command=on_a_full_disk,
     )
-    assert ended.out.endswith("[]\n")
+    assert ended.seen == (0, trained.out + "[]\n", trained.seen[2])
 
 
 TRAINS = """
@@ -225,8 +236,9 @@ for inputs, wanted in DataLoader(data, batch_size=4):
 """
 
 
-def test_training_gives_the_same_numbers(runner: Runner) -> None:
-    ended = runner.unchanged(TRAINS)
+def test_training_gives_the_same_numbers(trained: Outcome, runner: Runner) -> None:
+    ended = runner.watched(TRAINS)
+    assert ended.seen == trained.seen
     assert ended.ring.column("value") == [float(line) for line in ended.out.split()]
     assert ended.ring.column("samples") == [4, 4, 2]
 

@@ -78,17 +78,20 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
     Raises:
         PlanError: naming both, and what to type.
     """
-    first: dict[object, str] = {}
+    known: dict[object, list[tuple[str, set[str]]]] = {}
     for link in links:
         hello = link.hello
-        addresses = tuple(sorted(each.address for each in hello.addresses))
-        agent = (hello.boot_id, hello.agent_pid, hello.node_dir, hello.hostname, addresses)
-        other = first.setdefault(agent, link.name)
-        if other != link.name:
-            raise PlanError(
-                f"{other} and {link.name} are one machine ({hello.hostname})",
-                f"name it once; for more ranks on it: {other}:N",
-            )
+        agent = (hello.boot_id, hello.agent_pid, hello.node_dir, hello.hostname)
+        # Containers of one machine can be equal in all that. A machine's own addresses may come and
+        # go between two questions; some stay.
+        own = {each.address for each in hello.addresses if not each.loopback}
+        for other, theirs in known.setdefault(agent, []):
+            if other != link.name and (own & theirs or not (own or theirs)):
+                raise PlanError(
+                    f"{other} and {link.name} are one machine ({hello.hostname})",
+                    f"name it once; for more ranks on it: {other}:N",
+                )
+        known[agent].append((link.name, own))
 
 
 def _path(request: Run) -> Path:
