@@ -16,7 +16,7 @@ from distconsole.checks.target import HostLaunch, Launch, LaunchNeeds, LaunchPat
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import Choice
-from distconsole.launch.environment import user_env
+from distconsole.launch.environment import HIDDEN, SECRET_NAME, user_env
 from distconsole.launch.facts import facts_of
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.launch.paths import argument_paths
@@ -41,6 +41,7 @@ ENGINE_SECONDS = 6.0
 ASKED_FOR = "asked for"
 """The reason for a launcher that was named (``choose_launcher``)."""
 
+ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)=(\S+)")
 RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
 
 
@@ -203,7 +204,7 @@ class Targeting:
         by_hand = starter and starter != "distconsole"
         why = plan.why if plan is not None else choice.why if choice else ""
         return Launch(
-            command=self.target.command,
+            command=tuple(map(_without_secrets, self.target.command)),
             path=path,
             module=run.module,
             root=root,
@@ -275,6 +276,15 @@ class Targeting:
             return "", None, ""
         fixed = int(port) if re.fullmatch(r"\d{1,5}", port) and 0 < int(port) < 65536 else None
         return self.env.get("MASTER_ADDR", ""), fixed, "MASTER_PORT" if fixed else ""
+
+
+def _without_secrets(word: str) -> str:
+    """Return a word of the command with the values hidden of variables that may be secret."""
+
+    def shown(found: re.Match[str]) -> str:
+        return f"{found[1]}={HIDDEN}" if SECRET_NAME.search(found[1]) else found[0]
+
+    return ASSIGNED.sub(shown, word)
 
 
 def _sources(project: Project, run: Run, root: str) -> tuple[dict[str, str], str]:

@@ -213,3 +213,14 @@ def test_code_to_be_synced_travels_with_the_question(folder: Path) -> None:
     assert launch.refused == ""
     assert set(launch.sources or {}) == {str(folder / "train.py"), str(folder / "model.py")}
     assert (launch.root, launch.brought.partition(" ")[0]) == (str(folder), "3")
+
+
+def test_no_secret_of_the_command_is_in_what_is_told_of_it(folder: Path) -> None:
+    launch = launch_of(
+        "check -- HF_TOKEN=abc123 NCCL_DEBUG=INFO python3 train.py --api_key=xyz789"
+    )
+    told = str(launch.report())
+    assert launch.hosts["a"].env["HF_TOKEN"] == "abc123"
+    assert "abc123" not in told
+    assert "xyz789" not in told
+    assert "NCCL_DEBUG=INFO" in told
