@@ -24,6 +24,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Check, Level, Where
+from distconsole.remote import conversation
 from distconsole.session import open_session
 from suite.obstacles import obstacle
 from suite.remains import gone, names
@@ -295,8 +296,14 @@ def begins(stage: str) -> Callable[[Event], bool]:
     ],
 )
 def test_a_host_that_dies_meanwhile_is_one_finding_and_costs_the_others_nothing(
-    stage: str, level: Level, only: tuple[str, ...], laboratory: Laboratory
+    stage: str,
+    level: Level,
+    only: tuple[str, ...],
+    laboratory: Laboratory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(conversation, "PING_SECONDS", 1.0)
+    monkeypatch.setattr(conversation, "LOST_SECONDS", 4.0)
     report = dying(laboratory, begins(stage), level=level, only=only)
     assert trouble(report) == [("fail", "ssh.lost", ("lab3",))], report.findings
     assert set(report.cells["lab3"]) == set(report.cells["lab1"])
