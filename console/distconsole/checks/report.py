@@ -128,6 +128,15 @@ def _uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tup
     ]
     if request.only or request.skip:
         told.append(f"only {len(rules)} checks were asked for")
+    untried = {
+        found.check
+        for found in verdicts.findings
+        if found.cure is not None
+        and found.proof is None
+        and found.severity in (Severity.FAIL, Severity.WARN)
+    }
+    if request.proves and untried:
+        told.insert(0, f"cures that were not tried ({', '.join(sorted(untried))})")
     never = (
         NEVER_COVERED
         if request.level is Level.FULL
