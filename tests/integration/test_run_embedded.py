@@ -165,7 +165,7 @@ def test_logs_are_filtered_cut_and_followed(sessions: SessionSource, tmp_path: P
     with Operator(Logs("chatty", follow=True), sessions) as followed:
         followed.see(LogLine, lambda line: line.line == "1 4")
         followed.see(LogLine, lambda line: line.line == "0 4")
-        with Operator(Logs("chatty", rank=1, tail=2), sessions) as tail:
+        with Operator(Logs("chatty", ranks=((1, 1),), tail=2), sessions) as tail:
             tail.finish()
         assert tail.lines() == ["1 3", "1 4"]
         with Operator(Stop("chatty"), sessions) as stop:
@@ -275,7 +275,7 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "from step-1.pt",
         "from step-2.pt",
     ]
-    with Operator(Logs(end.run, rank=0, tail=2), sessions) as logs:
+    with Operator(Logs(end.run, ranks=((0, 0),), tail=2), sessions) as logs:
         told = [
             each.line if isinstance(each, LogLine) else each.text
             for each in logs.finish()

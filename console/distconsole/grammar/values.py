@@ -10,6 +10,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from distconsole.model.moments import parse_since
+from distconsole.model.ranks import RankSpans, parse_ranks
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -79,27 +82,67 @@ class RunValue(click.ParamType):  # type: ignore[type-arg]
         return _starting(("last", *vocabulary(ctx).runs), incomplete)
 
 
-class RankValue(click.ParamType):  # type: ignore[type-arg]
-    """A rank of a run, from 0."""
+class RanksValue(click.ParamType):  # type: ignore[type-arg]
+    """Ranks of a run, ``3`` or ``0-3,8``."""
 
-    name = "rank"
+    name = "ranks"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the rank as a number.
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> RankSpans:
+        """Return the first and last rank of each span.
 
         Raises:
-            click.BadParameter: if it is not a whole number from 0.
+            click.BadParameter: if it is not ranks.
         """
-        text = str(value)
-        if not re.fullmatch(r"[0-9]{1,7}", text):
-            self.fail(f"{text!r} is not a rank (a whole number from 0)", param, ctx)
-        return int(text)
+        if isinstance(value, tuple):
+            return value
+        try:
+            return parse_ranks(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete with the ranks of the run on the screen."""
-        return _starting(vocabulary(ctx).ranks, incomplete)
+        return last_element(vocabulary(ctx).ranks, incomplete)
+
+
+class PatternValue(click.ParamType):  # type: ignore[type-arg]
+    """A regular expression of Python's."""
+
+    name = "pattern"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it was given.
+
+        Raises:
+            click.BadParameter: if it is none.
+        """
+        try:
+            re.compile(str(value))
+        except (re.error, RecursionError, OverflowError) as error:
+            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+        return str(value)
+
+
+class SinceValue(click.ParamType):  # type: ignore[type-arg]
+    """A moment, or a span before now."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it was given: what it means depends on the run.
+
+        Raises:
+            click.BadParameter: if it is none.
+        """
+        try:
+            parse_since(str(value), 0.0)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
 
 
 class GroupsValue(click.ParamType):  # type: ignore[type-arg]

@@ -15,8 +15,10 @@ from distconsole.grammar.options import json_option, run_argument
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
     GroupsValue,
-    RankValue,
+    PatternValue,
+    RanksValue,
     SecondsValue,
+    SinceValue,
 )
 from distconsole.model import requests as ask
 
@@ -223,8 +225,27 @@ def attach(context: click.Context, /, **given: Any) -> ask.Request:
 
 
 @click.command(cls=Verb, short_help="Lines that the ranks printed.")
-@click.option("--rank", type=RankValue(), help="Only this rank.")
-@click.option("--host", metavar="H", help="Only this host.")
+@click.option(
+    "--rank", "ranks", metavar="N", type=RanksValue(), default=(), help="Only these: 3 or 0-3,8."
+)
+@click.option("--host", metavar="H", help="Only this host; * stands for anything.")
+@click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
+@click.option(
+    "--grep",
+    metavar="RE",
+    type=PatternValue(),
+    help="Only lines with this; small letters match both.",
+)
+@click.option("--errors", is_flag=True, help="Only errors, with their tracebacks.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    type=SinceValue(),
+    help="Only from then on: 10m (before the end, or now), 14:05, 2026-11-22T14:05.",
+)
+@click.option(
+    "--fold/--no-fold", default=False, help="One line for what several ranks say within seconds."
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on as lines come.")
 @click.option(
     "--tail", "-n", metavar="N", type=click.IntRange(min=0), help="Only the last N lines."

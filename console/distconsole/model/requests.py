@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from distconsole.model.ranks import RankSpans
+
 
 class Level(StrEnum):
     """How deep a check goes."""
@@ -226,12 +228,26 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Lines that a run printed."""
+    """Lines that a run printed.
+
+    Attributes:
+        ranks: First and last of each span; empty for all.
+        grep: A regular expression that a line has.
+        errors: Only errors, with their tracebacks.
+        since: As ``model.moments.parse_since`` has it; a span counts back from the run's end, or
+            from now while it goes on.
+        fold: One line for what several ranks say within seconds.
+    """
 
     run: str
     where: Where = Where()
-    rank: int | None = None
+    ranks: RankSpans = ()
     host: str | None = None
+    stream: str | None = None
+    grep: str | None = None
+    errors: bool = False
+    since: str | None = None
+    fold: bool = False
     follow: bool = False
     tail: int | None = None
 

@@ -1,16 +1,26 @@
-"""``logs``: the lines that a run's ranks printed, stored or still coming. It parses none.
+"""``logs``: the lines that a run's ranks printed, stored or still coming; filtered, folded where asked.
 
 Where the ranks were started anew, that is said between the lines.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+from msgspec import UNSET
+
 from distconsole.model.events import Event, LogLine, Narration, RunEvents, RunRestarted
+from distconsole.model.moments import parse_since
 from distconsole.model.requests import Logs
+from distconsole.monitor.log_filter import LogFilter, parse_pattern
+from distconsole.monitor.log_fold import Fold, Row
+from distconsole.monitor.log_levels import Level
+from distconsole.monitor.log_lines import Scribe, said_by
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_events
 from distconsole.operations.attach import remote_record, stored_record, where_of
@@ -29,22 +39,47 @@ def logs(
         RunNotFoundError: if neither this machine nor a host knows the run.
     """
     record = stored_record(request.run, request.where, store)
+    fold = folded if request.fold else _unfolded
     if record is not None and record.end:
         with store.open(record.run) as run_file:
-            yield from _tail(_fitting(stored_events(run_file), request), request.tail)
+            ended = run_file.last_seen(record.hosts) or time.time()
+            wanted = _wanted(request, ended)
+            past = fitting(stored_events(run_file), wanted)
+            yield from fold(_tail(standing_last(past), request.tail))
         return
     with sessions(where_of(record, request.where)) as session:
         record = record or remote_record(session, request.run, request.where)
         until = known_so_far(session, record)
+        wanted = _wanted(request, time.time())
         skipped = Skipped()
-        past = watch_run(record, session, Control(), store, until)
-        yield from _tail(skipped.count(_fitting(past, request)), request.tail)
-        if request.follow:
-            coming = watch_run(record, session, control, store)
-            yield from skipped.rest(_fitting(coming, request))
+        past = fitting(watch_run(record, session, Control(), store, until), wanted)
+        if not request.follow:
+            yield from fold(_tail(standing_last(past), request.tail))
+            return
+        yield from fold(_tail(skipped.count(past), request.tail))
+        coming = watch_run(record, session, control, store)
+        yield from fold(skipped.rest(fitting(coming, wanted)))
 
 
-Told: TypeAlias = LogLine | Narration
+def _wanted(request: Logs, now: float) -> LogFilter:
+    return LogFilter(
+        spans=request.ranks,
+        host=request.host or "",
+        stream=request.stream or "",
+        pattern=parse_pattern(request.grep) if request.grep else None,
+        level=Level.PART if request.errors else Level.PLAIN,
+        since=parse_since(request.since, now) if request.since else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """It is ``t`` (UNIX seconds): nothing to tell, but what waits for others may go on."""
+
+    t: float
+
+
+Told: TypeAlias = LogLine | Narration | Passed
 
 
 class Skipped:
@@ -56,12 +91,16 @@ class Skipped:
     def count(self, lines: Iterator[Told]) -> Iterator[Told]:
         """Yield ``lines`` and remember how many there were of each source."""
         for line in lines:
-            self._counts[_source(line)] += 1
-            yield line
+            if isinstance(line, Narration) or (isinstance(line, LogLine) and not line.transient):
+                self._counts[_source(line)] += 1
+                yield line
 
     def rest(self, lines: Iterator[Told]) -> Iterator[Told]:
         """Yield what ``lines`` has beyond those."""
         for line in lines:
+            if isinstance(line, Passed) or (isinstance(line, LogLine) and line.transient):
+                yield line
+                continue
             source = _source(line)
             if self._counts[source] > 0:
                 self._counts[source] -= 1
@@ -69,23 +108,84 @@ class Skipped:
                 yield line
 
 
-def _source(line: Told) -> tuple[object, ...]:
+def _source(line: LogLine | Narration) -> tuple[object, ...]:
     if isinstance(line, Narration):
         return (line.text,)
     return line.host, line.rank, line.stream
 
 
-def _fitting(events: Iterator[RunEvents], request: Logs) -> Iterator[Told]:
+def fitting(events: Iterator[RunEvents], wanted: LogFilter) -> Iterator[Told]:
+    """Yield the lines of ``events`` that fit, transient ones too, and what else is to be told of them."""
+    scribe = Scribe()
+    fits = wanted.test(scribe.speakers)
     for event in events:
-        if isinstance(event, RunRestarted):
+        if isinstance(event, LogLine):
+            if fits(scribe.take(event)):
+                yield event
+        elif isinstance(event, RunRestarted):
             yield Narration(text=f"restart {event.restart} of {event.of}")
-        if not isinstance(event, LogLine) or event.transient:
-            continue
-        if request.rank is not None and event.rank != request.rank:
-            continue
-        if request.host is not None and event.host != request.host:
-            continue
-        yield event
+        else:
+            yield Passed(event.t)
+
+
+def standing_last(told: Iterator[Told]) -> Iterator[Told]:
+    """Yield ``told`` with transient lines left out, but for where each that did not end stood at last."""
+    standing: dict[tuple[object, ...], LogLine] = {}
+    for one in told:
+        if not isinstance(one, LogLine):
+            yield one
+        elif one.transient:
+            standing[_source(one)] = one
+        else:
+            standing.pop(_source(one), None)
+            yield one
+    for line in standing.values():
+        yield msgspec.structs.replace(line, transient=False)
+
+
+def folded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
+    """Yield ``told`` with equal lines of several ranks as one, which says whose it is.
+
+    A line waits so long as others may join it: ``FOLD_SECONDS`` of the lines' own time.
+    """
+    fold, scribe = Fold(), Scribe()
+    waiting: deque[tuple[Row, LogLine]] = deque()
+    number = 0
+    for one in told:
+        if isinstance(one, Narration):
+            yield from _released(waiting, scribe, None)
+            yield one
+        elif isinstance(one, Passed):
+            fold.tick(one.t)
+        elif one.transient:
+            yield one
+        else:
+            line = scribe.take(one)
+            if fold.join(line) is None:
+                row = Row(number, number, line.t, 1, 1 << line.speaker, line.level)
+                number += 1
+                waiting.append((row, one))
+                fold.begin(line, row)
+        yield from _released(waiting, scribe, fold.closed_before())
+    yield from _released(waiting, scribe, None)
+
+
+def _released(
+    waiting: deque[tuple[Row, LogLine]], scribe: Scribe, before: int | None
+) -> Iterator[LogLine]:
+    """Yield the rows before ``before``; -1 or None yields all."""
+    while waiting and (before is None or before < 0 or waiting[0][0].number < before):
+        row, line = waiting.popleft()
+        if row.count > 1:
+            said = said_by(row.who, scribe.speakers)
+            line = msgspec.structs.replace(
+                line, ranks=said.ranks if said.ranks else UNSET, hosts=said.hosts
+            )
+        yield line
+
+
+def _unfolded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
+    return (one for one in told if not isinstance(one, Passed))
 
 
 def _tail(lines: Iterator[Told], count: int | None) -> Iterator[Told]:

@@ -1,21 +1,35 @@
-"""Progress bars of many ranks as few: those that look alike are one, which shows the least far. It prints nothing."""
+"""Progress bars of many ranks as few: those that look alike are one, which shows the least far; what stands before a line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from msgspec import UNSET
 
 from distconsole.model.events import LogLine
 from distconsole.monitor.log_fold import NUMBER, PLACEHOLDER
+from distconsole.text.output import Output
+from distconsole.text.paint import Paint
+from distconsole.text.tables import ranks_text
 
 _DRAWN = re.compile(r"[\s#=>.\-\u2500-\u25ff]+")
 """What bars are drawn of, and how wide the gaps are."""
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s?%")
 _UNKNOWN = re.compile(r"\?+")
+
+
+STATUS_SECONDS = 0.25
+"""On a terminal bars are drawn at most this often."""
+
+SAID_SECONDS = 10.0
+"""In a pipe they are said at most this often, and only where they went on."""
+
+LIVING_SECONDS = 3.0
+"""A bar that went on so lately is what the status line shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +91,77 @@ def _bar(group: list[LogLine]) -> Bar:
 def _percent(text: str) -> float | None:
     found = _PERCENT.search(text[:400])
     return float(found[1]) if found else None
+
+
+class Bars:
+    """Progress bars of a run without a screen: one living line on a terminal, a line now and then in a pipe.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, output: Output, clock: Callable[[], float] = time.monotonic) -> None:
+        self._output = output
+        self._clock = clock
+        self._standing: dict[tuple[str, object, str], LogLine] = {}
+        self._changed: set[tuple[str, object, str]] = set()
+        self._shown_at = float("-inf")
+        self._said_at = clock()
+        self._went_on_at = float("-inf")
+
+    @property
+    def living(self) -> bool:
+        """Whether a bar went on lately."""
+        return bool(self._standing) and self._clock() - self._went_on_at < LIVING_SECONDS
+
+    def show(self, event: LogLine) -> None:
+        """Take where a bar stands now, and show it where that is due."""
+        now = self._clock()
+        source = _source(event)
+        self._standing[source] = event
+        self._changed.add(source)
+        self._went_on_at = now
+        if self._output.live:
+            if now - self._shown_at >= STATUS_SECONDS:
+                self._shown_at = now
+                self._output.status(
+                    "  ".join(map(bar_text, alike(self._standing.values(), fold=True)))
+                )
+        elif now - self._said_at >= SAID_SECONDS:
+            self._said_at = now
+            changed = [self._standing[source] for source in self._changed]
+            self._changed.clear()
+            for bar in alike(changed, fold=True):
+                self._output.say(bar_text(bar))
+
+    def end(self, event: LogLine) -> None:
+        """Take that a whole line came in a bar's place."""
+        source = _source(event)
+        if self._standing.pop(source, None) is not None:
+            self._changed.discard(source)
+
+
+def bar_text(bar: Bar) -> str:
+    """Return a bar as a line without colours."""
+    who = ranks_text(bar.ranks) if bar.ranks else ",".join(bar.hosts)
+    spread = f" {bar.spread}" if bar.spread else ""
+    host = f" {bar.hosts[0]}" if bar.ranks and bar.count == 1 else ""
+    return f"[{who}{host}]{spread} {bar.line.strip()}"
+
+
+def name_text(event: LogLine) -> str:
+    """Return what stands before a line: ``[0 node1]``, ``[0-3,8]`` where it was folded, ``[node1]``."""
+    if event.ranks is not UNSET:
+        return f"[{ranks_text(event.ranks)}]"
+    if event.hosts is not UNSET:
+        return f"[{','.join(event.hosts)}]"
+    return f"[{event.rank} {event.host}]" if event.rank is not UNSET else f"[{event.host}]"
+
+
+def line_text(event: LogLine, paint: Paint) -> str:
+    """Return the line, with its own colours where colours are shown."""
+    return event.styled if paint.enabled and event.styled is not UNSET else event.line
+
+
+def _source(event: LogLine) -> tuple[str, object, str]:
+    return event.host, event.rank, event.stream

@@ -27,6 +27,7 @@ from distconsole.model.events import (
 )
 from distconsole.monitor.timeline import RunTimeline, restarts_text
 from distconsole.text.output import Output
+from distconsole.text.progress import Bars, line_text, name_text
 from distconsole.text.tables import duration_text, ranks_text
 
 PROGRESS_SECONDS = 10.0
@@ -45,6 +46,7 @@ class RunText:
         self._output = output
         self._clock = clock
         self._timeline = RunTimeline()
+        self._bars = Bars(output)
         self._names: dict[tuple[str, object, str], str] = {}
         """Host, rank and stream of a line -> what stands before it."""
         self._told_at: float | None = None
@@ -103,23 +105,22 @@ class RunText:
 
     def log(self, event: LogLine) -> None:
         """Print one line of a rank."""
+        if event.transient:
+            self._bars.show(event)
+            return
+        self._bars.end(event)
         source = (event.host, event.rank, event.stream)
         who = self._names.get(source)
         if who is None:
             who = self._names[source] = self._name(event)
-        if event.transient:
-            self._output.status(f"{self._plain_name(event)} {event.line}")
-        elif event.stream == "err":
-            self._output.say(f"{who} {event.line}")
+        if event.stream == "err":
+            self._output.say(f"{who} {line_text(event, self._output.paint_err)}")
         else:
-            self._output.data(f"{who} {event.line}")
+            self._output.data(f"{who} {line_text(event, self._output.paint_out)}")
 
     def _name(self, event: LogLine) -> str:
         paint = self._output.paint_err if event.stream == "err" else self._output.paint_out
-        return paint(self._plain_name(event), "dim")
-
-    def _plain_name(self, event: LogLine) -> str:
-        return f"[{event.rank} {event.host}]" if event.rank is not UNSET else f"[{event.host}]"
+        return paint(name_text(event), "dim")
 
     def _finding(self, event: RunFinding) -> None:
         say = self._output.say
@@ -145,7 +146,8 @@ class RunText:
     def _progress(self) -> None:
         now = self._clock()
         if self._output.live:
-            self._output.status(self._timeline.health_line(now))
+            if not self._bars.living:
+                self._output.status(self._timeline.health_line(now))
             return
         if self._told_at is None:
             self._told_at = now

@@ -34,6 +34,7 @@ from distconsole.text.check import show_progress, show_report, show_rounds, show
 from distconsole.text.collectives import show_collectives
 from distconsole.text.lists import show_load, show_runs, show_summary
 from distconsole.text.output import Output
+from distconsole.text.progress import Bars, line_text, name_text
 from distconsole.text.run import RunText
 
 
@@ -204,18 +205,22 @@ class LoadShow:
 
 
 class LogShow:
-    """``logs``: every line is data, whichever stream it was printed to."""
+    """``logs``: every line is data, whichever stream it was printed to; bars live in the status."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
+        self._bars = Bars(output)
 
     def event(self, event: Event) -> None:
         """Print log lines; tell what else there is to tell."""
         match event:
+            case LogLine(transient=True):
+                self._bars.show(event)
             case LogLine():
-                if not event.transient:
-                    who = f"[{event.rank} {event.host}]"
-                    self._output.data(f"{self._output.paint_out(who, 'dim')} {event.line}")
+                self._bars.end(event)
+                paint = self._output.paint_out
+                text = line_text(event, paint)
+                self._output.data(f"{paint(name_text(event), 'dim')} {text}")
             case Narration():
                 narrate(self._output, event)
             case TextMade():

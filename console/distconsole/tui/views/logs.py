@@ -13,12 +13,11 @@ from textual.message import Message
 
 from distconsole.errors import ConsoleError
 from distconsole.model.events import LogLine
+from distconsole.model.moments import span_seconds, time_of_day
 from distconsole.monitor.log_filter import (
     LogFilter,
     parse_filter,
     parse_pattern,
-    span_seconds,
-    time_of_day,
 )
 from distconsole.monitor.log_lines import Scribe
 from distconsole.monitor.log_rows import LogRows
