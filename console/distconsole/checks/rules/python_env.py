@@ -12,7 +12,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, NetFacts, PythonFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, fail, info, warn
-from distconsole.checks.rules.scripts import imported_packages
+from distconsole.checks.rules.script_imports import imported_packages
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
