@@ -22,6 +22,7 @@ from benchmarks.collectives_cost import collectives_cost_rows
 from benchmarks.death import text as death_text
 from benchmarks.laboratory import laboratory_rows
 from benchmarks.measure import Spread, machine
+from benchmarks.past_cost import past_cost_cells
 from benchmarks.start_engines import start_engines_rows
 from benchmarks.strategy_cost import strategy_cost_rows
 from testbed import missing
@@ -59,6 +60,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "strategy_cost": ("--steps", "24"),
     "collectives_cost": ("--rounds", "2"),
     "tui_cost": ("--seconds", "5"),
+    "past_cost": ("--rounds", "1"),
 }
 """The benchmarks in the order they run, and what makes each short."""
 
@@ -267,6 +269,14 @@ def tui_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def past_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    target = f"≤ {figures['target_seconds']:g} s"
+    return [
+        Row(figure, measured, against, "" if met is None else target, met)
+        for figure, measured, against, met in past_cost_cells(dict(figures))
+    ]
+
+
 def _screen(cost: Mapping[str, float]) -> str:
     return (
         f"{cost['cpu_share']:.1%} of a core, {cost['rss_bytes'] / MIB:.0f} MiB, "
@@ -307,6 +317,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "strategy_cost": strategy_cost_rows,
     "collectives_cost": collectives_cost_rows,
     "tui_cost": tui_cost_rows,
+    "past_cost": past_cost_rows,
 }
 """What the summary takes from each."""
 

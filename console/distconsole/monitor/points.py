@@ -105,6 +105,8 @@ class PointReducer:
         self._most: dict[str, int] = {}
         self._complete_at: dict[str, float] = {}
         self._done: dict[str, int] = {}
+        self._blocking: dict[str, int] = {}
+        """Metric -> a rank that its oldest step waited for when last asked: most often it still does."""
         self._silent: dict[str, set[int]] = {}
         """Metric -> ranks that were awaited in vain and never gave it."""
         self._bases: dict[str, int] = {}
@@ -183,9 +185,13 @@ class PointReducer:
         steps = self._pending[name]
         for step in sorted(steps):
             entry = steps[step]
+            patient = t - entry.since <= MAX_WAIT_SECONDS and len(steps) <= MAX_PENDING_STEPS
+            if patient and self._still_blocked(name, step, entry):
+                return
             awaited = self._awaited(name, step, entry)
             if awaited:
-                if t - entry.since <= MAX_WAIT_SECONDS and len(steps) <= MAX_PENDING_STEPS:
+                self._blocking[name] = awaited[-1]
+                if patient:
                     return
                 never = [rank for rank in awaited if name not in self._ranks[rank].last]
                 self._silent.setdefault(name, set()).update(never)
@@ -197,20 +203,31 @@ class PointReducer:
                     self._complete_at[name] = t
                 yield self._emit(name, step, entry)
 
+    def _still_blocked(self, name: str, step: int, entry: _Pending) -> bool:
+        """Whether the rank that was awaited last still is, so that no other need be asked about."""
+        rank = self._blocking.get(name)
+        progress = self._ranks.get(rank) if rank is not None else None
+        if rank is None or progress is None or rank in entry.points or not progress.alive:
+            return False
+        return self._may_give(rank, progress, name, step, entry)
+
     def _awaited(self, name: str, step: int, entry: _Pending) -> list[int]:
         """Return the ranks that may still give ``name`` at ``step``."""
-        silent = self._silent.get(name, ())
-        awaited: list[int] = []
-        for rank, progress in self._ranks.items():
-            if rank in entry.points or not progress.alive:
-                continue
-            last = progress.last.get(name)
-            if last is None:
-                if progress.windows < SILENT_WINDOWS and rank not in silent:
-                    awaited.append(rank)
-            elif last < step or (entry.again and last == step):
-                awaited.append(rank)
-        return awaited
+        return [
+            rank
+            for rank, progress in self._ranks.items()
+            if progress.alive
+            and rank not in entry.points
+            and self._may_give(rank, progress, name, step, entry)
+        ]
+
+    def _may_give(
+        self, rank: int, progress: _RankProgress, name: str, step: int, entry: _Pending
+    ) -> bool:
+        last = progress.last.get(name)
+        if last is None:
+            return progress.windows < SILENT_WINDOWS and rank not in self._silent.get(name, ())
+        return last < step or (entry.again and last == step)
 
     def _worth(self, name: str, count: int, t: float) -> bool:
         """Whether a step that ``count`` ranks gave is more than thinning's leftovers."""

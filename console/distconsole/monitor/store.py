@@ -224,15 +224,27 @@ class RunFile:
             self._db.execute("SELECT host, max(seq) FROM entries GROUP BY host").fetchall()
         )
 
-    def kept_summary(self) -> bytes:
-        """Return what ``keep_summary`` kept; empty if nothing."""
-        found = self._db.execute("SELECT value FROM meta WHERE key = 'summary'").fetchone()
+    def kept_summary(self, *, whole: bool = False) -> bytes:
+        """Return what ``keep_summary`` kept; empty if nothing.
+
+        Args:
+            whole: Only one that was made of all entries.
+        """
+        key = "whole_summary" if whole else "summary"
+        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return bytes(found[0]) if found is not None else b""
 
-    def keep_summary(self, summary: bytes) -> None:
-        """Keep a summary of a run that is over, so that a list of runs need not make it again."""
+    def keep_summary(self, summary: bytes, *, whole: bool = False) -> None:
+        """Keep a summary of a run that is over, so that it need not be made again.
+
+        Args:
+            whole: It was made of all entries, not of the last ones.
+        """
+        keys = ("summary", "whole_summary") if whole else ("summary",)
         with self._db:
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('summary', ?)", (summary,))
+            self._db.executemany(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, summary) for key in keys]
+            )
 
     def tail(self, hosts: Sequence[str], each: int) -> Iterator[StoredEntry]:
         """Yield the last ``each`` entries of every host, by time."""

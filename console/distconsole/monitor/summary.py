@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator
 
 import msgspec
@@ -94,12 +95,25 @@ def brief(run_file: RunFile) -> RunSummary:
 
 
 def summary_of(run_file: RunFile) -> RunSummary:
-    """Return the summary of a stored run, by folding its entries."""
+    """Return the summary of a stored run: of one that is over the one that is kept, else by folding."""
     record = run_file.record()
+    if record.end and (kept := run_file.kept_summary(whole=True)):
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(kept, type=RunSummary)
     timeline = RunTimeline()
     for event in stored_events(run_file):
         timeline.apply(event)
-    return summarise(record, timeline)
+    return keep_whole(run_file, timeline)
+
+
+def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
+    """Return the summary of a run all of whose events ``timeline`` has; keep it if the run is over."""
+    record = run_file.record()
+    summary = summarise(record, timeline)
+    if record.end:
+        with contextlib.suppress(sqlite3.Error):  # a full disk shows a run, too
+            run_file.keep_summary(msgspec.json.encode(summary), whole=True)
+    return summary
 
 
 def stored_events(run_file: RunFile) -> Iterator[RunEvents]:

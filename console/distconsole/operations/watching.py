@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distconsole.launch import stop as stopping
-from distconsole.model.events import RunEvents
+from distconsole.model.events import LogLine, RunEvents
 from distconsole.model.names import HostName
 from distconsole.monitor.feed import JournalStream, OpenStream
 from distconsole.monitor.follow import follow
 from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.summary import keep_whole
+from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Command, Control, StopReason, Wish
 from distconsole.remote.stream import Stream
 from distconsole.session import Session
@@ -82,8 +84,15 @@ def watch_run(
     hosts = [HostName(host) for host in record.hosts]
     carrier = WishCarrier(control, session, hosts, record.run)
     opener = journal_opener(session, record.run)
+    timeline = RunTimeline()
     try:
-        yield from follow(store, record, opener, lambda: carrier.left, until, over)
+        for event in follow(store, record, opener, lambda: carrier.left, until, over):
+            if not isinstance(event, LogLine):
+                timeline.apply(event)
+            yield event
+        if timeline.end is not None:
+            with store.open(record.run) as run_file:
+                keep_whole(run_file, timeline)
     finally:
         carrier.close()
 

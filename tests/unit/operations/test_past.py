@@ -104,6 +104,25 @@ def test_show_folds_the_entries_to_a_summary(stored: RunStore) -> None:
     assert summary.step_ms_spread == 1.0
 
 
+def test_the_summary_of_a_run_that_is_over_is_made_once(
+    stored: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = done(ask.Show("mine"))
+    monkeypatch.setattr("distconsole.monitor.summary.stored_events", lambda _file: 1 / 0)
+    assert done(ask.Show("mine")) == [first]
+
+
+def test_the_summary_of_a_run_without_an_end_is_made_anew(stored: RunStore) -> None:
+    entry = encode_entry({"seq": 1, "t": 1.0, **BODIES[1]})
+    with stored.create(RunRecord(RunId("going-1"), "", 300.0, ("a",))) as run_file:
+        for count in (1, 2):
+            writer = EntryWriter(run_file.path)
+            writer.put([StoredEntry(HostName("a"), count, 300.0 + count, entry)])
+            writer.close()
+            done(ask.Show("going-1"))
+            assert run_file.kept_summary(whole=True) == b""
+
+
 def test_runs_lists_without_asking_any_host(stored: RunStore) -> None:
     store_unfinished = RunRecord(RunId("later-1"), "", 200.0, ("a",))
     stored.create(store_unfinished).close()

@@ -1,0 +1,203 @@
+"""What it costs to open a past run of a million records: ``show``, ``report`` and every ``export``.
+
+A record is a step of a rank, as the hook records it; the agents have made windows of a second of them,
+as in a run of 64 ranks at 20 steps a second. Each verb is the program itself, started anew. Against it:
+reading the rows and doing nothing, and TensorBoard's own loader on the event files exported.
+
+``python -m benchmarks.past_cost [--json FILE] [--rounds N] [--records N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.measure import Spread, alternate, write_json
+from distconsole.monitor.store import RunStore
+from fakes.journals import STEPS_A_WINDOW, Journal
+
+HOSTS, PER_HOST = 8, 8
+TARGET_SECONDS = 1.0
+READ_BACK = """\
+import sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+for place in ("", "lowest", "highest", "ranks"):
+    EventAccumulator(f"{sys.argv[1]}/{place}", size_guidance={"scalars": 0}).Reload()
+"""
+
+
+class Past:
+    """A stored run, and what opens it."""
+
+    def __init__(self, folder: Path, records: int) -> None:
+        seconds = max(1, records // (HOSTS * PER_HOST * STEPS_A_WINDOW))
+        self.journal = Journal(
+            run="past-1", hosts=HOSTS, per_host=PER_HOST, seconds=seconds, slow=5
+        )
+        self.cpu_seconds = 0.0
+        """Of the program that ran last."""
+        self._folder = folder
+        self._runs = folder / "data" / "distconsole" / "runs"
+        self.journal.write(RunStore(self._runs))
+        self._environment = {**os.environ, "XDG_DATA_HOME": str(folder / "data")}
+
+    @property
+    def file(self) -> Path:
+        return self._runs / f"{self.journal.run}.db"
+
+    def forget(self) -> None:
+        """Forget what was kept of an earlier opening."""
+        with contextlib.closing(sqlite3.connect(self.file)) as db, db:
+            db.execute("DELETE FROM meta WHERE key IN ('summary', 'whole_summary')")
+
+    def entries(self) -> int:
+        with contextlib.closing(sqlite3.connect(self.file)) as db:
+            return int(db.execute("SELECT count(*) FROM entries").fetchone()[0])
+
+    def rows(self) -> float:
+        """The floor: every row, by SQLite alone."""
+        began = time.monotonic()
+        with contextlib.closing(sqlite3.connect(self.file)) as db:
+            db.execute("SELECT host, seq, t, body FROM entries").fetchall()
+        return time.monotonic() - began
+
+    def show_first(self) -> float:
+        self.forget()
+        return self._verb("show", self.journal.run)
+
+    def show(self) -> float:
+        return self._verb("show", self.journal.run)
+
+    def report(self) -> float:
+        return self._verb("report", self.journal.run, "-o", str(self._folder / "run.html"))
+
+    def export(self, kind: str) -> Callable[[], float]:
+        path = str(self._folder / f"export-{kind}")
+        return lambda: self._verb("export", self.journal.run, "--format", kind, "-o", path)
+
+    def tensorboard(self) -> float:
+        """The peer: what TensorBoard takes to load the same curves."""
+        self.export("tensorboard")()
+        folder = self._folder / "export-tensorboard" / self.journal.run
+        return self._run([sys.executable, "-c", READ_BACK, str(folder)])
+
+    def page_bytes(self) -> int:
+        return (self._folder / "run.html").stat().st_size
+
+    def _verb(self, *words: str) -> float:
+        return self._run([sys.executable, "-m", "distconsole", *words])
+
+    def _run(self, command: list[str]) -> float:
+        began, before = time.monotonic(), _children_cpu_seconds()
+        subprocess.run(command, env=self._environment, check=True, capture_output=True)
+        self.cpu_seconds = _children_cpu_seconds() - before
+        return time.monotonic() - began
+
+
+def _children_cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(rounds: int, records: int) -> dict[str, Any]:
+    """Open the run in every way, ``rounds`` times."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-past-"))
+    try:
+        past = Past(folder, records)
+        ways: dict[str, Callable[[], float]] = {
+            "rows": past.rows,
+            "show_first": past.show_first,
+            "show": past.show,
+            "report": past.report,
+            **{
+                f"export_{kind}": past.export(kind)
+                for kind in ("jsonl", "csv", "tensorboard", "prometheus")
+            },
+            "tensorboard": past.tensorboard,
+        }
+        past.show()
+        cpu: dict[str, list[float]] = {kind: [] for kind in ways}
+
+        def noted(kind: str, way: Callable[[], float]) -> Callable[[], float]:
+            def run() -> float:
+                seconds = way()
+                cpu[kind].append(past.cpu_seconds if kind != "rows" else seconds)
+                return seconds
+
+            return run
+
+        found = alternate({kind: noted(kind, way) for kind, way in ways.items()}, rounds)
+        return {
+            "records": past.journal.seconds * past.journal.world * STEPS_A_WINDOW,
+            "entries": past.entries(),
+            "file_bytes": past.file.stat().st_size,
+            "page_bytes": past.page_bytes(),
+            "target_seconds": TARGET_SECONDS,
+            "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+            "cpu_seconds": {kind: asdict(Spread.of(values)) for kind, values in cpu.items()},
+        }
+    finally:
+        shutil.rmtree(folder)
+
+
+def past_cost_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, bool | None]]:
+    """Return figure, measured, reference and whether the target is met."""
+    seconds = {kind: Spread(**spread) for kind, spread in figures["seconds"].items()}
+    cpu = {kind: Spread(**spread) for kind, spread in figures["cpu_seconds"].items()}
+    of = f"past run of {figures['records']:,} records ({figures['entries']:,} entries)"
+    rows = f"its rows by SQLite alone {seconds['rows'].text(1, 2)} s"
+    target = figures["target_seconds"]
+    named = {
+        "show": ("show", rows, True),
+        "show_first": ("show, of a run that was not followed from here to its end", "", True),
+        "report": (f"report, {figures['page_bytes'] / 1024:,.0f} KiB", "", False),
+        "export_jsonl": ("export jsonl", "", False),
+        "export_csv": ("export csv, all tables", "", False),
+        "export_tensorboard": (
+            "export tensorboard",
+            f"TensorBoard loads it in {seconds['tensorboard'].text(1, 2)} s",
+            False,
+        ),
+        "export_prometheus": ("export prometheus", "", False),
+    }
+    return [
+        (
+            f"{of}: {words}",
+            f"{seconds[kind].text(1, 2)} s (CPU {cpu[kind].text(1, 2)} s)",
+            against,
+            seconds[kind].median <= target if wanted else None,
+        )
+        for kind, (words, against, wanted) in named.items()
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds, given.records)
+    for figure, measured, against, _met in past_cost_cells(figures):
+        print(f"{figure:90} {measured:48} {against}")
+    if given.json is not None:
+        write_json(given.json, "past_cost", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
