@@ -15,7 +15,6 @@ from distconsole.model.events import Event, Narration, RunEvent, TextMade
 from distconsole.model.requests import Export, ExportFormat, ExportTable
 from distconsole.monitor.store import RunStore
 from distconsole.operations.control import Control
-from distconsole.operations.exposing import expose
 from distconsole.operations.kept import run_so_far, run_to_its_end
 from distconsole.operations.sessions import SessionSource
 
@@ -36,6 +35,9 @@ def export(
         UnavailableError: if the package that writes the format is missing.
     """
     if request.format is ExportFormat.PROMETHEUS or request.run is None:
+        # The web server takes its time to import, and no other format needs it.
+        from distconsole.operations.exposing import expose  # noqa: PLC0415
+
         yield from expose(request, sessions, control, store)
         return
     if request.follow:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from distconsole.formats.outlets import write_whole
-from distconsole.formats.page import page_of
 from distconsole.model.events import Event, Narration, RunEvent
 from distconsole.model.requests import ReportPage
 from distconsole.monitor.chronicle import Chronicle
@@ -23,6 +22,9 @@ def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Ite
         RunNotFoundError: if neither this machine nor a host knows the run.
         ConfigError: if the file cannot be written.
     """
+    # Jinja2 takes its time to import, and no other verb needs it.
+    from distconsole.formats.page import page_of  # noqa: PLC0415
+
     chronicle = Chronicle()
     for event in run_so_far(request.run, request.where, sessions, store):
         if isinstance(event, RunEvent):
