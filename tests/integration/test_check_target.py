@@ -114,8 +114,8 @@ def test_faults_of_one_host_are_each_one_finding_about_it(bed: Testbed) -> None:
     report = check(bed, "train.py --data /tmp/job --output /dev/shm/x/out", "--only script")
     assert trouble(report) == [
         ("fail", "script.same", tuple(host.name for host in bed.hosts[:2])),
-        ("fail", "script.imports", (second.name,)),
         ("warn", "script.arguments", (second.name,)),
+        ("fail", "script.imports", (second.name,)),
     ]
     assert "model.py differ" in the_finding(report, "script.same").summary
     assert "a_module_of_nobody" in the_finding(report, "script.imports").summary
