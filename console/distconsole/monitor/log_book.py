@@ -22,6 +22,7 @@ class LogBook:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
         self._scribe = Scribe()
         self._lines: SpilledList[BookLine] = SpilledList(
             msgspec.msgpack.Encoder().encode,

@@ -12,7 +12,6 @@ import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 
@@ -78,7 +77,6 @@ class LogRows:
         *,
         fold: bool = True,
         numbers: bool = False,
-        folder: Path | None = None,
     ) -> None:
         self.book = book
         self.version = 0
@@ -91,7 +89,9 @@ class LogRows:
         self._fold = Fold(numbers=numbers) if fold else None
         self._numbers = numbers
         self._fits = wanted.test(book.speakers) if wanted else None
-        self._rows: SpilledList[Row] = SpilledList(_pack, _unpack, tail=OPEN_ROWS, folder=folder)
+        self._rows: SpilledList[Row] = SpilledList(
+            _pack, _unpack, tail=OPEN_ROWS, folder=book.folder
+        )
         self.taken = 0
         """Lines of the book that were looked at."""
         self._lock = threading.Lock()

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
+from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.events import (
@@ -117,7 +118,8 @@ class Feed:
         self.lock = threading.Lock()
         self.version = 0
         self.run = RunTimeline()
-        self.book = LogBook()
+        folder = runs_dir()
+        self.book = LogBook(folder if folder.is_dir() else None)
         self.load = LoadPicture()
         self.check = check or CheckPicture()
         self.listed: list[RunSummary] = []

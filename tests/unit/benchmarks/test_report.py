@@ -14,6 +14,7 @@ from benchmarks.report import (
     Row,
     cuts_rows,
     hook_cost_rows,
+    logs_cost_rows,
     main,
     memory_rows,
     start_rows,
@@ -47,6 +48,13 @@ def test_one_lost_record_misses_the_target() -> None:
     found = {"cuts": 1, "steps_s_a_rank": 99.0, "blind_spots": 0, "audit": {"steps": 10}}
     assert cuts_rows({"network": {**found, "off": 0}})[0].met is True
     assert cuts_rows({"network": {**found, "off": 1}})[0].met is False
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(0.05, True), (0.051, False)])
+def test_a_key_that_waits_misses_the_target(seconds: float, met: bool) -> None:
+    steps = {name: {"lines_s": spread(1e6)} for name in ("floor", "fold")}
+    rows = logs_cost_rows({"steps": steps, "keys": {"8": {"p99_seconds": seconds}}})
+    assert [row.met for row in rows] == [None, met]
 
 
 def test_a_missing_line_misses_the_target() -> None:
