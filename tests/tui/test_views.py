@@ -39,7 +39,7 @@ SCENES = {
 WORDS = {
     "cluster": ["1 of 2 hosts connected, without node2", "connection refused", "node1"],
     "check": ["not healthy", "os.hostname_bindable", "hint: correct /etc/hosts"],
-    "run": ["healthy: 4 ranks", "ms/step", "loss", "rank 3 on node2 is slow", "epoch 5"],
+    "run": ["rank 3 on node2 is slow, 25.5 ms", "ms/step", "loss", "data part", "epoch 5"],
     "logs": ["6 lines", "epoch 0"],
     "runs": ["4 runs, 1 failed", "digits-1121-002", "✗ failed"],
     "transcript": ["> check"],
@@ -68,7 +68,7 @@ async def test_every_theme_draws_the_run(theme: str) -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, f"theme {theme}")
-        assert "healthy" in screen_text(app)
+        assert "rank 3 on node2 is slow" in screen_text(app)
 
 
 async def test_a_failed_run_shows_the_first_failure_and_its_traceback() -> None:

@@ -38,6 +38,7 @@ class RankView:
         "step_ms_mean",
         "step_ms_p95",
         "step_ms_run",
+        "stepped_at",
         "steps",
         "temp_c",
     )
@@ -76,10 +77,12 @@ class RankView:
         """Phase -> seconds since the rank was started."""
         self.last_seen: float | None = None
         """When its last window came."""
+        self.stepped_at: float | None = None
+        """When the last window with a step in it came."""
 
     def begin_again(self) -> None:
         """Forget what its process that has ended had come to: another one starts."""
-        self.exit_code = self.signal = self.step = self.phase = None
+        self.exit_code = self.signal = self.step = self.phase = self.stepped_at = None
         self.phases = {}
 
     @property

@@ -16,7 +16,6 @@ from distconsole.model.events import (
     PhaseReached,
     PlanMade,
     RankChanged,
-    RankState,
     RunEnded,
     RunEvents,
     RunFinding,
@@ -25,6 +24,8 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Severity
 from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST
+from distconsole.monitor.health import health_line
+from distconsole.monitor.outlook import Outlook
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 
@@ -63,6 +64,7 @@ class RunTimeline:
         self.progress: dict[tuple[str, int | None, str], LogLine] = {}
         """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
+        self.outlook = Outlook()
         self.restart: RunRestarted | None = None
         """The newest restart of the ranks."""
         self.outlived_hosts: set[str] = set()
@@ -73,7 +75,7 @@ class RunTimeline:
         self._rate_sum = 0.0
         self._resuming: set[str] = set()
         """Metrics that have had no point since the ranks were started anew."""
-        self._outlived: set[int] = set()
+        self.outlived: set[int] = set()
         """Ranks that failed and did not end the run."""
 
     def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
@@ -127,7 +129,7 @@ class RunTimeline:
         """Ranks that the run has, without those of hosts, and those by themselves, that it outlived."""
         planned = self.plan.hosts if self.plan is not None else ()
         lost = sum(len(each.ranks) for each in planned if each.host in self.outlived_hosts)
-        gone = (view for view in self.ranks.values() if view.rank in self._outlived)
+        gone = (view for view in self.ranks.values() if view.rank in self.outlived)
         alone = sum(not view.alive and view.host not in self.outlived_hosts for view in gone)
         return len(self.ranks) - lost - alone
 
@@ -173,69 +175,7 @@ class RunTimeline:
         Args:
             now: UNIX seconds; a rank silent for longer than its steps take is said to be.
         """
-        if self.end is not None:
-            return self._ended_line(self.end)
-        parts = [f"{self.world} ranks" if self.world != 1 else "1 rank"]
-        if self.samples_s is not None:
-            parts.append(f"{self.samples_s:,.0f} samples/s")
-        slowest = self.slowest
-        if slowest is not None and slowest.step_ms_mean is not None:
-            parts.append(f"step {slowest.step_ms_mean:.3g} ms")
-        loss = self.metrics.get("loss")
-        if loss is not None and loss.last is not None:
-            parts.append(f"loss {loss.last:.3g} {_trend(loss)}".rstrip())
-        if self.restart is not None:
-            parts.append(f"restart {self.restart.restart} of {self.restart.of}")
-        return f"{self._condition(now)}: {', '.join(parts)}"
-
-    def _condition(self, now: float) -> str:
-        there = list(self.ranks.values())
-        if self.outlived_hosts:
-            # Ranks are numbered anew without it, so the last numbers are nobody's.
-            there = [view for view in there if view.rank < self.world or view.alive]
-            if not any(view.alive for view in there):
-                return f"beginning again without {', '.join(sorted(self.outlived_hosts))}"
-        failed = sorted(
-            view.rank
-            for view in there
-            if view.state is RankState.FAILED and view.rank not in self._outlived
-        )
-        stalled = sorted(v.rank for v in there if v.state is RankState.STALLED)
-        if failed:
-            return f"rank {failed[0]} failed"
-        if self.lost_hosts:
-            return f"no connection to {', '.join(self.lost_hosts)}"
-        if stalled:
-            return f"rank {stalled[0]} stalled"
-        if all(view.step is None for view in self.ranks.values()):
-            return f"starting{self._slowest_start()}"
-        newest = max((v.last_seen or 0.0 for v in self.ranks.values() if v.alive), default=now)
-        if newest and now - newest > max(10.0, self._ten_steps_seconds()):
-            return f"no step for {now - newest:.0f} s"
-        return "healthy"
-
-    def _slowest_start(self) -> str:
-        """Say what the rank that is least far along waits for."""
-        reached = [
-            (len(v.phases), v.rank, v.phase) for v in self.ranks.values() if v.alive and v.phase
-        ]
-        if not reached:
-            return ""
-        _, rank, phase = min(reached)
-        return f" (rank {rank}: {phase} done)"
-
-    def _ten_steps_seconds(self) -> float:
-        slowest = self.slowest
-        return 10 * (slowest.step_ms_mean or 0.0) / 1000 if slowest is not None else 0.0
-
-    def _ended_line(self, end: RunEnded) -> str:
-        line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"
-        if end.restarts:
-            line += f", {restarts_text(end.restarts)}"
-        first = end.first_failure
-        if first is not UNSET and first:
-            line += f"; rank {first.rank} on {first.host} failed first: {first.error}"
-        return line
+        return health_line(self, now)
 
     def _view(self, rank: int, host: str) -> RankView:
         view = self.ranks.get(rank)
@@ -257,7 +197,7 @@ class RunTimeline:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(event)
         if event.check == RANK_LOST and event.rank is not UNSET:
-            self._outlived.add(event.rank)
+            self.outlived.add(event.rank)
         if event.check == NODE_LOST and event.severity is Severity.WARN:
             self.outlived_hosts.update(event.hosts)
 
@@ -277,6 +217,7 @@ class RunTimeline:
     def _begin_again(self, event: RunRestarted) -> None:
         """Forget of each rank what its process that has ended had come to."""
         self.restart = event
+        self.outlook.begin_again()
         self._resuming = set(self.metrics)
         for view in self.ranks.values():
             view.begin_again()
@@ -291,6 +232,8 @@ class RunTimeline:
         view = self._view(event.rank, event.host)
         self._average_step(view, event)
         view.step = event.step if event.step >= 0 else view.step
+        if event.steps > 0:
+            view.stepped_at = event.t
         view.steps += event.steps
         view.skipped += event.skipped
         view.dropped += event.dropped
@@ -352,6 +295,8 @@ class RunTimeline:
             self.progress[source] = event
             return
         self.progress.pop(source, None)
+        if event.rank == 0:
+            self.outlook.read(event.line, event.t)
         if len(self.logs) == MAX_LOG_LINES:
             self._log_chars -= len(self.logs.popleft().line)
         self.logs.append(event)
@@ -359,20 +304,3 @@ class RunTimeline:
         self._log_chars += len(event.line)
         while self._log_chars > MAX_LOG_CHARS:
             self._log_chars -= len(self.logs.popleft().line)
-
-
-def restarts_text(count: int) -> str:
-    """Return ``1 restart`` or ``3 restarts``."""
-    return "1 restart" if count == 1 else f"{count} restarts"
-
-
-def _trend(series: Series) -> str:
-    """Return an arrow that compares the last tenth of a curve with the tenth before."""
-    count = max(1, len(series) // 10)
-    if len(series) < 2 * count or len(series) < 2:
-        return ""
-    recent = sum(series.values[-count:]) / count
-    before = sum(series.values[-2 * count : -count]) / count
-    if abs(recent - before) <= 0.005 * max(abs(recent), abs(before), 1e-12):
-        return "→"
-    return "↓" if recent < before else "↑"

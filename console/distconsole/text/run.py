@@ -25,7 +25,8 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
-from distconsole.monitor.timeline import RunTimeline, restarts_text
+from distconsole.monitor.health import restarts_text
+from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
 from distconsole.text.tables import duration_text, ranks_text

@@ -10,7 +10,8 @@ from distconsole.formats.figures import duration_text, number_text
 from distconsole.model.events import EndState, FirstFailure, RankState, RunFinding
 from distconsole.model.findings import Severity
 from distconsole.monitor.chronicle import Chronicle
-from distconsole.monitor.timeline import RunTimeline, restarts_text
+from distconsole.monitor.health import restarts_text
+from distconsole.monitor.timeline import RunTimeline
 
 HEADS = {
     EndState.SUCCEEDED: "Succeeded",

@@ -1,0 +1,175 @@
+"""The line that says how a run goes, and what it has learned of how long it will take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from distconsole.model.events import (
+    LogLine,
+    Metric,
+    PhaseReached,
+    RankChanged,
+    RankState,
+    Window,
+)
+from distconsole.monitor.health import health_line, span_text
+from distconsole.monitor.outlook import Outlook
+from distconsole.monitor.timeline import RunTimeline
+
+T = 1000.0
+RUN = "run-1"
+
+
+def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int = 100) -> Window:
+    return Window(
+        t=t,
+        run=RUN,
+        rank=rank,
+        step=step,
+        steps=steps,
+        step_ms_mean=ms,
+        step_ms_p95=ms,
+        data_ms=None,
+        forward_ms=None,
+        backward_ms=None,
+        optimizer_ms=None,
+        samples_s=100.0,
+        metrics={},
+        dropped=0,
+        host=f"h{rank}",
+    )
+
+
+def metric(name: str, value: float, step: int = 7) -> Metric:
+    return Metric(
+        t=T, run=RUN, name=name, step=step, value=value, min=value, max=value, ranks=1, samples=1
+    )
+
+
+def log(line: str, t: float, rank: int = 0) -> LogLine:
+    return LogLine(t=t, run=RUN, host="h", rank=rank, stream="out", line=line)
+
+
+def rank_is(rank: int, state: RankState) -> RankChanged:
+    return RankChanged(t=T, run=RUN, rank=rank, host=f"h{rank}", local_rank=0, pid=9, state=state)
+
+
+def reached(rank: int, phase: str) -> PhaseReached:
+    return PhaseReached(t=T, run=RUN, rank=rank, host=f"h{rank}", phase=phase, seconds=1.0)
+
+
+def said(*events: object, now: float = T) -> str:
+    timeline = RunTimeline()
+    for event in events:
+        timeline.apply(event)  # type: ignore[arg-type]
+    return health_line(timeline, now)
+
+
+def test_one_silent_rank_is_named_with_its_host_and_since_when() -> None:
+    line = said(window(0), window(1), window(5, T - 42, step=41))
+    assert line.startswith("rank 5 on h5 has not finished a step for 42 s: 3 ranks")
+
+
+def test_several_silent_ranks_are_counted_and_the_one_least_far_is_named() -> None:
+    line = said(window(0), window(1, T - 30), window(5, T - 42, step=41))
+    assert line.startswith("rank 5 on h5 has not finished a step for 42 s (and 1 more):")
+
+
+def test_where_all_are_silent_the_one_that_is_behind_is_named() -> None:
+    line = said(window(0, T - 20), window(1, T - 21, step=96))
+    assert line.startswith("no step for 20 s, rank 1 on h1 is behind (step 96 of 99):")
+
+
+def test_a_window_without_a_step_is_no_sign_of_a_step() -> None:
+    line = said(window(0, T - 60), window(0, T, step=-1, steps=0))
+    assert line.startswith("no step for 60 s")
+
+
+def test_slow_steps_are_not_silence() -> None:
+    assert said(window(0, T - 60, ms=20_000)).startswith("healthy")
+
+
+def test_a_stalled_rank_is_told_with_its_age() -> None:
+    line = said(window(0), window(1, T - 120), rank_is(1, RankState.STALLED))
+    assert line.startswith("rank 1 stalled on h1, no step for 2 min:")
+
+
+def test_a_slow_rank_is_told_beside_what_is_usual() -> None:
+    line = said(*(window(rank, ms=14.0 if rank == 2 else 10.0) for rank in range(4)))
+    assert line.startswith("rank 2 on h2 is slow, 14 ms a step where 10 is usual:")
+
+
+def test_a_first_step_that_takes_long_is_not_slow() -> None:
+    assert said(*(window(r, ms=90.0 if r else 10, steps=2) for r in range(4))).startswith(
+        "healthy"
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_not_healthy(value: float) -> None:
+    line = said(window(0), metric("loss", 1.0, 6), metric("loss", value))
+    assert line.startswith(f"loss is {value} since step 7:")
+    assert line.endswith(f"loss {value}")
+
+
+def test_the_start_says_who_is_behind_and_in_what() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
+    told = [reached(rank, "interpreter") for rank in range(4)]
+    line = said(*ranks, *told, reached(0, "import_torch"), reached(1, "import_torch"))
+    assert line == "starting, rank 2 on h2 (and 1 more) is importing torch: 4 ranks"
+    assert said(*ranks, reached(0, "interpreter")).startswith(
+        "starting, rank 1 on h1 (and 2 more) has not started Python yet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        (["epoch 1/10", "epoch 2/10"], "80 s left"),
+        (["Epoch [1/10] loss 3", "Epoch [4/10] loss 2"], "20 s left"),
+        (["step 100 of 2000", "step 200 of 2000"], "3 min left"),
+        (["epoch 1/3", "step 1/9", "step 9/9", "epoch 2/3", "step 1/9"], "20 s left"),
+    ],
+)
+def test_what_a_script_prints_tells_how_long_it_will_take(lines: list[str], left: str) -> None:
+    times = [T - 10 * (len(lines) - 1 - place) for place in range(len(lines))]
+    events = [log(line, t) for line, t in zip(lines, times, strict=True)]
+    assert said(window(0), *events).endswith(f", {left}")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["epoch 1/10"],
+        ["loss 1/10", "loss 2/10"],
+        ["step 1/9", "step 9/9", "step 1/9", "step 2/9"],
+        ["epoch 9/3", "epoch 12/3"],
+        ["epoch 1/99999999999999999999", "epoch 2/99999999999999999999"],
+    ],
+)
+def test_what_does_not_tell_it_is_not_guessed_from(lines: list[str]) -> None:
+    events = [log(line, T - 1 + place / 10) for place, line in enumerate(lines)]
+    assert "left" not in said(window(0), *events)
+
+
+def test_a_script_may_report_how_many_steps_it_makes() -> None:
+    assert said(window(0), metric("total_steps", 6100.0)).endswith(", 60 s left")
+    assert "left" not in said(window(0), metric("total_steps", math.nan))
+
+
+def test_time_passes_between_two_words_and_never_below_nothing() -> None:
+    outlook = Outlook()
+    outlook.read("epoch 1/3", 0.0)
+    outlook.read("epoch 2/3", 10.0)
+    assert outlook.seconds_left(14.0, None, None, {}) == 6.0
+    assert outlook.seconds_left(99.0, None, None, {}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(42, "42 s"), (720, "12 min"), (7200, "2 h"), (12_000, "3 h 20 min"), (432_000, "5.0 days")],
+)
+def test_lengths_of_time_read_as_people_say_them(seconds: float, text: str) -> None:
+    assert span_text(seconds) == text
