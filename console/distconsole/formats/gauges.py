@@ -79,7 +79,7 @@ def hosts_page(
 ) -> Page:
     """Return the load of hosts; of one that does not answer only that."""
     page = Page()
-    for status in hosts:
+    for status in sorted(hosts, key=lambda each: each.host):
         page.put("distconsole_host_up", "1 if it answers.", status.reachable, host=status.host)
     _load(page, "", nodes, gpus)
     return page
@@ -128,7 +128,7 @@ def _rank(page: Page, run: str, view: RankView) -> None:
 
 
 def _load(page: Page, run: str, nodes: Iterable[NodeSample], gpus: Iterable[GpuSample]) -> None:
-    for node in nodes:
+    for node in sorted(nodes, key=lambda each: each.host):
         labels: dict[str, Any] = {"run": run, "host": node.host}
         cpu = None if node.cpu is None else node.cpu / 100
         page.put("distconsole_node_cpu_ratio", "Of all its processors.", cpu, **labels)
@@ -143,7 +143,7 @@ def _load(page: Page, run: str, nodes: Iterable[NodeSample], gpus: Iterable[GpuS
         }
         for name, rate in rates.items():
             page.put(f"distconsole_node_{name}_bytes_per_second", "Rate.", rate, **labels)
-    for gpu in gpus:
+    for gpu in sorted(gpus, key=lambda each: (each.host, each.gpu, each.mig or "")):
         labels = {"run": run, "host": gpu.host, "gpu": gpu.gpu, "mig": gpu.mig or ""}
         labels["rank"] = "" if gpu.rank is UNSET else gpu.rank
         util = None if gpu.util is None else gpu.util / 100

@@ -80,8 +80,10 @@ class Band:
             self._second = second
         self._sum += value
         self._count += 1
-        self._low = min(self._low, value)
-        self._high = max(self._high, value)
+        if value < self._low:
+            self._low = value
+        if value > self._high:
+            self._high = value
 
     def flush(self) -> None:
         """Put the second that is under way on the curve."""
@@ -105,6 +107,8 @@ class Heat:
         self._sums: dict[int, array[float]] = {}
         self._steps: dict[int, array[float]] = {}
         self._last = 0
+        self._limit = MAX_COLUMNS
+        """Moments that there is room for, with so many ranks."""
 
     @property
     def ranks(self) -> list[int]:
@@ -120,16 +124,13 @@ class Heat:
         """Take that at ``t`` (UNIX seconds) ``steps`` steps of ``step_ms`` each were done."""
         if self.started is None:
             self.started = t
+        if rank not in self._sums:
+            self._add_rank(rank)
         column = max(0, int((t - self.started) / self.seconds))
-        sums = self._sums.get(rank)
-        if sums is None:
-            sums = self._sums[rank] = array("d")
-            self._steps[rank] = array("d")
-        while column >= self._limit():
+        while column >= self._limit:
             self._halve()
             column = int((t - self.started) / self.seconds)
-            sums = self._sums[rank]
-        counts = self._steps[rank]
+        sums, counts = self._sums[rank], self._steps[rank]
         if column >= len(sums):
             more = bytes(8 * (column + 1 - len(sums)))
             sums.frombytes(more)
@@ -146,8 +147,11 @@ class Heat:
         ]
         return known + [math.nan] * (self.columns - len(known))
 
-    def _limit(self) -> int:
-        return max(MIN_COLUMNS, min(MAX_COLUMNS, HEAT_CELLS // max(1, len(self._sums))))
+    def _add_rank(self, rank: int) -> None:
+        self._sums[rank], self._steps[rank] = array("d"), array("d")
+        self._limit = max(MIN_COLUMNS, min(MAX_COLUMNS, HEAT_CELLS // len(self._sums)))
+        while self._last >= self._limit:
+            self._halve()
 
     def _halve(self) -> None:
         self.seconds *= 2
