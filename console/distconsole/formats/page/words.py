@@ -50,7 +50,8 @@ def verdict_of(chronicle: Chronicle, now: float) -> Verdict:
     figures = _figures(chronicle, now)
     if end is None:
         when = timeline.last_t or now
-        says = f"{_sentence(timeline.health_line(when))} Its last word is {_ago(now - when)} old."
+        line = timeline.health_line(when)
+        says = f"{line[:1].upper()}{_sentence(line[1:])} Its last word is {_ago(now - when)} old."
         return Verdict("open", "Without an end so far", says, "", "", figures)
     tone = "good" if end.state is EndState.SUCCEEDED else "bad"
     says = f"After {duration_text(end.seconds)}, with exit code {end.exit_code}"
