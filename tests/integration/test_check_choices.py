@@ -150,7 +150,8 @@ def test_gloo_listens_where_it_was_foretold(bed: Testbed) -> None:
         assert real == expected, name
         (shown,) = [c for c in foretold(report, "Gloo") if c.host == name]
         assert shown.address == real["-"]
-    assert foretold(report, "Gloo")[0].meets is False
+    # The end with the higher address connects, and that is the one that nobody could reach.
+    assert foretold(report, "Gloo")[0].meets is not False
 
 
 @pytest.mark.mpi

@@ -113,10 +113,11 @@ def test_hosts_that_cannot_be_reached_exit_3(bed: Testbed) -> None:
 
 
 def test_a_failure_exits_1_and_a_word_that_means_nothing_2(bed: Testbed) -> None:
-    bed.hosts[1].wrong_etc_hosts()
+    for host in bed.hosts:
+        host.wrong_etc_hosts()
     code, report, _ = distconsole(bed, "--level", "quick", "--only", "os.hostname_bindable")
     assert code == 1
-    assert [found["hosts"] for found in report["findings"]] == [["node2"]]
+    assert [found["hosts"] for found in report["findings"]] == [["node1"], ["node2"]]
     code, _, stderr = distconsole(bed, "--only", "nett")
     assert code == 2
     assert "--only nett" in stderr
@@ -132,8 +133,8 @@ def test_a_variable_set_on_one_host_is_found_by_the_environment_of_its_ranks(bed
 
 
 def test_junit_and_hostfile_are_written(bed: Testbed, tmp_path: Path) -> None:
-    bed.hosts[1].wrong_etc_hosts()
+    bed.hosts[1].set_environment({"GLOO_SOCKET_IFNAME": "^lo,docker"})
     files = ("--junit", str(tmp_path / "j.xml"), "--emit-hostfile", str(tmp_path / "h"))
-    distconsole(bed, "--level", "quick", "--only", "os", "--nproc", "4", *files)
+    distconsole(bed, "--level", "quick", "--only", "env", "--nproc", "4", *files)
     assert (tmp_path / "h").read_text() == "node1 slots=4\n"
-    assert "<failure message=\"the host's own name node2" in (tmp_path / "j.xml").read_text()
+    assert "<failure message=" in (tmp_path / "j.xml").read_text()

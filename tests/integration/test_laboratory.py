@@ -148,7 +148,8 @@ def assert_exactly(report: CheckReport, fault: Fault, laboratory: Laboratory) ->
     """All that must be found is, in the words that it must be, and nothing else."""
     assert trouble(report) == fault.found(laboratory), report.findings
     for expected in fault.expected:
-        (found,) = [each for each in report.findings if each.check == expected.check]
+        about = expected.found(laboratory, fault.culprit)[1:]
+        (found,) = [each for each in report.findings if (each.check, each.hosts) == about]
         told = "\n".join((found.summary, found.seen, found.hint))
         assert [word for word in expected.words if word not in told] == [], told
 

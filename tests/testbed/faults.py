@@ -56,6 +56,7 @@ class Who(StrEnum):
 
     CULPRIT = "the culprit"
     EVERYBODY = "all hosts"
+    FIRST = "the first host"
     WITH_FIRST = "the first host and the culprit"
     NODES = "all nodes of Slurm's"
 
@@ -76,6 +77,7 @@ class Expected:
         hosts = {
             Who.CULPRIT: (own,),
             Who.EVERYBODY: tuple(bed.host_names),
+            Who.FIRST: (bed.hosts[0].name,),
             Who.WITH_FIRST: (bed.hosts[0].name, own),
             Who.NODES: tuple(bed.host_names[:-1]),
         }[self.who]
@@ -145,14 +147,26 @@ def _forget(host: Host, forgotten: Host) -> None:
 FAULTS: tuple[Fault, ...] = (
     Fault(
         "hostname-on-loopback",
-        "the host's own name is 127.0.1.1, as Debian's installer writes it: Gloo and Horovod hang",
+        "the host's own name is 127.0.1.1, as Debian's installer writes it: Gloo gets by, but not in a "
+        "network above 127.0.0.0",
         on_host(lambda host: host.wrong_etc_hosts()),
         (
             Expected(
-                "fail",
+                "warn",
                 "os.hostname_bindable",
                 words=("127.0.1.1", "export GLOO_SOCKET_IFNAME=eth0"),
             ),
+        ),
+    ),
+    Fault(
+        "hostnames-on-loopback",
+        "two hosts whose own names are 127.0.1.1: Gloo and Horovod hang",
+        lambda lab, number: injecting.changed(
+            lab.host(1), lab.host(number), do=lambda host: host.wrong_etc_hosts()
+        ),
+        (
+            Expected("fail", "os.hostname_bindable", Who.FIRST, ("127.0.1.1",)),
+            Expected("fail", "os.hostname_bindable", words=("127.0.1.1",)),
         ),
     ),
     Fault(

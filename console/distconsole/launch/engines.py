@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distconsole.errors import PlanError
+from distconsole.model.addresses import gloo_connects
 from distconsole.model.names import HostName
 
 GLOO, MPI = "gloo", "mpi"
@@ -163,8 +164,8 @@ def refuse_own_name(
     """Refuse hosts whose own name leads elsewhere: Horovod 0.28 listens for the others there.
 
     It binds the sockets of its process sets to ``gethostbyname(gethostname())`` whatever
-    ``HOROVOD_GLOO_IFACE`` says (gloo_context.cc), and ends in ``hvd.init()`` where nobody can
-    reach that. One host alone does reach it.
+    ``HOROVOD_GLOO_IFACE`` says (gloo_context.cc), and ends in ``hvd.init()`` where somebody has to
+    connect there. One host alone reaches it, and where no other's address is higher nobody tries.
 
     Args:
         engines: Of every host.
@@ -179,12 +180,20 @@ def refuse_own_name(
         own = addresses.get(host, frozenset())
         if "horovod" in each.asked and own and not own.intersection(each.own_addresses[:1]):
             means = each.own_addresses[0] if each.own_addresses else "nothing"
+            others = [other for name, other in engines.items() if name != host]
+            if means.startswith("127.") and not any(_connects(other, means) for other in others):
+                continue
             raise PlanError(
                 f"{host}: its own name means {means} to it, and there Horovod would wait for the "
                 "other hosts",
                 f"give that name the address {min(own)} in /etc/hosts on {host}, in place of any "
                 "127.0.1.1 line; or, where Horovod has MPI: --env HOROVOD_CONTROLLER=mpi",
             )
+
+
+def _connects(engines: Engines, address: str) -> bool:
+    own = engines.own_addresses
+    return not own or gloo_connects(own[0], address)
 
 
 def _refuse(hosts: Sequence[HostName], lacking: str, hint: str) -> None:

@@ -61,6 +61,21 @@ class Interface:
         )
 
 
+def gloo_connects(own: str, other: str) -> bool:
+    """Whether of two of Gloo's ends it is the one at ``own`` that connects, and not the one at ``other``.
+
+    The end with the higher address connects and the other one listens (``Device::isInitiator`` in
+    gloo/transport/tcp/device.cc; of equal addresses the port decides). So what a single host listens
+    at matters only where another one's address is higher: one at 127.0.1.1 gets by among 10.0.0.0/8,
+    and none does in 172.16.0.0/12 or 192.168.0.0/16.
+    """
+    try:
+        one, two = (ipaddress.ip_address(each.partition("%")[0]) for each in (own, other))
+    except ValueError:
+        return True
+    return one.version != two.version or one.packed >= two.packed
+
+
 def shared_networks(candidates: Mapping[str, Sequence[Interface]]) -> list[Network]:
     """Return the subnets in which every host has an address, in the order of the first host's."""
     per_host = [

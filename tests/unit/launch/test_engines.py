@@ -90,13 +90,22 @@ def test_patch_releases_of_one_mpi_go_together() -> None:
 @pytest.mark.parametrize("own", [("127.0.1.1",), (), ("192.168.0.9",)])
 def test_a_name_that_leads_elsewhere_is_refused_between_hosts(own: tuple[str, ...]) -> None:
     build = HorovodBuild("0.28.1")
-    hosts = {A: horovod(build, "10.0.0.1"), B: horovod(build, *own)}
-    addresses = {A: frozenset({"10.0.0.1"}), B: frozenset({"10.0.0.2"})}
+    hosts = {A: horovod(build, "172.16.0.1"), B: horovod(build, *own)}
+    addresses = {A: frozenset({"172.16.0.1"}), B: frozenset({"172.16.0.2"})}
     with pytest.raises(PlanError, match="b: its own name means") as caught:
         refuse_own_name(hosts, addresses)
-    assert "10.0.0.2 in /etc/hosts on b" in caught.value.hint
+    assert "172.16.0.2 in /etc/hosts on b" in caught.value.hint
     refuse_own_name({B: hosts[B]}, addresses)  # alone it reaches itself
     refuse_own_name(hosts, {A: addresses[A]})  # they meet on loopback
+
+
+def test_one_name_on_loopback_is_refused_only_where_another_rank_would_connect_to_it() -> None:
+    build = HorovodBuild("0.28.1")
+    addresses = {name: frozenset({f"10.0.0.{at}"}) for at, name in enumerate((A, B, C), 1)}
+    hosts = {A: horovod(build, "10.0.0.1"), B: horovod(build, "127.0.1.1")}
+    refuse_own_name(hosts, addresses)
+    with pytest.raises(PlanError, match="its own name means 127"):
+        refuse_own_name({**hosts, C: horovod(build, "127.0.1.1")}, addresses)
 
 
 def test_horovod_goes_by_mpi_when_asked_to_or_built_so() -> None:

@@ -13,6 +13,7 @@ from distconsole.checks.choices.meeting import Around, Way, Ways, ways_of
 from distconsole.checks.choices.node import Fault, Node, Pick, nodes_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import HorovodFacts, MpiFacts, TorchFacts
+from distconsole.model.addresses import gloo_connects
 from distconsole.model.events import ChoiceReport
 
 MAX_ROUNDS = 4
@@ -190,7 +191,7 @@ def _choices(
         case Engine.OPEN_MPI_DAEMONS:
             judged = _judge_any(picks, ways)
         case _:
-            judged = _judge_each(picks, ways, one_family=engine is not Engine.NCCL)
+            judged = _judge_each(picks, ways, by_gloo=engine is not Engine.NCCL)
     for name, pick, found in judged:
         yield _choice(engine, start, name, pick, found)
 
@@ -209,16 +210,31 @@ def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) 
 Judged = Iterator[tuple[str, Pick, Around]]
 
 
-def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, one_family: bool) -> Judged:
+def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, by_gloo: bool) -> Judged:
     """Whoever connects goes to the address that the other published."""
     families = {name: {":" in p.address for p in own if p.address} for name, own in picks.items()}
     mixed = len({each for found in families.values() for each in found}) > 1
     for name, own in picks.items():
-        for pick in own:
+        for place, pick in enumerate(own):
             found = ways.around(name, pick.address)
-            if one_family and mixed:
+            if by_gloo:
+                found = _without_listeners(found, place, pick, picks)
+            if by_gloo and mixed:
                 found = _of_one_family(found, name, pick, families)
             yield name, pick, found
+
+
+def _without_listeners(
+    found: Around, place: int, pick: Pick, picks: Mapping[str, Sequence[Pick]]
+) -> Around:
+    """Leave out peers that would only find loopback there, and that wait to be connected to."""
+    shut = {
+        peer: way
+        for peer, way in found.shut.items()
+        if way.fault is not Fault.LOOPBACK
+        or gloo_connects(picks[peer][min(place, len(picks[peer]) - 1)].address, pick.address)
+    }
+    return Around(shut, found.unknown, found.peers)
 
 
 def _of_one_family(

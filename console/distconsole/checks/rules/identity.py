@@ -12,10 +12,12 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, NetFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.model.addresses import gloo_connects
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 GLOO = "GLOO_SOCKET_IFNAME"
+GETS_BY = "Gloo gets by while it is the only one, and its address the highest"
 
 
 def _hostname_unique(view: View) -> Iterator[Said]:
@@ -53,14 +55,31 @@ def _hostname_bindable(view: View) -> Iterator[Said]:
         if one_machine(view) or GLOO in variables:
             yield info("os.hostname_bindable", _summary(facts, wrong), (name,), seen=seen)
             continue
-        yield fail(
+        gets_by = _gets_by(view, name)
+        severity = warn if gets_by else fail
+        yield severity(
             "os.hostname_bindable",
-            _summary(facts, wrong),
+            _summary(facts, wrong) + (f"; {GETS_BY}" if gets_by else ""),
             (name,),
             seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
             expected=f"{address}, or another address that the other hosts can reach",
             **_cured(view, name, nic, _hint(facts.hostname, address, wrong)),
         )
+
+
+def _gets_by(view: View, name: str) -> bool:
+    """Whether no other machine's ranks would connect to the loopback that Gloo listens at there."""
+    facts, machine_of = view.of(OsFacts), machines(view)
+    own = _listens_at(facts[name])
+    return own.startswith("127.") and not any(
+        gloo_connects(_listens_at(theirs), own)
+        for peer, theirs in facts.items()
+        if machine_of[peer] != machine_of[name]
+    )
+
+
+def _listens_at(facts: OsFacts) -> str:
+    return next((entry.address for entry in facts.resolution.addresses if entry.bindable), "")
 
 
 def _cured(view: View, name: str, nic: str, hint: str) -> dict[str, Any]:
