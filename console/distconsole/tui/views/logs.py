@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 
 from rich.text import Text
 from textual import on
@@ -32,6 +33,9 @@ DRAWING_SECONDS = 0.01
 
 WORKING_SECONDS = 0.1
 """How often that thread says how far it is."""
+
+TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.002
+"""It works so long at once, and rests so long: two threads that both want to run wait for each other."""
 
 WHATS = {
     "error": "the next error",
@@ -229,11 +233,20 @@ class LogsView(Vertical):
     def _work(self) -> None:
         while not self._quiet.is_set():
             rows = self._rows
-            if rows is None or rows.advance(WORKING_SECONDS):
+            if rows is None or self._advance_in_turns(rows):
                 break
             self.post_message(self.Advanced())
         if not self._quiet.is_set():
             self.post_message(self.Advanced())
+
+    def _advance_in_turns(self, rows: LogRows) -> bool:
+        """Make rows for ``WORKING_SECONDS``; return whether all is done. Keys get their turn in between."""
+        until = time.monotonic() + WORKING_SECONDS
+        while time.monotonic() < until:
+            if rows.advance(TURN_SECONDS):
+                return True
+            time.sleep(PAUSE_SECONDS)
+        return False
 
     def _show(self, world: int) -> None:
         rows = self._rows
