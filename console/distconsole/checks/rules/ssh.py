@@ -78,7 +78,8 @@ def _step(position: int) -> Judge:
             elif ssh.error_kind in earlier:
                 not_met.setdefault(ssh.error_kind, []).append(name)
         for kind, names in not_met.items():
-            why = f"not reached so far: {kind.replace('_', ' ')}"
+            failed = next(each[0] for each in _STEPS if kind in each[1])
+            why = f"the way there ended before, at {failed}"
             yield Unjudged(tuple(n for n in view.everyone if n in names), why)
 
     return judge
