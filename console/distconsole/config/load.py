@@ -23,6 +23,7 @@ from distconsole.config.schema import (
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
+from distconsole.model.ranks import RankSpans, parse_ranks
 
 EXPECT = "expect"
 _SETTING_NAMES = tuple(HOST_KEYS)
@@ -285,6 +286,8 @@ def _converted(value: Any, kind: Kind) -> Any:
             return float(value) if real and 0 <= value < 1e9 else None
         case Kind.NPROC | Kind.NNODES:
             return str(value) if _is_count(value, kind) else None
+        case Kind.RANKS:
+            return _ranks(value)
         case Kind.WORDS:
             return _words(value)
         case Kind.PAIRS:
@@ -315,6 +318,15 @@ def _is_count(value: Any, kind: Kind) -> bool:
     return (
         isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?", value) is not None
     )
+
+
+def _ranks(value: Any) -> RankSpans | None:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    try:
+        return parse_ranks(str(value))
+    except ValueError:
+        return None
 
 
 def _words(value: Any) -> tuple[str, ...] | None:

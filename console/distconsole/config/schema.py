@@ -36,6 +36,7 @@ class Kind(StrEnum):
     WORDS = "a list of texts"
     NPROC = "a whole number from 1, or 'gpu'"
     NNODES = "a whole number from 1, or 'MIN:MAX'"
+    RANKS = "a rank, or ranks such as '0-3,8'"
     PAIRS = "a table of texts"
     VERSION = "a version such as '>=2.4' or '==2.13.*'"
     SIZE = "a size such as '8GiB', or a number of bytes"
@@ -134,8 +135,13 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
     "show": _JSON,
     "attach": _JSON,
     "logs": {
-        "rank": Key(Kind.COUNT),
+        "rank": Key(Kind.RANKS, "ranks"),
         "host": Key(Kind.TEXT),
+        "stream": Key(Kind.TEXT, choices=("out", "err")),
+        "grep": Key(Kind.TEXT),
+        "errors": Key(Kind.FLAG),
+        "since": Key(Kind.TEXT),
+        "fold": Key(Kind.FLAG),
         "follow": Key(Kind.FLAG),
         "tail": Key(Kind.COUNT),
     },

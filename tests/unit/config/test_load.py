@@ -87,6 +87,7 @@ def test_a_whole_file_is_understood(tmp_path: Path) -> None:
         ("run.launchr = 'x'\n", 1, "'launchr' in [run]", "'launcher'"),
         ("hosts = 'a,b'\n", 1, "must be a table", ""),
         ("[run]\nnproc = true\n", 2, "or 'gpu'", ""),
+        ("[logs]\nrank = '3-x'\n", 2, "such as '0-3,8'", ""),
         ("[run]\nnnodes = '0:2'\n", 2, "or 'MIN:MAX'", ""),
         ("[hosts.'a[3-1]']\nslots = 1\n", 1, "backwards", ""),
     ],
@@ -140,6 +141,14 @@ def test_setup_is_a_command_for_all_hosts_or_the_table_of_the_verb(tmp_path: Pat
     path.write_text("[setup]\nyes = true\n")
     found = read_config(path)
     assert (found.shared.setup, found.verbs["setup"]) == (None, {"yes": True})
+
+
+def test_ranks_are_one_or_spans(tmp_path: Path) -> None:
+    path = tmp_path / "distconsole.toml"
+    path.write_text("[logs]\nrank = '0-3,8'\n")
+    assert read_config(path).verbs["logs"] == {"ranks": ((0, 3), (8, 8))}
+    path.write_text("[logs]\nrank = 3\n")
+    assert read_config(path).verbs["logs"] == {"ranks": ((3, 3),)}
 
 
 def test_every_flag_of_every_verb_has_its_key() -> None:
