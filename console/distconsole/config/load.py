@@ -267,6 +267,10 @@ def _settings(values: Mapping[str, Any]) -> HostSettings:
     return HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})
 
 
+BOUNDS = {Kind.COUNT: (0, 2**63), Kind.POSITIVE: (1, 2**63), Kind.PORT: (1, 65535)}
+"""Of whole numbers, the least and the most."""
+
+
 def _converted(value: Any, kind: Kind) -> Any:
     """Return ``value`` as ``kind`` has it; None if it is none."""
     number = isinstance(value, int) and not isinstance(value, bool)
@@ -275,12 +279,9 @@ def _converted(value: Any, kind: Kind) -> Any:
             return value if isinstance(value, str) and value else None
         case Kind.FLAG:
             return value if isinstance(value, bool) else None
-        case Kind.COUNT:
-            return value if number and value >= 0 else None
-        case Kind.POSITIVE:
-            return value if number and value >= 1 else None
-        case Kind.PORT:
-            return value if number and 1 <= value <= 65535 else None
+        case Kind.COUNT | Kind.POSITIVE | Kind.PORT:
+            least, most = BOUNDS[kind]
+            return value if number and least <= value <= most else None
         case Kind.SECONDS:
             real = number or isinstance(value, float)
             return float(value) if real and 0 <= value < 1e9 else None
