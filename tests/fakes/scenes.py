@@ -455,3 +455,19 @@ def past_runs() -> Iterator[Event]:
                 first_failure=failed if state == "failed" else None,
             )
         )
+
+
+def large(
+    world: int = 2048, per_host: int = 8, *, slow: int = 1817, since: int = 35, seconds: int = 60
+) -> Iterator[Event]:
+    """A run of very many ranks in its first minute; ``slow`` is slow from second ``since`` on."""
+    yield plan(world, per_host)
+    for number in range(world):
+        yield rank(number, RankState.RUNNING, per_host=per_host)
+    for second in range(seconds):
+        for number in range(world):
+            late = number == slow and second >= since
+            share = 1.6 if late else 1.0 + (number * 7 + second * 13) % 11 / 200
+            yield window(number, 10 * second, START + second, share, per_host)
+            if second % 10 == 9:
+                yield gpu(number, START + second, per_host)

@@ -36,7 +36,7 @@ def health_line(timeline: RunTimeline, now: float) -> str:
     """Return one line that says how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
     if timeline.end is not None:
         return _ended_line(timeline.end)
-    parts = [f"{timeline.world} ranks" if timeline.world != 1 else "1 rank"]
+    parts = [f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"]
     if timeline.samples_s is not None:
         parts.append(f"{timeline.samples_s:,.0f} samples/s")
     slowest = timeline.slowest

@@ -24,6 +24,7 @@ from distconsole.model.events import (
     RunSummary,
 )
 from distconsole.monitor.log_book import LogBook
+from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, SessionSource, perform
 from distconsole.text.paint import Paint
@@ -120,6 +121,7 @@ class Feed:
         self.run = RunTimeline()
         folder = runs_dir()
         self.book = LogBook(folder if folder.is_dir() else None)
+        self.history = RankHistory()
         self.load = LoadPicture()
         self.check = check or CheckPicture()
         self.listed: list[RunSummary] = []
@@ -182,6 +184,7 @@ class Feed:
             self.version += 1
             if isinstance(event, RunEvent) and self.is_run:
                 self.run.apply(event)
+                self.history.apply(event)
                 if isinstance(event, LogLine) and not event.transient:
                     self.book.append(event)
             if isinstance(event, RunEnded):

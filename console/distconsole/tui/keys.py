@@ -55,6 +55,9 @@ KEYS: tuple[Key, ...] = (
     Key("f9", "view transcript", "said so far", views=("check", "runs", "help")),
     Key("s", "sort", "sort", views=("run",), inside=True),
     Key("p", "plots", "plots/error", views=("run",), inside=True),
+    Key("h", "heat", "heat map", views=("run",), inside=True),
+    Key("v", "heat next", "by what", views=("run",), inside=True),
+    Key("t", "heat span", "since when", views=("run",), inside=True),
     Key("l", "filter {rank}", "its log", views=("run",), inside=True),
     Key(
         "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
@@ -84,6 +87,7 @@ KEYS: tuple[Key, ...] = (
 SCREEN_VERBS = {
     "view": "show one of: cluster check run logs runs transcript help; or a run: view RUN",
     "sort": "ranks by: rank worst ms data step; 'sort' alone takes the next",
+    "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
     "plots": "curves, or the error of a failed run; where both fit both are shown",
     "open": "everything about the finding, the check or the pair of hosts under the cursor",
     "repeat": "one check of the last one again: repeat CHECK",

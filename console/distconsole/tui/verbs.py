@@ -117,6 +117,8 @@ class Doer:
             case ["sort", order] if order in SORTS:
                 app.query_one(RunView).sort(order)
                 app.redraw()
+            case ["heat", *what] if len(what) <= 1:
+                self._heat(what[0] if what else "")
             case ["plots"]:
                 app.query_one(RunView).swap_plots()
                 app.redraw()
@@ -138,6 +140,15 @@ class Doer:
                 )
             case _:
                 pass
+
+    def _heat(self, what: str) -> None:
+        """Turn to the heat map, or change what it shows."""
+        app = self._app
+        view, feed = app.query_one(RunView), app.sitting.shown_run()
+        known = feed.history.known if feed is not None else []
+        app.show_view("run")
+        app.sitting.transcript.say(view.turn_heat(what, known))
+        app.redraw()
 
     def _do_check_verb(self, words: list[str]) -> None:
         view = self._app.query_one(CheckView)
@@ -202,11 +213,12 @@ class Doer:
 
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""
+        app = self._app
         values = {
             "run": self._run_for(line),
             "check": self._app.query_one(CheckView).check_under_cursor(),
             "host": self._under_cursor("#hosts", "name"),
-            "rank": self._under_cursor("#ranks", "view.rank"),
+            "rank": app.query_one(RunView).rank_under_cursor(),
         }
         for name, value in values.items():
             if f"{{{name}}}" in line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from rich.text import Text
@@ -17,6 +18,7 @@ from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.check_picture import SEVERITY_MARKS
 from distconsole.tui.feeds import Feed
 from distconsole.tui.keys import SORTS
+from distconsole.tui.views.heat import HeatPage
 from distconsole.tui.views.ranks import GPU_TITLES, RANK_COLUMNS, RankRow, rank_rows
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
@@ -65,11 +67,36 @@ class RunView(Vertical):
         with VerticalScroll(id="traceback"):
             yield Words(id="traceback-text")
         yield LogTail(id="tail")
+        yield HeatPage(id="heat")
 
     def on_mount(self) -> None:
         """Nothing is known yet."""
         self.query_one("#news").display = False
         self.query_one("#traceback").display = False
+        self.query_one("#heat").display = False
+
+    def turn_heat(self, what: str, known: Sequence[str]) -> str:
+        """Turn to the heat map or back, or change what it shows; return what it shows now."""
+        page, inside = self.query_one(HeatPage), self.has_focus_within
+        if not what:
+            page.display = not page.display
+        elif said := page.choose(what, known):
+            return said
+        else:
+            page.display = True
+        for part in ("#ranks", "#plots", "#tail", "#traceback"):
+            self.query_one(part).display = not page.display
+        if inside:
+            shown = page.map if page.display else self.query_one("#ranks")
+            self.app.call_after_refresh(shown.focus)
+        return page.about if page.display else "the ranks"
+
+    def rank_under_cursor(self) -> str:
+        """The rank that keys are about; nothing where there is none."""
+        page = self.query_one(HeatPage)
+        row: RankRow | None = self.query_one("#ranks", LineTable).row_under_cursor()
+        rank = page.map.rank if page.display else row.view.rank if row is not None else None
+        return "" if rank is None else str(rank)
 
     def sort(self, order: str) -> str:
         """Order the ranks by ``order``, by the next one if empty; return what it is now."""
@@ -94,10 +121,15 @@ class RunView(Vertical):
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
         self.query_one("#health", Words).show(health)
+        if self.query_one(HeatPage).display:
+            self.query_one(HeatPage).draw(feed, now)
         self.query_one("#about", Words).show(about)
         words = self.query_one("#news", Words)
         words.show(news)
         words.display = bool(news)
+        if self.query_one(HeatPage).display:
+            words.display = bool(news) and self.size.height >= TALL_LINES
+            return
         self._draw_ranks(ranks)
         self._draw_middle(curves, traceback)
         self.query_one("#tail", LogTail).show_last([*tail, *progress], len(ranks))

@@ -1,0 +1,217 @@
+"""The heat map: which one, since when, at every size; by shape where colours are few."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, Window
+from distconsole.monitor.rank_history import RankHistory
+from distconsole.tui.heat import Heat, heat_of, rows_for
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.widgets.heat_map import HeatMap
+from fakes import scenes
+from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed
+
+HOSTS = {rank: f"gpu{rank // 8:03}" for rank in range(2048)}
+
+
+@pytest.fixture
+def colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+
+
+def seen(world: int = 64, *, slow: int = 20, quantity: str = "step", width: int = 40) -> Heat:
+    history = RankHistory()
+    for event in scenes.large(world, slow=slow):
+        if isinstance(event, Window):
+            history.apply(event)
+    heat = heat_of(history, quantity, range(world), whole=False, lines=20, width=width, listed=5)
+    assert heat is not None
+    return heat
+
+
+def test_rows_are_ranks_where_they_fit_else_hosts_else_groups_of_hosts() -> None:
+    assert [row.ranks for row in rows_for(range(3), HOSTS, 10)] == [(0,), (1,), (2,)]
+    by_host = rows_for(range(64), HOSTS, 10)
+    assert [row.label for row in by_host] == [f"gpu{host:03}" for host in range(8)]
+    groups = rows_for(range(2048), HOSTS, 20)
+    assert len(groups) <= 20
+    assert groups[0].label == "gpu000 +12"
+    assert sorted(rank for row in groups for rank in row.ranks) == list(range(2048))
+    alone = rows_for(range(100), {}, 10)
+    assert [row.label for row in alone][:2] == ["ranks 0-9", "ranks 10-19"]
+
+
+def test_the_worst_is_told_with_its_host_and_since_when() -> None:
+    (worst,) = seen().worst
+    assert (worst.rank, worst.host) == (20, "node3")
+    assert worst.since == scenes.START + 35
+    assert not worst.always
+    assert worst.value > 1.4 * worst.usual
+
+
+def test_nobody_is_blamed_for_one_slow_moment_or_where_all_are_even() -> None:
+    history = RankHistory()
+    for second in range(20):
+        for rank in range(8):
+            slow = 3.0 if (rank, second) == (5, 18) else 1.0
+            event = scenes.window(rank, second, scenes.START + second, slow)
+            history.apply(event)
+    heat = heat_of(history, "step", range(8), whole=False, lines=9, width=40, listed=5)
+    assert heat is not None
+    assert heat.worst == ()
+
+
+def test_a_cell_of_many_shows_their_worst() -> None:
+    heat = seen(width=15)
+    assert heat.cell_seconds == 5.0
+    row = next(each for each, row in zip(heat.cells, heat.rows, strict=True) if 20 in row.ranks)
+    assert [heat.level(value) > 10 for value in row].index(True) == 7  # 35 s / 5 s
+
+
+def test_cells_keep_their_number_while_time_goes_on() -> None:
+    history = RankHistory()
+    firsts = []
+    for second in range(400):
+        history.apply(scenes.window(0, second, scenes.START + second))
+        heat = heat_of(history, "step", [0], whole=False, lines=5, width=40, listed=1)
+        assert heat is not None
+        assert len(heat.cells[0]) <= 40
+        assert len(heat.steps) == len(heat.usual) == len(heat.cells[0])
+        firsts.append((heat.cell_seconds, heat.first))
+    assert sum(a != b for a, b in itertools.pairwise(firsts)) < 60
+
+
+@pytest.mark.parametrize("value", [0.0, -5.0, 1e-300, 1e38])
+def test_the_scale_stands_any_figure(value: float) -> None:
+    history = RankHistory()
+    for second, metric in enumerate((value, value, math.nan, value)):
+        event = scenes.window(0, second, scenes.START + second)
+        history.apply(msgspec.structs.replace(event, metrics={"odd": metric}))
+    heat = heat_of(history, "metric odd", [0], whole=False, lines=5, width=40, listed=1)
+    assert heat is not None
+    assert heat.high > heat.low
+    assert [heat.level(badness) for badness in heat.cells[0]][2] == 24
+
+
+@pytest.mark.usefixtures("colours")
+async def test_2048_ranks_on_a_small_screen_tell_which_one_and_since_when() -> None:
+    app, stage = staged({ask.Attach: scenes.large}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("escape", "h")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "step time of 2,048 ranks" in text
+        assert "▲ 1817 node228 29.2ms for 25 s" in text
+        assert re.search(r"◆ node\d+ \+\d+, worst of ranks 1\d+-1\d+: 29.2ms, usual 18.8", text)
+        await pilot.press("enter", "enter")
+        await settled(app, stage, pilot)
+        assert "◆ rank 1817 node228: 29.2ms, usual 18.8, step 590" in screen_text(app)
+        await pilot.press("backspace", "backspace")
+        await settled(app, stage, pilot)
+        assert "step time of 2,048 ranks" in screen_text(app)
+
+
+async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
+    app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("escape", "h", "v")
+        await settled(app, stage, pilot)
+        assert "wait for data of 16 ranks" in screen_text(app)
+        await pilot.press("t")
+        await settled(app, stage, pilot)
+        assert "the whole run" in screen_text(app)
+        await typed(app, stage, pilot, "heat loss")
+        assert "loss of 16 ranks" in screen_text(app)
+        await typed(app, stage, pilot, "heat nonsense")
+        assert "nothing called 'nonsense' is known; there is: step, data, rate" in screen_text(app)
+        await typed(app, stage, pilot, "heat step")
+        assert app.query_one(HeatMap).rank == 5
+        await typed(app, stage, pilot, "heat")
+        assert "ms/step" in screen_text(app)
+
+
+@pytest.mark.usefixtures("colours")
+async def test_without_colours_the_shades_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "heat")
+        assert "▀" in screen_text(app)
+        monkeypatch.setenv("NO_COLOR", "1")
+        await settled(app, stage, pilot)
+        (line,) = (line for line in screen_text(app).splitlines() if line.startswith(" ▲ node1"))
+        assert "·····█████" in line
+
+
+async def test_silent_ranks_come_before_slow_ones() -> None:
+    def hanging() -> Iterator[Event]:
+        for event in scenes.large(16, slow=5):
+            if not (isinstance(event, Window) and event.rank == 9 and event.step > 200):
+                yield event
+
+    app, stage = staged({ask.Attach: hanging}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "heat")
+        text = screen_text(app)
+        assert "rank 9 on node2 has not finished a step for 40 s" in text
+        assert text.index("‖ 9 node2 no step 40 s") < text.index("▲ 5 node1 29.")
+
+
+async def test_hostile_names_and_figures_are_shown_as_they_are() -> None:
+    odd = "[bold]漢字[/red]\u202e\u0301"
+
+    def hostile() -> Iterator[Event]:
+        values = (math.nan, math.inf, -math.inf, 1e308, -0.0)
+        for event in scenes.large(8, slow=5):
+            if isinstance(event, Window):
+                metrics = {odd: values[event.step // 10 % 5], "loss": math.nan}
+                event = msgspec.structs.replace(event, host=odd, metrics=metrics)
+            yield event
+
+    app, stage = staged({ask.Attach: hostile}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "heat")
+        for _ in range(6):
+            await typed(app, stage, pilot, "heat next")
+            lines = screen_text(app).splitlines()
+            assert len(lines) <= SMALL[1]
+            assert "\u202e" not in "".join(lines)
+        await typed(app, stage, pilot, "heat loss")
+        assert "!!!!!" in screen_text(app)
+        assert "no number" in screen_text(app)
+
+
+@pytest.mark.usefixtures("utc", "colours")
+@pytest.mark.parametrize(
+    ("world", "size"),
+    [(64, SMALL), (2048, SMALL), (16, (160, 50))],
+    ids=["64-small", "2048-small", "16-large"],
+)
+def test_the_heat_map_looks_as_it_did(
+    world: int, size: tuple[int, int], snap_compare: Callable[..., bool]
+) -> None:
+    scene = partial(scenes.large, world, slow=min(world - 2, 1817))
+    app, stage = staged({ask.Attach: scene})
+    app.sitting.begin()
+
+    async def set_the_scene(pilot: Pilot[int]) -> None:
+        app.query_one(Prompt).cursor_blink = False
+        for line in (f"attach {scenes.RUN}", "heat"):
+            app.doer.perform(line, quiet=True)
+            await settled(app, stage, pilot)
+
+    try:
+        assert snap_compare(app, run_before=set_the_scene, terminal_size=size)
+    finally:
+        app.sitting.end()
