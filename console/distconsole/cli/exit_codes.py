@@ -8,6 +8,7 @@ from distconsole.model.events import (
     BenchEnded,
     CheckEnded,
     CollectivesMeasured,
+    ConditionJudged,
     Event,
     RunEnded,
 )
@@ -27,7 +28,7 @@ class ExitCode(IntEnum):
 def exit_code_of(event: Event) -> int | None:
     """Return the exit code that ``event`` decides, or None if it decides nothing."""
     match event:
-        case RunEnded() | BenchEnded() | CollectivesMeasured():
+        case RunEnded() | BenchEnded() | CollectivesMeasured() | ConditionJudged():
             return event.exit_code
         case CheckEnded():
             hosts = event.report.hosts.values()

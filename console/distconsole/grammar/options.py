@@ -17,6 +17,25 @@ def json_option(command: F) -> F:
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
 
 
+def condition_options(command: F) -> F:
+    """Add ``--where`` and ``--fail-if``."""
+    for option in (
+        click.option(
+            "--fail-if",
+            metavar="EXPR",
+            help="Exit with 1 if any of them matches this, and show which.",
+        ),
+        click.option(
+            "--where",
+            "only",
+            metavar="EXPR",
+            help="Only what matches this: 'util<10 and host~gpu0'.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def run_argument(command: F) -> F:
     """Add ``RUN``."""
     return click.argument("run", type=RunValue())(command)

@@ -11,7 +11,7 @@ from distconsole.grammar.bench import bench
 from distconsole.grammar.hosts import FILE, host_options, where
 from distconsole.grammar.kept import export, report
 from distconsole.grammar.launch_options import launch_options
-from distconsole.grammar.options import json_option, run_argument
+from distconsole.grammar.options import condition_options, json_option, run_argument
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
     GroupsValue,
@@ -189,28 +189,47 @@ def run(
     default=1.0,
     help="Seconds between samples.  [default: 1]",
 )
+@condition_options
 @json_option
 @host_options
 @click.pass_context
 def top(context: click.Context, /, **given: Any) -> ask.Request:
-    """Show the GPUs, processes and load of the hosts, with no run."""
+    """Show the GPUs, processes and load of the hosts, with no run.
+
+    Conditions (--where, --fail-if) are about hosts and GPUs: 'util<10', 'user!=me', 'mem>90%'.
+    """
+    if not given["once"] and (given["only"], given["fail_if"]) != (None, None):
+        raise click.UsageError(
+            "--where and --fail-if go with --once; in the console 'filter EXPR' does it live.",
+            context,
+        )
     return ask.Top(where=where(context, given), **given)
 
 
 @click.command(cls=Verb, short_help="Past and present runs.")
+@condition_options
 @json_option
 @host_options
 @click.pass_context
 def runs(context: click.Context, /, **given: Any) -> ask.Request:
-    """List the runs that this machine knows."""
+    """List the runs that this machine knows.
+
+    Conditions (--where, --fail-if) are about runs: 'state=failed and age<1d'.
+    """
     return ask.Runs(where=where(context, given), **given)
 
 
-@click.command(cls=Verb, short_help="One run's summary.")
+@click.command(cls=Verb, short_help="One run's summary, or its ranks by a condition.")
+@condition_options
 @json_option
 @run_argument
 def show(**given: Any) -> ask.Request:
-    """Show how RUN went."""
+    """Show how RUN went; with a condition those of its ranks that match.
+
+    \b
+    --fail-if 'step_ms.p95_run > 1.1 * median(step_ms.p95_run)'
+    exits with 1 if any rank is a tenth slower than the middle one.
+    """
     return ask.Show(**given)
 
 

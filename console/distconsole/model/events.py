@@ -497,6 +497,43 @@ class RunShown(msgspec.Struct, frozen=True, kw_only=True):
     summary: RunSummary
 
 
+class RankListed(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank that a condition found.
+
+    Attributes:
+        fields: Everything that conditions can ask of it, by name, in the unit of the field; null where
+            unknown.
+        shown: Those that a person should see: what it is, and what was asked.
+    """
+
+    run: str
+    fields: dict[str, float | str | bool | tuple[str, ...] | None]
+    shown: tuple[str, ...]
+
+
+class ConditionJudged(msgspec.Struct, frozen=True, kw_only=True):
+    """How ``--fail-if`` came out.
+
+    Attributes:
+        condition: As it was written.
+        of: What it was asked of: ``ranks``.
+        matched: How many match, and are bad.
+        asked: How many were asked.
+        unknown: Of how many it is not known.
+    """
+
+    condition: str
+    of: str
+    matched: int
+    asked: int
+    unknown: int
+
+    @property
+    def exit_code(self) -> int:
+        """1 if any match."""
+        return 1 if self.matched else 0
+
+
 class TextMade(msgspec.Struct, frozen=True, kw_only=True):
     """Data for stdout (an export, a log line, help)."""
 
@@ -631,6 +668,8 @@ Event: TypeAlias = (
     | HostStatus
     | RunListed
     | RunShown
+    | RankListed
+    | ConditionJudged
     | TextMade
     | BenchProgress
     | BenchRun

@@ -193,28 +193,39 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """Show load and GPUs of the hosts, live."""
+    """Show load and GPUs of the hosts, live; with ``once`` also by conditions, as ``Show`` has them."""
 
     where: Where = Where()
     once: bool = False
     json: bool = False
     interval_seconds: float = 1.0
+    only: str | None = None
+    fail_if: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """List past and present runs."""
+    """List past and present runs; by conditions as ``Show`` has them."""
 
     where: Where = Where()
     json: bool = False
+    only: str | None = None
+    fail_if: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """One run's summary."""
+    """One run's summary, or those of its ranks that conditions are about.
+
+    Attributes:
+        only: Only what matches this condition (``--where``).
+        fail_if: What matches this one, too, is bad: it decides the exit code.
+    """
 
     run: str
     json: bool = False
+    only: str | None = None
+    fail_if: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class RankView:
         "step",
         "step_ms_mean",
         "step_ms_p95",
+        "step_ms_p95_run",
         "step_ms_run",
         "stepped_at",
         "steps",
@@ -66,6 +67,8 @@ class RankView:
         self.step_ms_p95: float | None = None
         self.step_ms_run: float | None = None
         """Mean over the whole run, weighted by steps."""
+        self.step_ms_p95_run: float | None = None
+        """The windows' 95th percentiles, averaged as the mean is."""
         self.data_ms: float | None = None
         self.forward_ms: float | None = None
         self.backward_ms: float | None = None

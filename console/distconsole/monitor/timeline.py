@@ -260,13 +260,11 @@ class RunTimeline:
             self.throughput.put(float(second), self._rate_sum)
 
     def _average_step(self, view: RankView, event: Window) -> None:
-        if event.step_ms_mean is None or event.steps <= 0:
-            return
-        if view.step_ms_run is None:
-            view.step_ms_run = event.step_ms_mean
+        if event.steps <= 0:
             return
         weight = event.steps / (view.steps + event.steps)
-        view.step_ms_run += (event.step_ms_mean - view.step_ms_run) * weight
+        view.step_ms_run = _moved(view.step_ms_run, event.step_ms_mean, weight)
+        view.step_ms_p95_run = _moved(view.step_ms_p95_run, event.step_ms_p95, weight)
 
     def _metric(self, event: Metric) -> None:
         series = self.metrics.get(event.name)
@@ -304,3 +302,10 @@ class RunTimeline:
         self._log_chars += len(event.line)
         while self._log_chars > MAX_LOG_CHARS:
             self._log_chars -= len(self.logs.popleft().line)
+
+
+def _moved(mean: float | None, value: float | None, weight: float) -> float | None:
+    """Return ``mean`` with ``value`` taken in, which has this ``weight`` of the whole."""
+    if mean is None or value is None:
+        return value if mean is None else mean
+    return mean + (value - mean) * weight

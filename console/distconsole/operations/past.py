@@ -8,12 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from distconsole.model.events import Event, Narration, RunListed, RunShown, RunSummary
+from distconsole.model.events import (
+    Event,
+    Narration,
+    RankListed,
+    RunEvent,
+    RunListed,
+    RunShown,
+    RunSummary,
+)
 from distconsole.model.findings import Severity
 from distconsole.model.names import RunId
 from distconsole.model.requests import Replay, Runs, Show, Where
+from distconsole.monitor.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.monitor.store import RunRecord, RunStore
 from distconsole.monitor.summary import brief, listed, stored_events, summary_of
+from distconsole.monitor.summary_fields import summary_fields
+from distconsole.monitor.timeline import RunTimeline
+from distconsole.operations.judging import Judge
+from distconsole.operations.kept import run_so_far
 from distconsole.operations.remote_runs import known_runs, summary_of_known
 from distconsole.operations.sessions import SessionSource
 
@@ -29,7 +42,11 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
 
     Only the hosts know whether a run without an end goes on, so without them it is ``unknown``, and
     it is said when it was last known to run.
+
+    Raises:
+        UsageError: if a condition means nothing.
     """
+    judge = Judge(summary_fields(), request.only, request.fail_if)
     records = {record.run: record for record in store.runs()}
     enough = time.monotonic() + BRIEF_SECONDS
     summaries = {run: _stored(record, store, enough) for run, record in records.items()}
@@ -48,16 +65,23 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
             elif stored.state == "unknown":
                 summaries[run.run] = msgspec.structs.replace(stored, state=run.state)
     yield from _say_unknown(summaries.values(), records, time.time())
-    for summary in sorted(summaries.values(), key=lambda each: each.started, reverse=True):
+    found = judge.judged(sorted(summaries.values(), key=lambda each: -each.started))
+    for summary in found.rows:
         yield RunListed(summary=summary)
+    yield from found.verdict
 
 
-def show(request: Show, store: RunStore) -> Iterator[Event]:
-    """Summarise one stored run.
+def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    """Summarise one stored run, or list those of its ranks that the request's conditions are about.
 
     Raises:
         RunNotFoundError: if there is no such run.
+        UsageError: if a condition means nothing.
+        UnavailableError: if nothing is known of what ``fail_if`` asks.
     """
+    if request.only is not None or request.fail_if is not None:
+        yield from _ranks(request, sessions, store)
+        return
     with store.open(store.resolve(request.run)) as run_file:
         yield RunShown(summary=summary_of(run_file))
 
@@ -70,6 +94,25 @@ def replay(request: Replay, store: RunStore) -> Iterator[Event]:
     """
     with store.open(store.resolve(request.run)) as run_file:
         yield from stored_events(run_file)
+
+
+def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    judge = Judge(RANK_FIELDS, request.only, request.fail_if, always_some=True)
+    timeline = RunTimeline()
+    for event in run_so_far(request.run, Where(), sessions, store):
+        if isinstance(event, RunEvent):
+            timeline.apply(event)
+        else:
+            yield event
+    found = judge.judged(ranks_of(timeline))
+    named = judge.names or ("step", "step_ms", "samples_s")
+    shown = tuple(dict.fromkeys(("rank", "host", "state", *named)))
+    for row in found.rows:
+        values = RANK_FIELDS.values(row) | {
+            f"metric.{name}": value for name, value in sorted(row.view.metrics.items())
+        }
+        yield RankListed(run=timeline.run, fields=values, shown=shown)
+    yield from found.verdict
 
 
 def _stored(record: RunRecord, store: RunStore, enough: float) -> RunSummary:

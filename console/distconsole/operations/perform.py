@@ -76,7 +76,7 @@ def _operation(  # noqa: C901  (one case a verb, nothing nested)
         case ask.Runs():
             return past.runs(request, sessions, store)
         case ask.Show():
-            return past.show(request, store)
+            return past.show(request, sessions, store)
         case ask.Replay():
             return past.replay(request, store)
         case ask.Export():

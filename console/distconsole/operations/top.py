@@ -14,8 +14,10 @@ from distconsole.model.events import Event, GpuSample, HostStatus, NodeSample
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Top
+from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.monitor.samples import load_events
 from distconsole.operations.control import Control
+from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
 from distconsole.remote.frames import SampleBody
 from distconsole.remote.wire import typed
@@ -37,7 +39,10 @@ def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Eve
 
     Raises:
         UnreachableError: if no host can be reached.
+        UsageError: if a condition means nothing.
+        UnavailableError: if nothing is known of what ``fail_if`` asks.
     """
+    judge = Judge(LOAD_FIELDS, request.only, request.fail_if, always_some=True)
     with sessions(request.where) as session:
         hosts = [host.name for host in session.cluster.hosts]
         reached: list[HostName] = []
@@ -53,7 +58,12 @@ def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Eve
             raise UnreachableError(f"no host can be reached: {first.message}", first.hint)
         watch = LoadWatch(session, reached if request.once else hosts, request.interval_seconds)
         try:
-            yield from _once(watch, reached) if request.once else _until_left(watch, control)
+            if request.once and judge.asks:
+                yield from _judged(judge, list(_once(watch, reached)), my_names(session.cluster))
+            elif request.once:
+                yield from _once(watch, reached)
+            else:
+                yield from _until_left(watch, control)
         finally:
             watch.close()
 
@@ -130,6 +140,26 @@ def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
                 yield status
             case _:
                 pass
+
+
+def _judged(judge: Judge[LoadRow], samples: list[Event], me: tuple[str, ...]) -> Iterator[Event]:
+    """Yield the samples of the hosts and GPUs that are wanted, and how they are judged."""
+    nodes = {each.host: each for each in samples if isinstance(each, NodeSample)}
+    gpus = [each for each in samples if isinstance(each, GpuSample)]
+    found = judge.judged(load_rows(nodes, nodes, gpus, me))
+    hosts = {row.host for row in found.rows}
+    wanted = {id(row.gpu) for row in found.rows if row.gpu is not None}
+    for sample in samples:
+        match sample:
+            case NodeSample():
+                if sample.host in hosts:
+                    yield sample
+            case GpuSample():
+                if id(sample) in wanted:
+                    yield sample
+            case _:
+                yield sample
+    yield from found.verdict
 
 
 def _until_left(watch: LoadWatch, control: Control) -> Iterator[Event]:

@@ -14,6 +14,7 @@ from distconsole.model.events import (
     CheckEnded,
     CheckProgress,
     CollectivesMeasured,
+    ConditionJudged,
     Event,
     FindingMade,
     GpuSample,
@@ -22,6 +23,7 @@ from distconsole.model.events import (
     Narration,
     NodeSample,
     PairProgress,
+    RankListed,
     RunEvent,
     RunListed,
     RunShown,
@@ -32,6 +34,7 @@ from distconsole.model.findings import Severity
 from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
 from distconsole.text.collectives import show_collectives
+from distconsole.text.conditions import judged_text, show_ranks
 from distconsole.text.lists import show_load, show_runs, show_summary
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
@@ -74,7 +77,7 @@ class JsonShow:
         self._output = output
         self._encode = msgspec.json.Encoder().encode
 
-    def event(self, event: Event) -> None:
+    def event(self, event: Event) -> None:  # noqa: C901  (one case a kind, nothing nested)
         """Print ``event`` if it is data."""
         match event:
             case LogLine():
@@ -85,6 +88,10 @@ class JsonShow:
                 self._print(event.summary)
             case RunShown():
                 self._print(event.summary)
+            case RankListed():
+                self._print({"run": event.run, **event.fields})
+            case ConditionJudged():
+                self._output.say(judged_text(event))
             case Narration():
                 narrate(self._output, event)
             case TextMade():
@@ -117,8 +124,10 @@ class TextShow:
         self._output = output
         self._details = details
         self._on_screen = on_screen
+        self._judged: ConditionJudged | None = None
         self._run = RunText(output)
         self._listed: list[RunSummary] = []
+        self._ranks: list[RankListed] = []
 
     def event(self, event: Event) -> None:  # noqa: C901  (one case a kind, nothing nested)
         """Print ``event``; lists are held until they are whole."""
@@ -141,6 +150,10 @@ class TextShow:
                 self._listed.append(event.summary)
             case RunShown():
                 show_summary(self._output, event.summary)
+            case RankListed():
+                self._ranks.append(event)
+            case ConditionJudged():
+                self._judged = event
             case TextMade():
                 self._output.data(event.text)
             case FindingMade():
@@ -160,6 +173,10 @@ class TextShow:
         """Print what was held back."""
         if self._listed:
             show_runs(self._output, self._listed)
+        if self._ranks:
+            show_ranks(self._output, self._ranks)
+        if self._judged is not None:
+            self._output.say(judged_text(self._judged))
         self._output.close()
 
     def _host(self, status: HostStatus) -> None:

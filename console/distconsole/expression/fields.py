@@ -1,0 +1,101 @@
+"""What may be asked of a row: a table of fields by name. The tables themselves are where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeAlias, TypeVar
+
+from distconsole.expression.units import UNITS, Measure
+
+Row = TypeVar("Row")
+
+Value: TypeAlias = float | str | bool | tuple[str, ...] | None
+"""What a field is; several texts are a tuple, what is not known is None."""
+
+
+class Kind(StrEnum):
+    """What can be done with a value."""
+
+    NUMBER = "number"
+    TEXT = "text"
+    FLAG = "yes or no"
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[Row]):
+    """One field.
+
+    Attributes:
+        name: As it is written.
+        get: Returns it of a row, in ``unit``; None where unknown.
+        about: What it is, for people.
+        kind: What can be done with it.
+        unit: Of what ``get`` returns.
+        bare: The unit of a number without one that it is compared with; empty for ``unit``.
+        twins: Measure -> the field that is meant where this name meets such a number.
+    """
+
+    name: str
+    get: Callable[[Row], Value]
+    about: str
+    kind: Kind = Kind.NUMBER
+    unit: str = ""
+    bare: str = ""
+    twins: dict[Measure, str] = field(default_factory=dict)
+
+    @property
+    def measure(self) -> Measure:
+        """What its number is of."""
+        return UNITS[self.unit].measure
+
+    @property
+    def bare_unit(self) -> str:
+        """What a number without a unit is taken as."""
+        return self.bare or self.unit
+
+
+class Fields(Generic[Row]):
+    """The fields of one kind of row.
+
+    Args:
+        of: What the rows are, for people: ``ranks``.
+        fields: By name.
+        open_prefix: Names behind ``prefix.`` are any that the rows may have, read by ``open_get``.
+    """
+
+    def __init__(
+        self,
+        of: str,
+        fields: Iterable[Field[Row]],
+        open_prefix: str = "",
+        open_get: Callable[[Row, str], Value] | None = None,
+    ) -> None:
+        self.of = of
+        self.open_prefix = open_prefix
+        self._open_get = open_get
+        self._fields = {each.name: each for each in fields}
+
+    def __iter__(self) -> Iterator[Field[Row]]:
+        return iter(self._fields.values())
+
+    @property
+    def names(self) -> list[str]:
+        """All names that are fixed."""
+        return list(self._fields)
+
+    def find(self, name: str) -> Field[Row] | None:
+        """Return the field called ``name``, or None."""
+        found = self._fields.get(name)
+        if found is not None or self._open_get is None:
+            return found
+        prefix, dot, rest = name.partition(".")
+        if prefix != self.open_prefix or not dot or not rest:
+            return None
+        get = self._open_get
+        return Field(name, lambda row: get(row, rest), f"the {prefix} called {rest}")
+
+    def values(self, row: Row) -> dict[str, Value]:
+        """Return all fixed fields of ``row``, for JSON."""
+        return {name: each.get(row) for name, each in self._fields.items()}

@@ -1,0 +1,57 @@
+"""What conditions may ask of runs in a list: a table of fields. It judges nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from distconsole.expression.fields import Field, Fields, Kind, Value
+from distconsole.model.events import RunSummary
+
+TEXT = Kind.TEXT
+
+
+def _metric(summary: RunSummary, name: str) -> Value:
+    return summary.metrics.get(name)
+
+
+def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
+    """Return the fields of runs whose age is counted from ``now`` (UNIX seconds)."""
+    return Fields(
+        "runs",
+        (
+            Field("run", lambda each: each.run, "its id", TEXT),
+            Field("name", lambda each: each.name, "its name", TEXT),
+            Field(
+                "state",
+                lambda each: each.state,
+                "running, unknown, succeeded, failed or stopped",
+                TEXT,
+            ),
+            Field("age", lambda each: max(0.0, now() - each.started), "since its start", unit="s"),
+            Field("seconds", lambda each: each.seconds, "how long it went on", unit="s"),
+            Field("script", lambda each: each.script, "what it runs", TEXT),
+            Field("launcher", lambda each: each.launcher, "how it was started", TEXT),
+            Field("ranks", lambda each: each.world_size, "how many it has"),
+            Field("host", lambda each: each.hosts, "where it is; several may be", TEXT),
+            Field("hosts", lambda each: len(each.hosts), "how many"),
+            Field("exit", lambda each: each.exit_code, "its exit code"),
+            Field("steps", lambda each: each.steps, "steps that it has done"),
+            Field("samples_s", lambda each: each.samples_s, "mean samples a second, all ranks"),
+            Field(
+                "spread",
+                lambda each: each.step_ms_spread,
+                "slowest rank's mean step over the fastest's",
+            ),
+            Field("restarts", lambda each: each.restarts, "how often its ranks started anew"),
+            Field("loss", lambda each: each.metrics.get("loss"), "the same as metric.loss"),
+            Field(
+                "error",
+                lambda each: None if each.first_failure is None else each.first_failure.error,
+                "what the rank that failed first said",
+                TEXT,
+            ),
+        ),
+        "metric",
+        _metric,
+    )

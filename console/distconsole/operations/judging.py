@@ -1,0 +1,100 @@
+"""Rows by the conditions of a request: which are wanted, and whether any is bad. It fetches none."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from distconsole.errors import UnavailableError
+from distconsole.expression import Fields, compiled
+from distconsole.model.cluster import Cluster
+from distconsole.model.events import ConditionJudged
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[Row]):
+    """Rows that are wanted, and the verdict on them where one was asked for."""
+
+    rows: list[Row]
+    verdict: tuple[ConditionJudged, ...] = ()
+
+
+class Judge(Generic[Row]):
+    """The conditions of one request, made ready before anything is fetched.
+
+    Args:
+        fields: What the rows have.
+        only: Only rows that match this; None wants all.
+        fail_if: Of these only those that match this, which are bad; None judges none.
+        always_some: Whether it means something is wrong that there are no rows.
+
+    Raises:
+        UsageError: if a condition means nothing.
+    """
+
+    def __init__(
+        self,
+        fields: Fields[Row],
+        only: str | None,
+        fail_if: str | None,
+        *,
+        always_some: bool = False,
+    ) -> None:
+        self._of = fields.of
+        self._only = None if only is None else compiled(only, fields)
+        self._fail_if = None if fail_if is None else compiled(fail_if, fields)
+        self._always_some = always_some
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is any condition."""
+        return self._only is not None or self._fail_if is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields that the conditions name."""
+        both = (each for each in (self._fail_if, self._only) if each is not None)
+        return tuple(dict.fromkeys(name for each in both for name in each.names))
+
+    def judged(self, rows: Sequence[Row]) -> Found[Row]:
+        """Return which of ``rows`` are wanted. Figures over rows are over all that are given.
+
+        Raises:
+            UnavailableError: if nothing is known of what ``fail_if`` asks: that is no health.
+        """
+        wanted = [True] * len(rows)
+        if self._only is not None:
+            wanted = [each is True for each in self._only.answers(rows)]
+        left = [row for row, yes in zip(rows, wanted, strict=True) if yes]
+        if self._fail_if is None:
+            return Found(left)
+        answers = [
+            answer for answer, yes in zip(self._fail_if.answers(rows), wanted, strict=True) if yes
+        ]
+        if all(answer is None for answer in answers) and (answers or self._always_some):
+            raise UnavailableError(
+                f"'{self._fail_if.text}' cannot be judged: of {len(answers)} {self._of} none is known to match or not",
+                "what it asks was not measured; docs/expressions.md says what each field needs",
+            )
+        bad = [row for row, answer in zip(left, answers, strict=True) if answer]
+        verdict = ConditionJudged(
+            condition=self._fail_if.text,
+            of=self._of,
+            matched=len(bad),
+            asked=len(answers),
+            unknown=answers.count(None),
+        )
+        return Found(bad, (verdict,))
+
+
+def my_names(cluster: Cluster) -> tuple[str, ...]:
+    """Return the names under which the operator is known: here, and on the hosts as they were named."""
+    try:
+        here = [getpass.getuser()]
+    except (OSError, KeyError):  # a container may run as a number without a name
+        here = []
+    return tuple(dict.fromkeys([*here, *(host.user for host in cluster.hosts if host.user)]))
