@@ -26,6 +26,7 @@ from distconsole.model.events import (
     NodeSample,
     PairProgress,
     PairReport,
+    PhaseReached,
     PlanMade,
     PlannedHost,
     RankChanged,
@@ -471,3 +472,20 @@ def large(
             yield window(number, 10 * second, START + second, share, per_host)
             if second % 10 == 9:
                 yield gpu(number, START + second, per_host)
+
+
+def starting(world: int = 4) -> Iterator[Event]:
+    """A run a minute after its start whose last rank still imports torch."""
+    yield plan(world)
+    for number in range(world):
+        yield rank(number, RankState.RUNNING)
+        yield reached(number, "interpreter", 3.0)
+        if number != world - 1:
+            yield reached(number, "import_torch", 9.0 + number / 10)
+
+
+def reached(number: int, phase: str, seconds: float, per_host: int = 2) -> PhaseReached:
+    host = f"node{number // per_host + 1}"
+    return PhaseReached(
+        t=START + seconds, run=RUN, rank=number, host=host, phase=phase, seconds=seconds
+    )

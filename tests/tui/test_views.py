@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from distconsole.errors import UnreachableError
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, RunListed
+from distconsole.model.events import Event, Metric, RunListed, Window
 from distconsole.tui.keys import VIEWS
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.ranks import RankRow, rank_rows
@@ -116,6 +116,65 @@ async def test_a_stalled_rank_is_marked_by_its_shape() -> None:
         assert "‖      1 node1" in screen_text(app)
 
 
+async def test_a_silent_rank_is_first_with_its_age() -> None:
+    def hanging() -> Iterator[Event]:
+        for event in scenes.training(4):
+            if not (isinstance(event, Window) and event.rank == 2 and event.step > 200):
+                yield event
+
+    app, stage = staged(SCENES | {ask.Attach: hanging}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        assert "! rank 2 on node2 has not finished a step for 40 s" in screen_text(app)
+        assert "‖      2 node2" in table_text(app).splitlines()[1]
+        assert table_text(app).splitlines()[1].endswith("no step 40 s")
+
+
+async def test_the_start_of_each_rank_is_shown_and_who_is_behind_is_first() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.starting}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "starting, rank 3 on node2 is importing torch" in text
+        first, second = table_text(app).splitlines()[1:3]
+        assert "3 node2" in first
+        assert "importing torch 57 s" in first
+        assert "waiting for the group 51 s" in second
+        assert "ms/step" not in text
+
+
+async def test_curves_are_chosen_by_a_key_or_by_name_and_stay_chosen() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        assert "loss 0.103" in screen_text(app)
+        await pilot.press("escape", "c")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "accuracy" in text
+        assert "step ms" in text
+        assert "loss 0.103" not in text
+        await typed(app, stage, pilot, "plots step GPU")
+        text = screen_text(app)
+        assert text.index("step ms") < text.index("GPU % 70.5")
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        assert "step ms" in screen_text(app)
+
+
+async def test_a_curve_has_a_gap_and_a_mark_where_values_are_no_numbers() -> None:
+    def broken() -> Iterator[Event]:
+        for event in scenes.training():
+            lost = isinstance(event, Metric) and event.name == "loss" and event.step >= 300
+            yield replace(event, value=float("nan")) if lost else event  # type: ignore[type-var]
+
+    app, stage = staged(SCENES | {ask.Attach: broken}, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "loss is nan since step 590" in text
+        assert "loss nan" in text
+        assert "!!!!" in text
+
+
 async def test_a_silent_host_greys_out_with_its_age() -> None:
     app, stage = staged({ask.Top: scenes.hosts}, age_seconds=12.0)
     async with on_screen(app, stage):
@@ -123,18 +182,20 @@ async def test_a_silent_host_greys_out_with_its_age() -> None:
 
 
 @pytest.mark.parametrize("world", [64, 512])
-async def test_the_worst_of_many_ranks_is_the_first_line_when_asked(world: int) -> None:
+async def test_the_worst_of_many_ranks_is_the_first_line_unless_asked_otherwise(
+    world: int,
+) -> None:
     app, stage = staged(SCENES | {ask.Attach: partial(scenes.straggling, world)}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        assert f" {world - 1} node" not in table_text(app)
-        await typed(app, stage, pilot, "sort worst")
         assert f"▲  {world - 1:>5} node" in table_text(app)
+        await typed(app, stage, pilot, "sort rank")
+        assert f" {world - 1} node" not in table_text(app)
 
 
 def table_text(app: object) -> str:
     text = screen_text(app)  # type: ignore[arg-type]
     lines = text.splitlines()
-    start = next(place for place, line in enumerate(lines) if "ms/step" in line)
+    start = next(place for place, line in enumerate(lines) if "host  " in line)
     return "\n".join(lines[start : start + 3])
 
 
@@ -157,7 +218,7 @@ async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
         table.show(list(reversed(table.rows)))
         row = table.row_under_cursor()
         assert row is not None
-        assert row.view.rank == 2
+        assert row.view.rank == 1
 
 
 async def test_escape_goes_into_the_view_and_back() -> None:
@@ -168,7 +229,7 @@ async def test_escape_goes_into_the_view_and_back() -> None:
         await pilot.press("l")
         await settled(app, stage, pilot)
         assert app.view == "logs"
-        assert "filter '0' shows" in screen_text(app)
+        assert "filter '3' shows" in screen_text(app)
         await pilot.press("escape")
         assert isinstance(app.focused, Prompt)
 

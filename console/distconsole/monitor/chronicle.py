@@ -18,7 +18,7 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
-from distconsole.monitor.series import Series
+from distconsole.monitor.series import Band
 from distconsole.monitor.timeline import RunTimeline
 
 HEAT_CELLS = 160_000
@@ -60,37 +60,6 @@ class LineEnds:
     def left_out(self) -> int:
         """Lines between the first and the last ones."""
         return self.count - len(self.first) - len(self.last)
-
-
-class Band:
-    """A figure over time: of each second the mean, the lowest and the highest of all who told it."""
-
-    __slots__ = ("_count", "_high", "_low", "_second", "_sum", "series")
-
-    def __init__(self) -> None:
-        self.series = Series()
-        self._second: int | None = None
-        self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf
-
-    def put(self, t: float, value: float) -> None:
-        """Take what one tells at ``t``, UNIX seconds."""
-        second = int(t)
-        if second != self._second:
-            self.flush()
-            self._second = second
-        self._sum += value
-        self._count += 1
-        if value < self._low:
-            self._low = value
-        if value > self._high:
-            self._high = value
-
-    def flush(self) -> None:
-        """Put the second that is under way on the curve."""
-        if self._count and self._second is not None:
-            mean = self._sum / self._count
-            self.series.put(float(self._second), mean, self._low, self._high)
-        self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf
 
 
 class Heat:

@@ -16,6 +16,7 @@ from statistics import median
 from msgspec import UNSET
 
 from distconsole.model.events import GpuSample, RunEvents, Window
+from distconsole.monitor.series import Band
 
 UNKNOWN = -math.inf
 BROKEN = math.inf
@@ -153,6 +154,10 @@ class RankHistory:
         self.quantities: dict[str, Quantity] = {}
         """Name -> what is known of at least one rank."""
         self.hosts: dict[int, str] = {}
+        self.step_ms = Band()
+        """Step time of the ranks by second."""
+        self.gpu_use = Band()
+        """Utilisation of the run's GPUs by second, percent."""
         self._metrics = 0
 
     @property
@@ -167,11 +172,16 @@ class RankHistory:
         if isinstance(event, Window):
             self._window(event)
         elif isinstance(event, GpuSample) and event.rank is not UNSET and event.util is not None:
+            if not math.isfinite(event.t):
+                return
+            self.gpu_use.put(event.t, event.util)
             self._put(event.rank, event.t, -1, [(USE, event.util)])
             self.hosts.setdefault(event.rank, event.host)
 
     def _window(self, event: Window) -> None:
         self.hosts[event.rank] = event.host
+        if event.step_ms_mean is not None and math.isfinite(event.t):
+            self.step_ms.put(event.t, event.step_ms_mean)
         known: list[tuple[Quantity, float]] = [
             (quantity, value)
             for quantity, value in (

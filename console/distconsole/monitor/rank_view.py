@@ -33,6 +33,7 @@ class RankView:
         "samples_s",
         "signal",
         "skipped",
+        "started_at",
         "state",
         "step",
         "step_ms_mean",
@@ -75,6 +76,8 @@ class RankView:
         self.optimizer_ms: float | None = None
         self.samples_s: float | None = None
         self.metrics: dict[str, float] = {}
+        self.started_at: float | None = None
+        """When its process was first heard of."""
         self.phase: str | None = None
         self.phases: dict[str, float] = {}
         """Phase -> seconds since the rank was started."""
@@ -85,7 +88,8 @@ class RankView:
 
     def begin_again(self) -> None:
         """Forget what its process that has ended had come to: another one starts."""
-        self.exit_code = self.signal = self.step = self.phase = self.stepped_at = None
+        self.exit_code = self.signal = self.step = self.phase = None
+        self.stepped_at = self.started_at = None
         self.phases = {}
 
     @property

@@ -7,6 +7,8 @@ from bisect import bisect_left
 
 MAX_POINTS = 2048
 """Points a series keeps; beyond that neighbours are merged in pairs."""
+MAX_BROKEN = 64
+"""Places of values that are no numbers that a series keeps."""
 
 
 class Series:
@@ -17,7 +19,7 @@ class Series:
     always there as it was given (``last``).
     """
 
-    __slots__ = ("_pending", "_stride", "highs", "last", "limit", "lows", "values", "xs")
+    __slots__ = ("_pending", "_stride", "broken", "highs", "last", "limit", "lows", "values", "xs")
 
     def __init__(self, limit: int = MAX_POINTS) -> None:
         if limit < 4 or limit % 2:
@@ -27,6 +29,8 @@ class Series:
         self.values: list[float] = []
         self.lows: list[float] = []
         self.highs: list[float] = []
+        self.broken: list[float] = []
+        """Where values were NaN or infinite, some of them where there were many."""
         self.last: float | None = None
         self._stride = 1
         self._pending = 0
@@ -44,11 +48,13 @@ class Series:
     ) -> None:
         """Add a point; one at the newest ``x`` replaces it, an older one is ignored.
 
-        Values that are not finite are left out: a curve with NaN has no scale.
+        Values that are not finite are left out, and where they were is kept in ``broken``: a
+        curve with NaN has no scale.
         """
         low = value if low is None else low
         high = value if high is None else high
         if not (math.isfinite(value) and math.isfinite(low) and math.isfinite(high)):
+            self._break(x)
             return
         if self.xs and x < self.xs[-1]:
             return
@@ -60,11 +66,18 @@ class Series:
         else:
             self._append(x, value, low, high)
 
+    def _break(self, x: float) -> None:
+        if math.isfinite(x) and (not self.broken or x > self.broken[-1]):
+            if len(self.broken) >= MAX_BROKEN:
+                del self.broken[::2]
+            self.broken.append(x)
+
     def cut(self, x: float) -> None:
         """Forget the points from ``x`` on: what comes next begins there again."""
         keep = bisect_left(self.xs, x)
         for column in (self.xs, self.values, self.lows, self.highs):
             del column[keep:]
+        del self.broken[bisect_left(self.broken, x) :]
         self.last = self.values[-1] if self.values else None
         self._pending = 0
 
@@ -97,3 +110,34 @@ class Series:
         self.highs = [max(a, b) for a, b in zip(self.highs[::2], self.highs[1::2], strict=True)]
         self.xs = self.xs[1::2]
         self._stride *= 2
+
+
+class Band:
+    """A figure over time: of each second the mean, the lowest and the highest of all who told it."""
+
+    __slots__ = ("_count", "_high", "_low", "_second", "_sum", "series")
+
+    def __init__(self) -> None:
+        self.series = Series()
+        self._second: int | None = None
+        self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf
+
+    def put(self, t: float, value: float) -> None:
+        """Take what one tells at ``t``, UNIX seconds."""
+        second = int(t)
+        if second != self._second:
+            self.flush()
+            self._second = second
+        self._sum += value
+        self._count += 1
+        if value < self._low:
+            self._low = value
+        if value > self._high:
+            self._high = value
+
+    def flush(self) -> None:
+        """Put the second that is under way on the curve."""
+        if self._count and self._second is not None:
+            mean = self._sum / self._count
+            self.series.put(float(self._second), mean, self._low, self._high)
+        self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf

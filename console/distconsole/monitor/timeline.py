@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import assert_never
 
@@ -206,6 +207,8 @@ class RunTimeline:
         view.host, view.local_rank = event.host, event.local_rank
         view.pid = event.pid if event.pid is not None else view.pid
         view.state = event.state
+        if view.alive and view.started_at is None:
+            view.started_at = event.t
         if event.exit_code is not UNSET:
             view.exit_code = event.exit_code
         if event.signal is not UNSET:
@@ -224,7 +227,7 @@ class RunTimeline:
 
     def _phase(self, event: PhaseReached) -> None:
         view = self._view(event.rank, event.host)
-        if event.phase in PHASE_ORDER:
+        if event.phase in PHASE_ORDER and math.isfinite(event.seconds):
             view.phases[event.phase] = event.seconds
             view.phase = max(view.phases, key=PHASE_ORDER.index)
 

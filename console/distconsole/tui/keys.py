@@ -55,6 +55,7 @@ KEYS: tuple[Key, ...] = (
     Key("f9", "view transcript", "said so far", views=("check", "runs", "help")),
     Key("s", "sort", "sort", views=("run",), inside=True),
     Key("p", "plots", "plots/error", views=("run",), inside=True),
+    Key("c", "plots next", "other plots", views=("run",), inside=True),
     Key("h", "heat", "heat map", views=("run",), inside=True),
     Key("v", "heat next", "by what", views=("run",), inside=True),
     Key("t", "heat span", "since when", views=("run",), inside=True),
@@ -86,9 +87,9 @@ KEYS: tuple[Key, ...] = (
 
 SCREEN_VERBS = {
     "view": "show one of: cluster check run logs runs transcript help; or a run: view RUN",
-    "sort": "ranks by: rank worst ms data step; 'sort' alone takes the next",
+    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next",
     "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
-    "plots": "curves, or the error of a failed run; where both fit both are shown",
+    "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first",
     "open": "everything about the finding, the check or the pair of hosts under the cursor",
     "repeat": "one check of the last one again: repeat CHECK",
     "pairs": "the pairs of hosts as a matrix, and back: arrows move, N goes to the next in trouble",
@@ -107,6 +108,6 @@ SCREEN_VERBS = {
 ALIASES = {"exit": "quit", "q": "quit", ":q": "quit", "?": "help"}
 """What fingers type by themselves."""
 
-SORTS = ("rank", "worst", "ms", "data", "step")
-"""Orders of the ranks: by number; troubled ones and then slow ones first; by step time, share of
+SORTS = ("worst", "rank", "ms", "data", "step")
+"""Orders of the ranks: troubled ones and then the slowest first, the others by number; by number; by step time, share of
 the step spent waiting for data (both largest first); by step (least far first)."""

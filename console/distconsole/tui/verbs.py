@@ -117,11 +117,10 @@ class Doer:
             case ["sort", order] if order in SORTS:
                 app.query_one(RunView).sort(order)
                 app.redraw()
-            case ["heat", *what] if len(what) <= 1:
-                self._heat(what[0] if what else "")
-            case ["plots"]:
-                app.query_one(RunView).swap_plots()
-                app.redraw()
+            case ["heat", *names]:
+                self._heat(" ".join(names))
+            case ["plots", *names]:
+                self._plots(names)
             case ["open"] | ["pairs"] | ["interfaces"] | ["cancel"] | ["repeat", _]:
                 self._do_check_verb(words)
             case ["screenshot", *path]:
@@ -140,6 +139,16 @@ class Doer:
                 )
             case _:
                 pass
+
+    def _plots(self, names: list[str]) -> None:
+        """Swap curves and error, or choose which curves are shown."""
+        view = self._app.query_one(RunView)
+        if names:
+            view.choose_plots(names)
+            self._app.show_view("run")
+        else:
+            view.swap_plots()
+        self._app.redraw()
 
     def _heat(self, what: str) -> None:
         """Turn to the heat map, or change what it shows."""

@@ -15,6 +15,7 @@ from distconsole.monitor.rank_history import (
     WHOLE_COLUMNS,
     RankHistory,
 )
+from distconsole.monitor.series import MAX_BROKEN, Series
 
 T = 1000.0
 
@@ -120,3 +121,22 @@ def test_a_gpus_use_is_that_of_its_rank() -> None:
     )  # fmt: skip
     history = folded(window(4, T), sample)
     assert history.quantities["use"].value(history.recent.row("use", 4)[0]) == 30.0
+
+
+def test_step_time_is_a_curve_with_the_band_of_the_ranks() -> None:
+    events = [window(rank, T + second, 10.0 + rank) for second in range(3) for rank in range(3)]
+    series = folded(*events).step_ms.series
+    assert series.points() == [(T, 11.0, 10.0, 12.0), (T + 1, 11.0, 10.0, 12.0)]
+
+
+def test_places_of_values_that_are_no_numbers_are_kept_in_bounds() -> None:
+    series = Series()
+    for x in range(1000):
+        series.put(x, math.nan if x % 2 else 1.0)
+    assert len(series) == 500
+    assert 0 < len(series.broken) <= MAX_BROKEN
+    assert series.broken[-1] == 999
+    series.cut(900)
+    assert series.broken[-1] < 900
+    series.put(math.nan, math.nan)
+    assert all(map(math.isfinite, series.broken))

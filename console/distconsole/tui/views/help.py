@@ -9,13 +9,13 @@ from textual.widgets import Static
 
 from distconsole.grammar import VERBS
 from distconsole.tui.keys import KEYS, SCREEN_VERBS
-from distconsole.tui.widgets.bars import PARTS
+from distconsole.tui.widgets.bars import PARTS, PHASES, REST
 
 MARKS = (
     ("✗1", "bad", "failed first: the one to look at"),
     ("✗", "bad", "failed"),
     ("■", "faint", "killed, mostly because another one failed"),
-    ("‖", "warn", "stalled: lives, makes no step"),
+    ("‖", "warn", "stalled or silent: lives, makes no step"),
     ("?", "warn", "its host is not connected"),
     ("▲", "warn", "the slowest, by a tenth or more"),
     ("✓", "faint", "ended well"),
@@ -49,9 +49,13 @@ def _page() -> Text:
         text.append(f"  {mark:<12}", style=style)
         text.append(f"{meaning}\n")
     text.append("  a step is  ")
-    for name, shade, style in PARTS:
+    for name, shade, style in (*PARTS, REST):
         text.append(f" {shade}{shade}", style=style)
         text.append(f" {name}")
+    text.append("\n  a start is  ")
+    for _, shade, style, words in PHASES:
+        text.append(f" {shade}{shade}", style=style)
+        text.append(f" {words}")
     text.append("\n")
     _section(text, "Verbs", list(VERBS.items()))
     _section(text, "Only here", list(SCREEN_VERBS.items()))

@@ -10,10 +10,11 @@ from typing import assert_never
 from rich.text import Text
 
 from distconsole.model.events import RankState
+from distconsole.monitor.health import silent_ranks, span_text
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
-from distconsole.tui.widgets.bars import level_bar, parts_bar
+from distconsole.tui.widgets.bars import level_bar, parts_bar, phases_bar
 from distconsole.tui.widgets.line_table import Column
 
 SLOW_SHARE = 1.1
@@ -27,6 +28,9 @@ STATE_STYLES = {
     RankState.KILLED: "faint",
     RankState.STALLED: "warn",
 }
+
+PARTS_WIDTH, START_WIDTH = 17, 16
+START_TITLE = "start: ░python▒torch▓group█first step"
 
 PHASE_WORDS = {
     "interpreter": "python started",
@@ -45,12 +49,18 @@ class RankRow:
         first: It failed first.
         slowest: It is the slowest, and notably so.
         lost: Its host is not connected.
+        silent_seconds: How long it has finished no step, where that is too long.
+        elapsed: Seconds since its process was started; None where it was not.
+        longest: The most that any rank has taken to start.
     """
 
     view: RankView
     first: bool = False
     slowest: bool = False
     lost: bool = False
+    silent_seconds: float | None = None
+    elapsed: float | None = None
+    longest: float = 0.0
 
     @property
     def trouble(self) -> int:
@@ -65,21 +75,60 @@ class RankRow:
             case RankState.STALLED:
                 return 3
             case RankState.STARTING | RankState.RUNNING | RankState.EXITED:
-                return 4 if self.lost and self.view.alive else 5 if self.slowest else 6
+                if self.lost and self.view.alive:
+                    return 4
+                if self.silent_seconds is not None:
+                    return 3
+                return 5 if self.slowest else 6
             case _:
                 assert_never(self.view.state)
 
 
-def rank_rows(timeline: RunTimeline, order: str) -> list[RankRow]:
-    """Return the ranks of ``timeline`` in ``order``, one of ``keys.SORTS``."""
+def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> list[RankRow]:
+    """Return the ranks of ``timeline`` in ``order``, one of ``keys.SORTS``.
+
+    Args:
+        timeline: The run.
+        order: How to sort them.
+        now: UNIX seconds; None tells no ages.
+    """
     first = first_failed(timeline)
     slowest = _slowest(list(timeline.ranks.values()))
     lost = set(timeline.lost_hosts) if timeline.end is None else set()
+    quiet: dict[int, float] = {}
+    starts: dict[int, float] = {}
+    if now is not None and timeline.end is None:
+        quiet = {v.rank: now - (v.stepped_at or now) for v in silent_ranks(timeline, now)}
+        if starting(timeline):
+            starts = {
+                n: _start_seconds(view, now)
+                for n, view in timeline.ranks.items()
+                if view.started_at
+            }
+    longest = max(starts.values(), default=0.0)
     rows = [
-        RankRow(view, number == first, view is slowest, view.host in lost)
+        RankRow(
+            view,
+            number == first,
+            view is slowest,
+            view.host in lost,
+            quiet.get(number),
+            starts.get(number),
+            longest,
+        )
         for number, view in timeline.ranks.items()
     ]
     return sorted(rows, key=lambda row: (*_sort_key(row, order), row.view.rank))
+
+
+def starting(timeline: RunTimeline) -> bool:
+    """Whether ranks are on the way to their first step, and none of this attempt has done one."""
+    return timeline.end is None and all(v.step is None for v in timeline.ranks.values())
+
+
+def _start_seconds(view: RankView, now: float) -> float:
+    """Return how long a rank has been starting, or how long it took."""
+    return view.phases.get("first_step", max(0.0, now - (view.started_at or now)))
 
 
 def first_failed(timeline: RunTimeline) -> int | None:
@@ -103,7 +152,7 @@ def _sort_key(row: RankRow, order: str) -> tuple[float, ...]:
     view = row.view
     match order:
         case "worst":
-            return (row.trouble, -(view.step_ms_mean or 0.0))
+            return (row.trouble, len(view.phases) if row.elapsed is not None else 0)
         case "ms":
             return (-(view.step_ms_mean or 0.0),)
         case "data":
@@ -142,6 +191,8 @@ def _state(row: RankRow) -> Text:
     if row.trouble == 4:
         return Text("no connection", style="warn")
     words = view.state.value
+    if row.silent_seconds is not None:
+        return Text(f"no step {span_text(row.silent_seconds)}", style="bad")
     if view.state in (RankState.STARTING, RankState.RUNNING) and view.step is None and view.phase:
         words = PHASE_WORDS.get(view.phase, view.phase)
     elif row.first:
@@ -161,7 +212,11 @@ def _said(row: RankRow, text: str) -> Text:
 def _parts(row: RankRow) -> Text:
     view = row.view
     parts = (view.data_ms, view.forward_ms, view.backward_ms, view.optimizer_ms)
-    return parts_bar(parts, view.step_ms_mean, 12)
+    return parts_bar(parts, view.step_ms_mean, PARTS_WIDTH)
+
+
+def _start_up(row: RankRow) -> Text:
+    return phases_bar(row.view.phases, row.elapsed, row.longest, START_WIDTH)
 
 
 def _step_ms(row: RankRow) -> Text:
@@ -205,11 +260,14 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     ),
     Column("ms/step", 8, _step_ms, right=True, sort="ms"),
     Column("p95", 6, lambda row: _said(row, number_text(row.view.step_ms_p95)), 5, True),
-    Column("░data▒fwd▓bwd█opt", 17, _parts, need=4),
+    Column("░data▒fwd▓bwd█opt", PARTS_WIDTH, _parts, need=4),
+    Column(START_TITLE, len(START_TITLE), _start_up, need=1),
     Column("data ms", 8, lambda row: _said(row, number_text(row.view.data_ms)), 7, True, "data"),
     Column("samples/s", 9, lambda row: _said(row, number_text(row.view.samples_s)), 2, True),
     Column("loss", 8, _loss, 2, True),
     Column("state", 16, _state),
 ]
+STEP_TITLES = ("step", "ms/step", "p95", "░data▒fwd▓bwd█opt", "data ms", "samples/s", "loss")
+"""Columns that say nothing before the first step."""
 GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
 """Columns that only a run with GPUs has."""

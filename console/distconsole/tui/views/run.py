@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -12,6 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 
 from distconsole.model.events import EndState, RunFinding
 from distconsole.model.findings import Severity
+from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import duration_text, number_text
@@ -19,11 +21,19 @@ from distconsole.tui.check_picture import SEVERITY_MARKS
 from distconsole.tui.feeds import Feed
 from distconsole.tui.keys import SORTS
 from distconsole.tui.views.heat import HeatPage
-from distconsole.tui.views.ranks import GPU_TITLES, RANK_COLUMNS, RankRow, rank_rows
+from distconsole.tui.views.ranks import (
+    GPU_TITLES,
+    RANK_COLUMNS,
+    START_TITLE,
+    STEP_TITLES,
+    RankRow,
+    rank_rows,
+    starting,
+)
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_tail import LogTail
-from distconsole.tui.widgets.plot import EMPTY, Curve, Plot
+from distconsole.tui.widgets.plot import Curve, Plot
 
 PLOTS = 4
 PLOT_CELLS = 36
@@ -51,7 +61,8 @@ class RunView(Vertical):
         super().__init__(id=id)
         self.order = SORTS[0]
         self._plots_wanted = False
-        self._fitting: list[bool] = []
+        self._chosen: tuple[str, ...] = ()
+        self._skip = 0
 
     def compose(self) -> ComposeResult:
         """The parts from top to bottom, the most urgent first."""
@@ -108,15 +119,23 @@ class RunView(Vertical):
         """Show curves instead of the error, or the other way round."""
         self._plots_wanted = not self._plots_wanted
 
+    def choose_plots(self, names: Sequence[str]) -> None:
+        """Show the curves whose titles begin with one of ``names`` first; ``next`` goes on to others."""
+        self._skip = self._skip + 1 if tuple(names) == ("next",) else 0
+        if not self._skip:
+            self._chosen = tuple(names)
+        self._plots_wanted = True
+
     def draw(self, feed: Feed, now: float) -> None:
         """Show the run of ``feed`` at ``now`` (UNIX seconds)."""
         room = max(1, min(PLOTS, self.size.width // PLOT_CELLS))
         with feed.reading():
             timeline = feed.run
             health = _health(feed, now)
-            ranks = rank_rows(timeline, self.order)
+            ranks = rank_rows(timeline, self.order, now)
+            early = starting(timeline)
             about = _about(timeline, ranks, now) or _why_not(feed)
-            curves = _curves(timeline, room)
+            curves = _curves(timeline, feed.history, room, self._chosen, self._skip * room)
             news, traceback = _news(timeline), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
@@ -130,14 +149,16 @@ class RunView(Vertical):
         if self.query_one(HeatPage).display:
             words.display = bool(news) and self.size.height >= TALL_LINES
             return
-        self._draw_ranks(ranks)
+        self._draw_ranks(ranks, early=early)
         self._draw_middle(curves, traceback)
         self.query_one("#tail", LogTail).show_last([*tail, *progress], len(ranks))
 
-    def _draw_ranks(self, ranks: list[RankRow]) -> None:
+    def _draw_ranks(self, ranks: list[RankRow], *, early: bool) -> None:
         table: LineTable[RankRow] = self.query_one("#ranks", LineTable)
         gpus = any(row.view.gpu is not None for row in ranks)
-        table.leave_out(() if gpus else GPU_TITLES)
+        calm = all(row.view.alive and not row.lost for row in ranks)
+        hidden = (*STEP_TITLES, *(("state",) if calm else ()))
+        table.leave_out((*(() if gpus else GPU_TITLES), *(hidden if early else (START_TITLE,))))
         table.sorted_by = "" if self.order == "rank" else self.order
         table.show(ranks)
 
@@ -253,27 +274,51 @@ def _traceback(timeline: RunTimeline) -> str:
     return next(found, "").rstrip()
 
 
-def _curves(timeline: RunTimeline, room: int) -> list[tuple[str, Curve, float | None, str]]:
-    """At most ``room`` curves as (title, points, newest value, what x counts): loss, throughput, the rest."""
+def _curves(
+    timeline: RunTimeline, history: RankHistory, room: int, chosen: Sequence[str], skip: int
+) -> list[tuple[str, Curve, float | None, str]]:
+    """At most ``room`` curves as (title, points, newest value, what x counts).
+
+    Loss, throughput, step time and GPU utilisation come first, then the other metrics; those that
+    were ``chosen`` before all. The first ``skip`` are left out, and come again after the last.
+    """
     wanted: list[tuple[str, Series | None, str]] = [
         ("loss", timeline.metrics.get("loss"), "step"),
         ("samples/s", timeline.throughput, "seconds"),
+        ("step ms", history.step_ms.series, "seconds"),
+        ("GPU %", history.gpu_use.series, "seconds"),
     ]
     others = sorted(timeline.metrics, key=lambda name: ("acc" not in name, name))
-    wanted += [(name, timeline.metrics[name], "step") for name in others if name != "loss"]
-    known = [
-        (title, series, x) for title, series, x in wanted if series is not None and len(series)
+    metrics = [(name, timeline.metrics[name], "step") for name in others if name != "loss"]
+    wanted = [*wanted[:2], *(each for each in metrics if "acc" in each[0]), *wanted[2:]] + [
+        each for each in metrics if "acc" not in each[0]
     ]
+    known = [
+        (title, series, x)
+        for title, series, x in wanted
+        if series is not None and (len(series) or series.broken)
+    ]
+    known.sort(key=lambda each: not any(each[0].startswith(word) for word in chosen))
+    if len(known) > room:
+        skip %= len(known)
+        known = [*known[skip:], *known[:skip]]
     start = timeline.started or 0.0
     return [
-        (title, _as_curve(series, start if x == "seconds" else 0.0), series.last, x)
+        (title, _as_curve(series, start if x == "seconds" else 0.0), _newest(series), x)
         for title, series, x in known[:room]
     ]
 
 
+def _newest(series: Series) -> float | None:
+    """The newest value; NaN where that was no number."""
+    broken = series.broken and (not series.xs or series.broken[-1] > series.xs[-1])
+    return math.nan if broken else series.last
+
+
 def _as_curve(series: Series, start: float) -> Curve:
     """Return a copy of ``series``, counted from ``start``, that stays as it is while the run goes on."""
-    if not len(series):
-        return EMPTY
-    xs = tuple(max(0.0, x - start) for x in series.xs) if start else tuple(series.xs)
-    return Curve(xs, tuple(series.values), tuple(series.lows), tuple(series.highs))
+    xs, broken = (
+        tuple(max(0.0, x - start) for x in points) if start else tuple(points)
+        for points in (series.xs, series.broken)
+    )
+    return Curve(xs, tuple(series.values), tuple(series.lows), tuple(series.highs), broken)

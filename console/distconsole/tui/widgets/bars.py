@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
@@ -27,6 +27,15 @@ PARTS = (
     ("optimizer", "█", "magenta"),
 )
 """The parts of a step in order, each with its shade and colour."""
+REST = ("rest", "·", "faint")
+"""What the parts do not explain."""
+PHASES = (
+    ("interpreter", "░", "faint", "python"),
+    ("import_torch", "▒", "cyan", "importing torch"),
+    ("init_process_group", "▓", "warn", "waiting for the group"),
+    ("first_step", "█", "magenta", "first step"),
+)
+"""What a rank reaches before it trains: its shade, its colour, and what the rank does on the way there."""
 
 
 def parts_bar(parts: Sequence[float | None], whole: float | None, width: int) -> Text:
@@ -47,5 +56,33 @@ def parts_bar(parts: Sequence[float | None], whole: float | None, width: int) ->
         end = min(width, round(total / whole * width))
         text.append(shade * max(0, end - used), style=meaning)
         used = max(used, end)
-    text.append("·" * (width - used), style="faint")
+    text.append(REST[1] * (width - used), style=REST[2])
     return text
+
+
+def phases_bar(
+    reached: Mapping[str, float], elapsed: float | None, longest: float, width: int
+) -> Text:
+    """Return a rank's way to its first step as one bar, and in words what it does now and for how long.
+
+    Args:
+        reached: Phase -> seconds since the rank was started.
+        elapsed: Seconds since it was started; None where it was not.
+        longest: Seconds that all of ``width`` stand for.
+        width: Cells of the bar.
+    """
+    text = Text()
+    if elapsed is None:
+        return text.append("not started yet", style="faint")
+    last = max((place for place, phase in enumerate(PHASES) if phase[0] in reached), default=-1)
+    used, before = 0, 0.0
+    for place, (name, shade, meaning, _) in enumerate(PHASES[: last + 2]):
+        until = max(before, elapsed if place > last else reached.get(name, before))
+        end = round(min(1.0, until / longest) * width) if longest > 0 else 0
+        text.append(shade * max(0, end - used), style=meaning)
+        used, before = max(used, end), until
+    text.append(" " * (width - used + 1))
+    if last + 1 == len(PHASES):
+        return text.append(f"trains since {before:.0f} s", style="good")
+    since = max((reached[name] for name, *_ in PHASES if name in reached), default=0.0)
+    return text.append(f"{PHASES[last + 1][3]} {max(0.0, elapsed - since):.0f} s")

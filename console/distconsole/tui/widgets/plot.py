@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,8 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bit of the dot at (row, column) in a braille cell of 4 x 2 (Unicode 15, block U+2800)."""
 
 LABEL_WIDTH = 8
+BROKEN = -1
+"""Stands for a mark instead of dots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Curve:
     values: Sequence[float]
     lows: Sequence[float]
     highs: Sequence[float]
+    broken: Sequence[float] = ()
+    """Where values were NaN or infinite: the curve has a gap there, and a mark."""
 
     def __len__(self) -> int:
         return len(self.xs)
@@ -59,6 +64,7 @@ class Plot(Widget):
         self._curve = EMPTY
         self._x_label = ""
         self._cells: list[list[tuple[int, int]]] = []
+        self._broken: set[int] = set()
         self._scale = (0.0, 1.0)
         self._key: tuple[object, ...] = ()
 
@@ -76,7 +82,7 @@ class Plot(Widget):
         last = (curve.xs[-1], curve.values[-1]) if len(curve) else None
         if newest is None and len(curve):
             newest = curve.values[-1]
-        key = (title, x_label, len(curve), last, newest)
+        key = (title, x_label, len(curve), last, str(newest), curve.broken)
         if key == self._key:
             return
         self._key = key
@@ -132,22 +138,33 @@ class Plot(Widget):
             self.get_component_rich_style("plot--curve"),
         )
         cells = self._cells[row] if row < len(self._cells) else []
+        if row == rows - 1:
+            cells = [(BROKEN, 2) if at in self._broken else cell for at, cell in enumerate(cells)]
         segments += [
-            Segment(chr(BRAILLE + bits) if bits else " ", styles[kind]) for bits, kind in cells
+            Segment("!", self.rich_style + self.app.console.get_style("bad", default="bold"))
+            if bits == BROKEN
+            else Segment(chr(BRAILLE + bits) if bits else " ", styles[kind])
+            for bits, kind in cells
         ]
         return Strip(segments).simplify().adjust_cell_length(width, self.rich_style).crop(0, width)
 
     def _draw(self, columns: int, rows: int) -> None:
         """Turn the curve into cells of (dots, kind): kind 1 is the band, 2 the curve itself."""
         self._cells = [[(0, 0)] * max(0, columns) for _ in range(max(0, rows))]
-        curve = self._curve
+        curve, self._broken = self._curve, set()
+        if not len(curve):
+            self._broken = set(range(min(1, columns))) if curve.broken else set()
         if not len(curve) or columns <= 0 or rows <= 0:
             return
         low, high = min(curve.lows), max(curve.highs)
         if high - low < 1e-12 * max(1.0, abs(high)):
             low, high = low - 0.5 * max(abs(low), 1e-9), high + 0.5 * max(abs(high), 1e-9)
         self._scale = (low, high)
-        for x, value, bottom, top in _columns_of(curve, columns * 2):
+        first, last = curve.xs[0], max(curve.xs[-1], *curve.broken[-1:], curve.xs[0])
+        scale = (columns * 2 - 1) / (last - first) if last > first else 0.0
+        gaps = sorted({max(0, int((x - first) * scale)) for x in curve.broken})
+        self._broken = {gap // 2 for gap in gaps}
+        for x, value, bottom, top in _columns_of(curve, scale, gaps):
             self._dots(x, _row_of(top, low, high, rows), _row_of(bottom, low, high, rows), 1)
             at = _row_of(value, low, high, rows)
             self._dots(x, at, at, 2)
@@ -164,10 +181,11 @@ def _row_of(value: float, low: float, high: float, rows: int) -> int:
     return min(rows * 4 - 1, max(0, round((1 - share) * (rows * 4 - 1))))
 
 
-def _columns_of(curve: Curve, dots: int) -> list[tuple[int, float, float, float]]:
+def _columns_of(
+    curve: Curve, scale: float, gaps: Sequence[int]
+) -> list[tuple[int, float, float, float]]:
     """Return (dot column, mean, lowest, highest) of the points that fall on each dot column."""
-    first, last = curve.xs[0], curve.xs[-1]
-    scale = (dots - 1) / (last - first) if last > first else 0.0
+    first = curve.xs[0]
     found: list[tuple[int, float, float, float]] = []
     count = 0
     for x, value, low, high in zip(curve.xs, curve.values, curve.lows, curve.highs, strict=True):
@@ -184,17 +202,19 @@ def _columns_of(curve: Curve, dots: int) -> list[tuple[int, float, float, float]
         else:
             count = 1
             found.append((column, value, low, high))
-    return _joined(found)
+    return _joined(found, gaps)
 
 
 def _joined(
-    points: list[tuple[int, float, float, float]],
+    points: list[tuple[int, float, float, float]], gaps: Sequence[int]
 ) -> list[tuple[int, float, float, float]]:
     """Fill the columns between two points by straight lines, so that few points make a curve too."""
     joined: list[tuple[int, float, float, float]] = []
     for here, following in pairwise(points):
         gap = following[0] - here[0]
-        for offset in range(gap):
+        # Where a value between the two was no number, no line leads across.
+        across = bisect_left(gaps, here[0]) < bisect_right(gaps, following[0])
+        for offset in range(min(gap, 1) if across else gap):
             share = offset / gap
             joined.append(
                 (
