@@ -36,6 +36,8 @@ WARM_UP_SECONDS = 5.0
 PER_HOST = 8
 SUBJECTS = ("console", "datatable")
 WORLDS = (8, 64, 2048)
+TOLD_AT = [scenes.START]
+"""The moment of what was told last: the console's clock, so that no rank seems silent."""
 
 
 def ticking(world: int) -> Iterator[Event]:
@@ -45,7 +47,7 @@ def ticking(world: int) -> Iterator[Event]:
     while True:
         time.sleep(1.0)
         step += 50
-        t = scenes.START + step / 10
+        t = TOLD_AT[0] = scenes.MINUTE_LATER + (step - 600) / 50
         for rank in range(world):
             yield scenes.window(rank, step, t, 1.0 + (rank + step) % 9 / 100, PER_HOST)
         yield scenes.log(0, f"step {step}", t)
@@ -54,6 +56,7 @@ def ticking(world: int) -> Iterator[Event]:
 def run_console(world: int) -> None:
     """Be the console on a run that goes on."""
     from distconsole.tui.app import ConsoleApp
+    from distconsole.tui.pictures import Clocks
 
     def perform(request: ask.Request, _s: SessionSource, control: Control) -> Iterator[Event]:
         for event in ticking(world) if isinstance(request, ask.Attach) else ():
@@ -61,7 +64,8 @@ def run_console(world: int) -> None:
                 return
             yield event
 
-    app = ConsoleApp(ask.Attach(run=scenes.RUN), perform=perform)
+    clocks = Clocks(unix=lambda: TOLD_AT[0])
+    app = ConsoleApp(ask.Attach(run=scenes.RUN), clocks=clocks, perform=perform)
     app.sitting.begin()
     app.run()
 
