@@ -27,3 +27,5 @@ class ExpressionError(UsageError):
             f"{message}, at character {at + 1}", f"{words}\n  {excerpt}\n  {' ' * (at - begin)}^"
         )
         self.at = at
+        self.short = f"{advice}  in: {excerpt[: at - begin]}▸{excerpt[at - begin :]}".strip()
+        """The advice and the place in one line, for where lines are few."""

@@ -21,6 +21,7 @@ from distconsole.config.paths import state_dir
 from distconsole.grammar import VERBS
 from distconsole.grammar.complete import Completion
 from distconsole.model import requests as ask
+from distconsole.monitor.load_fields import LoadRow
 from distconsole.operations import perform
 from distconsole.tui.feeds import Feed, Perform
 from distconsole.tui.keys import KEYS, SCREEN_VERBS
@@ -32,11 +33,12 @@ from distconsole.tui.sitting import Sitting
 from distconsole.tui.title import PRESSES, keys_content, title_content
 from distconsole.tui.verbs import Doer
 from distconsole.tui.views.check import CheckView
-from distconsole.tui.views.cluster import ClusterView
+from distconsole.tui.views.cluster import ClusterView, load_rows_of
 from distconsole.tui.views.help import HelpView
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
+from distconsole.tui.watches import Watches
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Said, Words
 
@@ -85,6 +87,7 @@ class ConsoleApp(App[int]):
         self.clocks = clocks or Clocks()
         self.sitting = Sitting(getattr(request, "where", ask.Where()), self.clocks, perform)
         self.doer = Doer(self)
+        self.watches = Watches(self._load_rows, self.clocks.monotonic)
         self.load_feed: Feed | None = None
         self.first: Feed | None = None
         self._history = History(history)
@@ -135,6 +138,7 @@ class ConsoleApp(App[int]):
         self._take_colours(self.current_theme)
         self.theme_changed_signal.subscribe(self, self._take_colours)
         self.query_one(Said).forget()
+        self.query_one(ClusterView).me = self.sitting.my_names
         self._offer("")
         match self.request:
             case ask.Demo() | ask.Attach() | ask.Replay():
@@ -184,6 +188,7 @@ class ConsoleApp(App[int]):
         """Draw at once, whatever was drawn before."""
         self._drawn.clear()
         self._rest_until = 0.0
+        self.watches.hurry()
         self.draw_now()
 
     def on_resize(self) -> None:
@@ -195,6 +200,7 @@ class ConsoleApp(App[int]):
         if not self.query("#title"):
             return  # the screen is being taken down
         self._follow_demo()
+        self._look()
         self._draw_around()
         view = self.view
         feed = self._feed_of(view)
@@ -208,6 +214,18 @@ class ConsoleApp(App[int]):
         self._drawn_at = began
         self._draw(view, feed)
         self._rest_until = began + (time.monotonic() - began) / DRAWING_SHARE
+
+    def _look(self) -> None:
+        """Say what has come of the conditions that are watched, and ring for it."""
+        said = self.watches.look(self.sitting.shown_run(), self.load_feed)
+        for line in said:
+            self.sitting.transcript.say(line)
+        if said:
+            self.bell()
+
+    def _load_rows(self, feed: Feed) -> list[LoadRow]:
+        me = self.query_one(ClusterView).me
+        return load_rows_of(feed.load, self.sitting.hosts, self.clocks.monotonic(), me)
 
     def _draw_around(self) -> None:
         lines = self.sitting.transcript.drain()

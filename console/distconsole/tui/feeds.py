@@ -16,6 +16,7 @@ from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.events import (
     CheckEnded,
+    ConditionJudged,
     Event,
     LogLine,
     RunEnded,
@@ -189,6 +190,8 @@ class Feed:
                     self.book.append(event)
             if isinstance(event, RunEnded):
                 self.exit_code = event.exit_code
+            if isinstance(event, ConditionJudged):
+                self.exit_code = event.exit_code
             if isinstance(event, CheckEnded) and not event.report.ok and not self.is_run:
                 self.exit_code = 1
             if isinstance(event, RunListed):
@@ -215,7 +218,7 @@ class Feed:
 
     def _follow(self) -> None:
         show = None if self._quiet else show_for(self.request, self._transcript, on_screen=True)
-        drawn = self.is_run or isinstance(self.request, ask.Top)
+        drawn = self.is_run or (isinstance(self.request, ask.Top) and not self.request.once)
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
             if self.is_cancelled:

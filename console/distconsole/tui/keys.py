@@ -54,12 +54,15 @@ KEYS: tuple[Key, ...] = (
     Key("f8", "stop {run}", "stop run", asks=True, views=("run", "logs")),
     Key("f9", "view transcript", "said so far", views=("check", "runs", "help")),
     Key("s", "sort", "sort", views=("run",), inside=True),
+    Key("s", "sort ", "sort", True, ("cluster",), inside=True),
+    Key("f", "filter ", "filter", True, ("cluster", "run"), inside=True),
+    Key("g", "group ", "group", True, ("cluster",), inside=True),
     Key("p", "plots", "plots/error", views=("run",), inside=True),
     Key("c", "plots next", "other plots", views=("run",), inside=True),
     Key("h", "heat", "heat map", views=("run",), inside=True),
     Key("v", "heat next", "by what", views=("run",), inside=True),
     Key("t", "heat span", "since when", views=("run",), inside=True),
-    Key("l", "filter {rank}", "its log", views=("run",), inside=True),
+    Key("l", "lines filter {rank}", "its log", views=("run",), inside=True),
     Key(
         "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
     ),
@@ -87,7 +90,10 @@ KEYS: tuple[Key, ...] = (
 
 SCREEN_VERBS = {
     "view": "show one of: cluster check run logs runs transcript help; or a run: view RUN",
-    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next",
+    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next; on the cluster by any field: sort util, sort temp up",
+    "group": "GPUs on the cluster screen by a field: host name user throttle rank; none ends it",
+    "watch": "say when a condition comes true and when it ends: watch state=failed; alone lists",
+    "unwatch": "end a watch: its number, or all",
     "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
     "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first",
     "open": "everything about the finding, the check or the pair of hosts under the cursor",
@@ -95,7 +101,7 @@ SCREEN_VERBS = {
     "pairs": "the pairs of hosts as a matrix, and back: arrows move, N goes to the next in trouble",
     "interfaces": "which interface each engine takes on each host, and back",
     "cancel": "end the check that goes on",
-    "filter": "only log lines: 0-3,8 host:gpu* out err errors since:10m /regex/ -without word; alone shows all",
+    "filter": "on cluster and run only what matches: filter util<10 and host~gpu0; in the logs only lines: 0-3,8 host:gpu* out err errors since:10m /regex/ -without word; alone shows all",
     "find": "search the lines of the run: words, or a regular expression; n and N go on",
     "lines": "in the logs: error error-before first-error next previous end fold digits wrap times copy, at TIME",
     "clear": "empty the transcript",

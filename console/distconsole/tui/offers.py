@@ -6,9 +6,14 @@ from collections.abc import Iterable
 
 from distconsole.grammar import complete_line
 from distconsole.grammar.complete import Completion
+from distconsole.monitor.load_fields import LOAD_FIELDS
+from distconsole.monitor.rank_fields import RANK_FIELDS
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, VIEWS
 from distconsole.tui.sitting import Sitting
 from distconsole.tui.views.logs import WHATS
+
+FIELDS = tuple(dict.fromkeys((*RANK_FIELDS.names, *LOAD_FIELDS.names)))
+"""What conditions may name."""
 
 FEW = 3
 """So many completions are shown with what they mean."""
@@ -30,8 +35,11 @@ def completions(line: str, sitting: Sitting, themes: Iterable[str]) -> list[Comp
         return complete_line(line, vocabulary) + own
     choices: tuple[str, ...] | None = {
         "view": (*VIEWS, *(feed.run.run for feed in sitting.feeds if feed.run.run)),
-        "sort": SORTS,
+        "sort": tuple(dict.fromkeys((*SORTS, *LOAD_FIELDS.names))),
         "lines": tuple(WHATS),
+        "group": ("none", *LOAD_FIELDS.names),
+        "unwatch": ("all",),
+        **dict.fromkeys(("watch", "filter"), FIELDS),
         "theme": ("dark", "light", *sorted(themes)),
     }.get(words[0])
     if choices is None:

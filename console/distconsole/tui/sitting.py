@@ -10,7 +10,9 @@ from dataclasses import replace
 from distconsole.config.load import load_config
 from distconsole.grammar import Vocabulary, parse_line
 from distconsole.model import requests as ask
+from distconsole.model.cluster import Cluster
 from distconsole.operations import perform
+from distconsole.operations.judging import my_names
 from distconsole.operations.sessions import lent
 from distconsole.session import Session, open_session
 from distconsole.tui.check_picture import CheckPicture
@@ -87,6 +89,11 @@ class Sitting:
     def hosts(self) -> tuple[str, ...]:
         """The names of the console's own hosts."""
         return () if self._own is None else tuple(host.name for host in self._own.cluster.hosts)
+
+    @property
+    def my_names(self) -> tuple[str, ...]:
+        """The names under which the operator is known."""
+        return my_names(Cluster(()) if self._own is None else self._own.cluster)
 
     def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
         """Lend the console's own session, or open one where other hosts are named."""

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from textual.widgets import RichLog
 
 from distconsole.errors import ConsoleError
+from distconsole.expression import ExpressionError
 from distconsole.model import requests as ask
 from distconsole.tui.feeds import Feed
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.sitting import screen_words
 from distconsole.tui.views.check import CheckView, Page
+from distconsole.tui.views.cluster import ClusterView
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
@@ -37,6 +39,8 @@ class Doer:
         if not quiet:
             transcript.say(f"\x1b[1m> {line}\x1b[0m")
         words = screen_words(line)
+        if self._do_condition(line):
+            return
         if words:
             self._do_screen_verb(words)
             return
@@ -86,6 +90,8 @@ class Doer:
                 app.show_view("run")
             case ask.Check():
                 app.show_view("check")
+            case ask.Top(once=True):
+                app.show_view("transcript")
             case ask.Top():
                 if app.load_feed is not None:
                     app.load_feed.control.leave()
@@ -150,6 +156,47 @@ class Doer:
             view.swap_plots()
         self._app.redraw()
 
+    def _do_condition(self, line: str) -> bool:
+        """Do what is about a condition, which is no words as a shell has them; return whether it was."""
+        app = self._app
+        verb, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        by_view = verb in ("filter", "sort") and app.view in ("cluster", "run")
+        if verb == "sort" and app.view == "run":
+            by_view = False
+        if not by_view and verb not in ("watch", "unwatch", "group"):
+            return False
+        try:
+            self._ask_condition(verb, rest)
+        except ExpressionError as error:
+            app.sitting.transcript.error(ConsoleError(error.message, error.short))
+        except ConsoleError as error:
+            app.sitting.transcript.error(error)
+        app.redraw()
+        return True
+
+    def _ask_condition(self, verb: str, rest: str) -> None:
+        app = self._app
+        say, cluster = app.sitting.transcript.say, app.query_one(ClusterView)
+        match verb, rest.split():
+            case "watch", []:
+                say(app.watches.listed())
+            case "watch", _:
+                say(app.watches.add(rest, hosts_first=app.view == "cluster"))
+            case "unwatch", _:
+                say(app.watches.remove(rest))
+            case "filter", _ if app.view == "run":
+                app.query_one(RunView).filter(rest)
+            case "filter", _:
+                cluster.filter(rest)
+            case "group", words:
+                cluster.group(words[0] if words else "")
+                app.show_view("cluster")
+            case _, [name, ("up" | "down") as way]:
+                cluster.sort(name, downwards=way == "down")
+            case _:
+                cluster.sort(rest)
+
     def _heat(self, what: str) -> None:
         """Turn to the heat map, or change what it shows."""
         app = self._app
@@ -198,6 +245,8 @@ class Doer:
     def _do_lines(self, verb: str, words: list[str]) -> None:
         """Filter, search or walk through the lines of the run."""
         app, logs = self._app, self._app.query_one(LogsView)
+        if verb == "lines" and words[:1] == ["filter"]:
+            verb, words = "filter", words[1:]
         feed = app.sitting.shown_run()
         if feed is not None:
             logs.draw(feed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import UNSET
 from rich.text import Text
@@ -10,10 +10,15 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from distconsole.config.spelling import nearest
+from distconsole.errors import UsageError
+from distconsole.expression import Field, Kind, compiled
 from distconsole.model.events import GpuSample, NodeSample
+from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pictures import LoadPicture
+from distconsole.tui.views.load_order import LoadOrder, head_of
 from distconsole.tui.widgets.bars import level_bar
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
@@ -47,10 +52,18 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU, or a slice of one, and whether its host fell silent."""
+    """One GPU, or a slice of one.
+
+    Attributes:
+        stale: Its host fell silent.
+        head: It stands for a group: the host is its name, the number how many GPUs there are.
+        other: Somebody else uses it.
+    """
 
     sample: GpuSample
     stale: bool
+    head: bool = False
+    other: bool = False
 
 
 def _host_state(row: HostRow) -> Text:
@@ -136,7 +149,7 @@ HOST_COLUMNS: list[Column[HostRow]] = [
 
 
 def _of_gpu(row: GpuRow, text: str) -> Text:
-    return Text(text, style="faint" if row.stale else "")
+    return Text(text, style="strong" if row.head else "faint" if row.stale else "")
 
 
 def _gpu_bar(row: GpuRow) -> Text:
@@ -146,7 +159,10 @@ def _gpu_bar(row: GpuRow) -> Text:
 
 def _gpu_name(row: GpuRow) -> Text:
     gpu = row.sample
-    return _of_gpu(row, str(gpu.gpu) if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}")
+    if row.head:
+        return _of_gpu(row, f"x{gpu.gpu}")
+    number = str(gpu.gpu) if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}"
+    return Text(f"!{number}", style="bad") if row.other else _of_gpu(row, number)
 
 
 def _ecc(row: GpuRow) -> Text:
@@ -210,20 +226,75 @@ class ClusterView(Vertical):
         yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
         yield LineTable(
             GPU_COLUMNS,
-            same=lambda row: (row.sample.host, row.sample.uuid, row.sample.gpu, row.sample.mig),
+            same=lambda row: (
+                (row.head, row.sample.host, row.sample.uuid, row.sample.mig)
+                if row.head or row.sample.uuid
+                else (row.sample.host, row.sample.gpu, row.sample.mig)
+            ),
             empty="no GPUs seen on these hosts",
             id="gpus",
         )
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.order = LoadOrder()
+        self.me: tuple[str, ...] = ()
+        """Names of the operator; other users of a GPU are marked."""
+
+    def filter(self, text: str) -> None:
+        """Show only what matches ``text``; all if it is empty.
+
+        Raises:
+            UsageError: if it means nothing.
+        """
+        condition = compiled(text, LOAD_FIELDS) if text else None
+        self.order = replace(self.order, condition=condition)
+
+    def sort(self, name: str, *, downwards: bool | None = None) -> None:
+        """Order hosts and GPUs by the field called ``name``, figures downwards if not said otherwise.
+
+        Raises:
+            UsageError: if there is none.
+        """
+        by = None if name in ("", "host") else field_called(name)
+        down = by is not None and (by.kind is not Kind.TEXT if downwards is None else downwards)
+        self.order = replace(self.order, by=by, downwards=down)
+        for table in self.query(LineTable):
+            table.to_top()
+
+    def group(self, name: str) -> None:
+        """Put GPUs with the same ``name`` together; ``none`` ends that.
+
+        Raises:
+            UsageError: if there is no such field.
+        """
+        group = None if name in ("", "none") else field_called(name)
+        self.order = replace(self.order, group=group)
+        self.query_one("#gpus", LineTable).to_top()
 
     def draw(self, feed: Feed, names: tuple[str, ...], now: float) -> None:
         """Show what ``feed`` knows of the hosts called ``names`` at ``now`` (monotonic seconds)."""
         with feed.reading():
             rows = _host_rows(feed.load, names, now)
+        loads = _load_rows(rows, self.me)
+        shown = self.order.shown(loads)
+        hosts = {row.name: row for row in rows}
+        self.query_one("#hosts", LineTable).show(
+            [hosts[name] for name in dict.fromkeys(row.host for row in shown)]
+        )
         silent = {row.name for row in rows if row.stale}
-        gpus = [GpuRow(gpu, gpu.host in silent) for row in rows for gpu in row.gpus]
-        self.query_one("#hosts", LineTable).show(rows)
+        gpus: list[GpuRow] = []
+        for name, members in self.order.grouped(shown):
+            if name:
+                gpus.append(GpuRow(head_of(name, members), stale=False, head=True))
+            gpus += [_gpu_row(row, silent) for row in members]
         self.query_one("#gpus", LineTable).show(gpus)
-        self.query_one("#cluster-line", Words).show(_line(rows, gpus))
+        everything = [_gpu_row(row, silent) for row in loads if row.gpu is not None]
+        line = _line(rows, everything)
+        if self.order.words:
+            left = f"  {len(shown)} of {len(loads)}" if self.order.condition is not None else ""
+            line = Text.assemble((f"{self.order.words}{left}  ", "note"), line)
+        self.query_one("#cluster-line", Words).show(line)
 
     @on(LineTable.Moved, "#hosts")
     def show_its_gpus(self, event: LineTable.Moved) -> None:
@@ -252,6 +323,42 @@ def _host_rows(load: LoadPicture, names: tuple[str, ...], now: float) -> list[Ho
     ]
 
 
+def load_rows_of(
+    load: LoadPicture, names: tuple[str, ...], now: float, me: tuple[str, ...]
+) -> list[LoadRow]:
+    """Return what conditions are asked of, for the hosts called ``names`` and all others known."""
+    return _load_rows(_host_rows(load, names, now), me)
+
+
+def _load_rows(rows: list[HostRow], me: tuple[str, ...]) -> list[LoadRow]:
+    found: list[LoadRow] = []
+    for row in rows:
+        connected = row.node is not None and not row.stale
+        gpus: tuple[GpuSample | None, ...] = row.gpus or (None,)
+        found += [LoadRow(row.name, row.node, gpu, connected, row.age_seconds, me) for gpu in gpus]
+    return found
+
+
+def _gpu_row(row: LoadRow, silent: set[str]) -> GpuRow:
+    assert row.gpu is not None
+    other = any(user not in row.me for user in row.users or ()) if row.me else False
+    return GpuRow(row.gpu, row.host in silent, other=other)
+
+
+def field_called(name: str) -> Field[LoadRow]:
+    """Return the field of hosts and GPUs with this name.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    found = LOAD_FIELDS.find(name)
+    if found is None:
+        like = nearest(name, LOAD_FIELDS.names)
+        advice = f"did you mean {like}?" if like else f"one of {', '.join(LOAD_FIELDS.names)}"
+        raise UsageError(f"hosts and GPUs have no field '{name[:40]}'", advice)
+    return found
+
+
 def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
@@ -265,4 +372,7 @@ def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
     if gpus:
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
         text.append(f", {len(gpus)} GPU{'s' if len(gpus) != 1 else ''}{use}")
+    others = sum(1 for row in gpus if row.other)
+    if others:
+        text.append(f", !{others} used by others", style="bad")
     return text

@@ -11,8 +11,10 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
+from distconsole.expression import Condition, compiled
 from distconsole.model.events import EndState, RunFinding
 from distconsole.model.findings import Severity
+from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
@@ -60,6 +62,7 @@ class RunView(Vertical):
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.order = SORTS[0]
+        self.condition: Condition[RankOfRun] | None = None
         self._plots_wanted = False
         self._chosen: tuple[str, ...] = ()
         self._skip = 0
@@ -115,6 +118,15 @@ class RunView(Vertical):
         self.query_one("#ranks", LineTable).to_top()
         return self.order
 
+    def filter(self, text: str) -> None:
+        """Show only ranks that match ``text``; all if it is empty.
+
+        Raises:
+            UsageError: if it means nothing.
+        """
+        self.condition = compiled(text, RANK_FIELDS) if text else None
+        self.query_one("#ranks", LineTable).to_top()
+
     def swap_plots(self) -> None:
         """Show curves instead of the error, or the other way round."""
         self._plots_wanted = not self._plots_wanted
@@ -135,6 +147,7 @@ class RunView(Vertical):
             ranks = rank_rows(timeline, self.order, now)
             early = starting(timeline)
             about = _about(timeline, ranks, now) or _why_not(feed)
+            shown, filtered = _filtered(timeline, ranks, self.condition)
             curves = _curves(timeline, feed.history, room, self._chosen, self._skip * room)
             news, traceback = _news(timeline), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
@@ -142,14 +155,14 @@ class RunView(Vertical):
         self.query_one("#health", Words).show(health)
         if self.query_one(HeatPage).display:
             self.query_one(HeatPage).draw(feed, now)
-        self.query_one("#about", Words).show(about)
+        self.query_one("#about", Words).show(filtered + about)
         words = self.query_one("#news", Words)
         words.show(news)
         words.display = bool(news)
         if self.query_one(HeatPage).display:
             words.display = bool(news) and self.size.height >= TALL_LINES
             return
-        self._draw_ranks(ranks, early=early)
+        self._draw_ranks(shown, early=early)
         self._draw_middle(curves, traceback)
         self.query_one("#tail", LogTail).show_last([*tail, *progress], len(ranks))
 
@@ -182,6 +195,17 @@ class RunView(Vertical):
             if index < len(curves):
                 title, curve, newest, x_label = curves[index]
                 plot.show(curve, title=title, newest=newest, x_label=x_label)
+
+
+def _filtered(
+    timeline: RunTimeline, ranks: list[RankRow], condition: Condition[RankOfRun] | None
+) -> tuple[list[RankRow], str]:
+    """Return the ranks that match, and what is said of the others."""
+    if condition is None:
+        return ranks, ""
+    wanted = {row.view.rank for row in condition.matching(ranks_of(timeline))}
+    shown = [row for row in ranks if row.view.rank in wanted]
+    return shown, f"filter {condition.text}: {len(shown)} of {len(ranks)} ranks  "
 
 
 def _health(feed: Feed, now: float) -> Text:

@@ -1,0 +1,146 @@
+"""Conditions that the operator watches: each says once when it comes true, and once when it ends. It draws nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from distconsole.expression import Condition, ExpressionError, Fields, compiled
+from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
+from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
+from distconsole.text.tables import duration_text
+from distconsole.tui.feeds import Feed
+
+LOOK_SECONDS = 1.0
+NAMED = 3
+"""So many ranks or GPUs are named."""
+MAX_WATCHES = 32
+
+LoadRows = Callable[[Feed], list[LoadRow]]
+
+
+@dataclass(slots=True)
+class Watch:
+    """One condition.
+
+    Attributes:
+        of_ranks: Whether it is of the run that is shown; else of the hosts.
+        since: When it came true (monotonic seconds); None while it is not.
+        seen: What it was last asked of, and the version of that.
+    """
+
+    number: int
+    condition: Condition[Any]
+    of_ranks: bool
+    since: float | None = None
+    seen: tuple[int, int] = (0, -1)
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        return f"watch {self.number} '{self.condition.text}'"
+
+
+class Watches:
+    """All watches of a sitting.
+
+    Args:
+        load_rows: Makes the rows of hosts and GPUs of a feed, which is held still meanwhile.
+        monotonic: Spans are counted by it.
+    """
+
+    def __init__(self, load_rows: LoadRows, monotonic: Callable[[], float]) -> None:
+        self.kept: list[Watch] = []
+        self._load_rows = load_rows
+        self._monotonic = monotonic
+        self._numbers = count(1)
+        self._looked = float("-inf")
+
+    def add(self, text: str, *, hosts_first: bool) -> str:
+        """Watch ``text``; of the run or of the hosts, whichever has its fields. Return what is said.
+
+        Raises:
+            UsageError: if it means nothing of either.
+        """
+        if len(self.kept) >= MAX_WATCHES:
+            return f"{MAX_WATCHES} watches are enough: unwatch NUMBER ends one"
+        tables: list[tuple[Fields[Any], bool]] = [(RANK_FIELDS, True), (LOAD_FIELDS, False)]
+        if hosts_first:
+            tables.reverse()
+        try:
+            fields, of_ranks = tables[0]
+            condition = compiled(text, fields)
+        except ExpressionError as error:
+            fields, of_ranks = tables[1]
+            try:
+                condition = compiled(text, fields)
+            except ExpressionError:
+                raise error from None
+        watch = Watch(next(self._numbers), condition, of_ranks)
+        self.kept.append(watch)
+        self.hurry()
+        return f"{watch.words} of {fields.of}: unwatch {watch.number} ends it"
+
+    def remove(self, which: str) -> str:
+        """End the watch with this number, or all; return what is said."""
+        gone = [watch for watch in self.kept if which in ("", "all", str(watch.number))]
+        if not gone or (not which and len(gone) > 1):
+            return self.listed()
+        self.kept = [watch for watch in self.kept if watch not in gone]
+        return f"no more: {', '.join(watch.words for watch in gone)}"
+
+    def listed(self) -> str:
+        """Return all watches in words."""
+        if not self.kept:
+            return "nothing is watched: watch EXPR, such as: watch state=failed"
+        return "\n".join(
+            f"{watch.words}: {'true' if watch.since is not None else 'not true'}"
+            for watch in self.kept
+        )
+
+    def hurry(self) -> None:
+        """Look at once when next asked."""
+        self._looked = float("-inf")
+
+    def look(self, run: Feed | None, load: Feed | None) -> list[str]:
+        """Return what is to be said, at most once a second."""
+        moment = time.monotonic()
+        if not self.kept or moment - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = moment
+        said = (self._look(watch, run if watch.of_ranks else load) for watch in self.kept)
+        return [line for line in said if line]
+
+    def _look(self, watch: Watch, feed: Feed | None) -> str:
+        if feed is None or watch.seen == (id(feed), feed.version):
+            return ""
+        with feed.reading():
+            if id(feed) != watch.seen[0]:
+                watch.since = None  # of another run
+            watch.seen = id(feed), feed.version
+            rows: Sequence[Any] = ranks_of(feed.run) if watch.of_ranks else self._load_rows(feed)
+            found = watch.condition.matching(rows)
+            words = _names(found, len(rows))
+        was, now = watch.since, self._monotonic()
+        watch.since = None if not found else now if was is None else was
+        if found and was is None:
+            return f"▲ {watch.words}: {words}"
+        if not found and was is not None:
+            return f"▽ {watch.words} has ended after {duration_text(now - was)}"
+        return ""
+
+
+def _names(found: Sequence[Any], of: int) -> str:
+    if len(found) == of > NAMED:
+        return f"all {of}"
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return ", ".join(_name(row) for row in found[:NAMED]) + more
+
+
+def _name(row: RankOfRun | LoadRow) -> str:
+    if isinstance(row, RankOfRun):
+        return f"rank {row.view.rank} on {row.view.host}"
+    return row.host if row.gpu is None else f"GPU {row.gpu.gpu} of {row.host}"

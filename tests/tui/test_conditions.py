@@ -1,0 +1,171 @@
+"""``filter``, ``sort``, ``group`` and ``watch`` on the screens of the cluster and of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, GpuSample
+from distconsole.tui.widgets.line_table import LineTable
+from fakes import scenes
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
+
+
+def shared_hosts() -> Iterator[Event]:
+    """Two hosts of four GPUs; on the second one somebody works, and one GPU idles."""
+    for event in scenes.hosts(2, 4):
+        if isinstance(event, GpuSample) and event.host == "node2":
+            strangers = ("812 mallory python steal.py",) if event.gpu == 1 else ()
+            event = replace(
+                event,
+                util=2.0 if event.gpu == 2 else event.util,
+                name="NVIDIA A100" if event.gpu > 1 else event.name,
+                rank=UNSET,
+                strangers=strangers,
+            )
+        yield event
+
+
+SCENES = {ask.Top: shared_hosts, ask.Attach: scenes.straggling}
+
+
+def gpus(app: object) -> list[tuple[str, int]]:
+    table: LineTable[object] = app.query_one("#gpus", LineTable)  # type: ignore[attr-defined]
+    return [(row.sample.host, row.sample.gpu) for row in table.rows]  # type: ignore[attr-defined]
+
+
+def ranks(app: object) -> list[int]:
+    table: LineTable[object] = app.query_one("#ranks", LineTable)  # type: ignore[attr-defined]
+    return [row.view.rank for row in table.rows]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("filter util<10", [("node2", 2)]),
+        ("filter host~de2 and name~A100", [("node2", 2), ("node2", 3)]),
+        ("filter user!=me", [("node2", 1)]),
+        ("filter util < 0.1 * median(util)", [("node2", 2)]),
+    ],
+)
+async def test_the_cluster_shows_what_matches(
+    line: str, expected: list[tuple[str, int]], size: tuple[int, int]
+) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, size) as pilot:
+        await typed(app, stage, pilot, line)
+        assert gpus(app) == expected
+        assert f"{line}  {len(expected)} of 8" in screen_text(app)
+        assert [row.name for row in app.query_one("#hosts", LineTable).rows] == ["node2"]
+        await typed(app, stage, pilot, "filter")
+        assert len(gpus(app)) == 8
+
+
+async def test_a_stranger_on_our_gpu_is_marked_on_a_small_screen() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, SMALL):
+        text = screen_text(app)
+        assert "!1 used by others" in text
+        assert "   !1" in text.split("util%")[1]
+
+
+async def test_hosts_and_gpus_are_sorted_by_any_field() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "sort util up")
+        assert gpus(app)[0] == ("node2", 2)
+        assert [row.name for row in app.query_one("#hosts", LineTable).rows] == ["node2", "node1"]
+        await typed(app, stage, pilot, "sort util")
+        assert gpus(app)[-1] == ("node2", 2)
+        await typed(app, stage, pilot, "sort hsot")
+        assert "did you mean host?" in screen_text(app)
+        await typed(app, stage, pilot, "sort host")
+        assert gpus(app)[0] == ("node1", 0)
+
+
+async def test_gpus_are_grouped_with_a_line_for_each_group() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "group name")
+        heads = [row for row in app.query_one("#gpus", LineTable).rows if row.head]
+        assert [(row.sample.host, row.sample.gpu) for row in heads] == [
+            ("NVIDIA H100 80GB HBM3", 6),
+            ("NVIDIA A100", 2),
+        ]
+        a100 = heads[1].sample
+        assert (a100.util, a100.power_w) == (pytest.approx((2 + 69) / 2), 620.0)
+        assert "grouped by name" in screen_text(app)
+        await typed(app, stage, pilot, "group none")
+        assert len(gpus(app)) == 8
+
+
+async def test_a_run_shows_the_ranks_that_match() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "filter step > 1.1 * median(step_ms)")
+        assert ranks(app) == [3]
+        assert "1 of 4 ranks" in screen_text(app)
+        await typed(app, stage, pilot, "filter hots=node1")
+        text = screen_text(app)
+        assert ranks(app) == [3]
+        assert "ranks have no field 'hots', at character 1" in text
+        assert "did you mean host?  in: ▸hots=node1" in text
+        await typed(app, stage, pilot, "filter")
+        assert ranks(app) == [0, 1, 2, 3]
+
+
+async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("escape", "down", "l")
+        await settled(app, stage, pilot)
+        assert app.view == "logs"
+        assert "filter '1' shows" in screen_text(app)
+
+
+async def test_a_watch_says_once_when_it_comes_true_and_once_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rung: list[str] = []
+    app, stage = staged(SCENES, request=ATTACH)
+    monkeypatch.setattr(app, "bell", lambda: rung.append("bell"))
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "watch step_ms > 90ms")
+        await typed(app, stage, pilot, "watch util < 1%")
+        feed = app.sitting.shown_run()
+        assert feed is not None
+        before = len(rung)
+        slow = scenes.window(2, 99, scenes.MINUTE_LATER, slow=50.0)
+        for _ in range(3):
+            feed.fold(slow)
+            await settled(app, stage, pilot)
+        assert len(rung) == before + 1
+        lines = [line for line in screen_text(app).splitlines() if "▲" in line and "watch" in line]
+        assert lines[-1].strip().startswith("▲ watch 1 'step_ms > 90ms': rank 2 on node2")
+        feed.fold(scenes.window(2, 100, scenes.MINUTE_LATER))
+        await settled(app, stage, pilot)
+        assert len(rung) == before + 2
+        assert "▽ watch 1 'step_ms > 90ms' has ended after" in screen_text(app)
+        await typed(app, stage, pilot, "unwatch 1")
+        feed.fold(slow)
+        await settled(app, stage, pilot)
+        assert len(rung) == before + 2
+        assert [watch.number for watch in app.watches.kept] == [2]
+
+
+async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "watch user!=me")
+        assert "▲ watch 1 'user!=me': GPU 1 of node2" in screen_text(app)
+        await typed(app, stage, pilot, "watch nothing>3")
+        assert "have no field 'nothing'" in screen_text(app)
+        await typed(app, stage, pilot, "watch")
+        assert "watch 1 'user!=me': true" in screen_text(app)
+        await typed(app, stage, pilot, "unwatch all")
+        assert app.watches.kept == []
