@@ -93,6 +93,7 @@ async def test_a_filter_shows_what_fits_and_nothing_else(
 ) -> None:
     app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
         await typed(app, stage, pilot, f"filter {wanted}")
         text = "\n".join((await shown(app, pilot))[1:])
         assert all(words in text for words in there)
@@ -104,6 +105,7 @@ async def test_a_filter_shows_what_fits_and_nothing_else(
 async def test_a_filter_that_cannot_be_read_says_so_and_changes_nothing() -> None:
     app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
         await typed(app, stage, pilot, "filter /(/")
         assert "not a regular expression" in screen_text(app)
         assert "epoch 2" in "\n".join(await shown(app, pilot))
@@ -237,6 +239,7 @@ async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
 async def test_a_line_is_copied_as_plain_text() -> None:
     app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
         await typed(app, stage, pilot, "filter 1 loss")
         await pilot.press("escape", "up", "y")
         assert app.clipboard == "rank 1 loss 0.11"
