@@ -116,16 +116,16 @@ async def test_a_run_shows_the_ranks_that_match() -> None:
         assert "ranks have no field 'hots', at character 1" in text
         assert "did you mean host?  in: ▸hots=node1" in text
         await typed(app, stage, pilot, "filter")
-        assert ranks(app) == [0, 1, 2, 3]
+        assert sorted(ranks(app)) == [0, 1, 2, 3]
 
 
 async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("escape", "down", "l")
+        await pilot.press("escape", "l")
         await settled(app, stage, pilot)
         assert app.view == "logs"
-        assert "filter '1' shows" in screen_text(app)
+        assert "filter '3' shows" in screen_text(app)
 
 
 async def test_a_watch_says_once_when_it_comes_true_and_once_when_it_ends(
