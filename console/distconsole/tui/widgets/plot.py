@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from rich.segment import Segment
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -65,6 +66,7 @@ class Plot(Widget):
         self._x_label = ""
         self._cells: list[list[tuple[int, int]]] = []
         self._broken: set[int] = set()
+        self._x_end = 0.0
         self._scale = (0.0, 1.0)
         self._key: tuple[object, ...] = ()
 
@@ -90,7 +92,25 @@ class Plot(Widget):
         self._newest = newest
         self._curve = curve
         self._x_label = x_label
-        self.refresh()
+        self._refresh_changed()
+
+    def _refresh_changed(self) -> None:
+        """Draw again the cells that changed, and no other, where the scale is what it was."""
+        width, height = self.size
+        before, scale = self._cells, (self._scale, self._x_end, self._broken)
+        self._draw(width - LABEL_WIDTH, height - 2)
+        if scale != (self._scale, self._x_end, self._broken) or len(before) != len(self._cells):
+            self.refresh()
+            return
+        self.refresh(Region(0, 0, width, 1))
+        for y, (old, new) in enumerate(zip(before, self._cells, strict=True), 1):
+            if len(old) != len(new):
+                self.refresh()
+                return
+            changed = [x for x, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+            if changed:
+                first = changed[0]
+                self.refresh(Region(LABEL_WIDTH + first, y, changed[-1] - first + 1, 1))
 
     def render_line(self, y: int) -> Strip:
         """Draw line ``y``: the title, then the curve, then the range of x."""
@@ -115,7 +135,7 @@ class Plot(Widget):
         label = self.get_component_rich_style("plot--label")
         text = ""
         if len(self._curve) > 1:
-            first, last = self._x_figure(self._curve.xs[0]), self._x_figure(self._curve.xs[-1])
+            first, last = self._x_figure(self._curve.xs[0]), self._x_figure(self._x_end)
             room = max(0, width - LABEL_WIDTH - len(first))
             text = " " * LABEL_WIDTH + first + f"{self._x_label} {last}".strip().rjust(room)
         return (
@@ -160,7 +180,8 @@ class Plot(Widget):
         if high - low < 1e-12 * max(1.0, abs(high)):
             low, high = low - 0.5 * max(abs(low), 1e-9), high + 0.5 * max(abs(high), 1e-9)
         self._scale = (low, high)
-        first, last = curve.xs[0], max(curve.xs[-1], *curve.broken[-1:], curve.xs[0])
+        first = curve.xs[0]
+        last = self._x_end = first + _rounded(max(curve.xs[-1], *curve.broken[-1:], first) - first)
         scale = (columns * 2 - 1) / (last - first) if last > first else 0.0
         gaps = sorted({max(0, int((x - first) * scale)) for x in curve.broken})
         self._broken = {gap // 2 for gap in gaps}
@@ -174,6 +195,14 @@ class Plot(Widget):
             row, column = dot // 4, x // 2
             bits, before = self._cells[row][column]
             self._cells[row][column] = (bits | DOTS[dot % 4][x % 2], max(kind, before))
+
+
+def _rounded(span: float) -> float:
+    """Return ``span`` rounded up by an eighth at most, so that a growing curve stands still most of the time."""
+    if span <= 0:
+        return 0.0
+    unit = 2.0 ** (math.floor(math.log2(span)) - 3)
+    return math.ceil(span / unit) * unit
 
 
 def _row_of(value: float, low: float, high: float, rows: int) -> int:
