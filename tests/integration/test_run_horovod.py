@@ -64,19 +64,34 @@ def test_every_rank_sums_on_hosts_of_different_size(standing_bed: Testbed, tmp_p
     assert not gone(*standing_bed.hosts)
 
 
-def test_a_name_that_means_loopback_is_refused_before_anything_starts(
+def test_one_name_on_loopback_among_lower_addresses_is_in_nobodys_way(
     standing_bed: Testbed, tmp_path: Path
 ) -> None:
     node2 = standing_bed.hosts[1]
     node2.wrong_etc_hosts()
     try:
+        with Operator(request(standing_bed, tmp_path, SUCCEED), open_session) as run:
+            end = run.end()
+            run.finish()
+    finally:
+        node2.mend_etc_hosts()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+
+
+def test_names_that_mean_loopback_are_refused_before_anything_starts(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    for host in standing_bed.hosts:
+        host.wrong_etc_hosts()
+    try:
         with Operator(request(standing_bed, tmp_path, ""), open_session) as run:
-            with pytest.raises(PlanError, match="node2: its own name means 127") as caught:
+            with pytest.raises(PlanError, match="node1: its own name means 127") as caught:
                 run.finish()
             assert not run.of(PlanMade)
     finally:
-        node2.mend_etc_hosts()
-    assert f"{node2.address} in /etc/hosts on node2" in caught.value.hint
+        for host in standing_bed.hosts:
+            host.mend_etc_hosts()
+    assert f"{standing_bed.hosts[0].address} in /etc/hosts on node1" in caught.value.hint
 
 
 def test_a_host_without_horovod_is_named(standing_bed: Testbed, tmp_path: Path) -> None:

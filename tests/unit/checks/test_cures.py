@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -110,15 +109,6 @@ def test_a_trial_that_hangs_ends_soon_after_the_other_has_done_it(
     assert both(hangs, lambda _: Came(True, "ok")) == (Came(False, "ended"), Came(True, "ok"))
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Ctrl-C means what it means at a terminal: a job in the background of a shell ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_who_interrupts_waits_until_both_trials_have_cleared_away() -> None:
     ended: list[str] = []
 
