@@ -3,6 +3,7 @@
 #   PYTHON=…                 the interpreter to build .venv with (3.11 or newer)
 #   ARGS=…                   further words for `distconsole demo`
 #   RERUNS=…                 how often a failed test is tried again (2); the summary counts them
+#   WORKERS=…                how many tests go on at once (3)
 #   TESTS=…                  what pytest runs, and how:  make test TESTS="tests/unit -x"
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
 #   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
@@ -20,6 +21,8 @@ DONE := .make
 TESTS ?= tests
 # Real processes on a shared machine are late now and then; a defect fails every time.
 RERUNS ?= 2
+# Two of them drive hosts, which mostly wait; the third does what needs none meanwhile.
+WORKERS ?= 3
 TYPED := console agents training tests/testbed tests/suite tests/conftest.py
 INPUTS := pyproject.toml .ci/constraints.txt
 
@@ -30,7 +33,7 @@ demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
 	@$(BIN)/distconsole demo $(ARGS)
 
 test: system $(DONE)/dev horovod ## Run every test; what this machine lacks is skipped by name
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --reruns $(RERUNS) $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --reruns $(RERUNS) $(TESTS)
 
 check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -63,6 +63,7 @@ def _choice(words: type[StrEnum]) -> Key:
 
 
 _JSON = {"json": Key(Kind.FLAG)}
+_CONDITIONS = {"where": Key(Kind.TEXT, "only"), "fail_if": Key(Kind.TEXT)}
 _GRACE = {"grace": Key(Kind.SECONDS, "grace_seconds")}
 
 HOST_KEYS: dict[str, Key] = {
@@ -130,9 +131,14 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
         **_GRACE,
         **_JSON,
     },
-    "top": {"once": Key(Kind.FLAG), "interval": Key(Kind.SECONDS, "interval_seconds"), **_JSON},
-    "runs": _JSON,
-    "show": _JSON,
+    "top": {
+        "once": Key(Kind.FLAG),
+        "interval": Key(Kind.SECONDS, "interval_seconds"),
+        **_CONDITIONS,
+        **_JSON,
+    },
+    "runs": {**_CONDITIONS, **_JSON},
+    "show": {**_CONDITIONS, **_JSON},
     "attach": _JSON,
     "logs": {
         "rank": Key(Kind.RANKS, "ranks"),
