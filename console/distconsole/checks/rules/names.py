@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from distconsole.checks.addresses import endpoints, machines
+from distconsole.checks.addresses import endpoints, machines, one_machine
 from distconsole.checks.evidence import Outcome, View
 from distconsole.checks.facts import NetFacts, OsFacts, SshFacts
 from distconsole.checks.host_facts import NameFacts, PeerName
@@ -42,7 +42,7 @@ def _peer_names(view: View) -> Iterator[Said]:
     if late:
         yield Unjudged(tuple(late), "its resolver did not answer in time", Outcome.TIMED_OUT)
     for name, found in facts.items():
-        if found.fqdn in LOCALHOST:
+        if found.fqdn in LOCALHOST and not one_machine(view):
             yield _localhost(name, found)
     asked = list(_answers(view))
     wrong = [each for each in asked if each.said]
