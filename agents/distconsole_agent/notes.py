@@ -67,7 +67,7 @@ def node_lost(host: str, then: str, seconds: float) -> Note:
         "check": NODE_LOST,
         "severity": "fail",
         "summary": f"node {host} has not answered for {seconds:g} s; {then}",
-        "hint": f"see whether {host} is up and reaches the other nodes over the training network",
+        "hint": f"is {host} up? if it is, the way from node to node broke: distconsole check --only net",
         "host": host,
     }
 

@@ -49,8 +49,8 @@ sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
 A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` counts from 1 without a
 gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 
-``state``    ``rank, local_rank, pid, state`` (``RANK_STATES``) and, once it ended, ``exit_code``
-             (128+S for signal S), ``signal``, ``t_ns``.
+``state``    ``rank, local_rank, pid, state`` (starting, running, exited, failed, killed or
+             stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``.
 ``phase``    ``rank, phase, seconds`` since the rank was started.
 ``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
@@ -113,7 +113,6 @@ MAX_CHECKED = 256
 """Parameters, or groups of them, in one ``check``."""
 MAX_CHECKED_NAME = 256
 
-RANK_STATES = ("starting", "running", "exited", "failed", "killed", "stalled")
 STREAMS = ("out", "err")
 
 HELLO_FIELDS = (

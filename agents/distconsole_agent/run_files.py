@@ -79,3 +79,8 @@ def read_end(folder: str) -> dict[str, Any] | None:
         return None
     whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
     return end if whole else None
+
+
+def is_script(path: str) -> bool:
+    """Return whether Python can run what lies at ``path``: a file, or a folder with ``__main__.py``."""
+    return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))

@@ -32,6 +32,7 @@ from distconsole_agent.refusal import Refusal, bad_request, storage
 from distconsole_agent.run_files import (
     check_run_id,
     is_run_id,
+    is_script,
     read_end,
     read_spec,
     read_summary,
@@ -294,7 +295,7 @@ class Runs:
             raise bad_request(f"the spec is of run {parsed.run}, not {run}")
         for need in parsed.needs:
             path = os.path.expanduser(need)
-            if not (os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))):
+            if not is_script(path):
                 raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
         return dict(raw)
 

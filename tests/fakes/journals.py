@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from distconsole.model.events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
 

@@ -11,21 +11,33 @@ from msgspec import UNSET
 from distconsole.model.events import (
     CheckEnded,
     CheckProgress,
+    Event,
+    HostStatus,
+    LaunchersJudged,
+    LaunchKept,
+    Narration,
+    PairProgress,
+    RunListed,
+    RunsCompared,
+    ScriptSought,
+    TextMade,
+)
+from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
+from distconsole.model.reports import (
     CheckReport,
     ChoiceReport,
-    EndState,
-    Event,
-    FirstFailure,
-    GpuSample,
     HostReport,
-    HostStatus,
+    NetworkReport,
+    PairReport,
+)
+from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.model.run_events import (
+    EndState,
+    GpuSample,
     LinkChanged,
     LogLine,
     Metric,
-    NetworkReport,
     NodeSample,
-    PairProgress,
-    PairReport,
     PhaseReached,
     PlanMade,
     PlannedHost,
@@ -33,13 +45,13 @@ from distconsole.model.events import (
     RankState,
     RunEnded,
     RunFinding,
-    RunListed,
     RunRestarted,
-    RunSummary,
     Window,
 )
-from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
+from distconsole.model.run_summary import FirstFailure, RunSummary
+from distconsole.monitor.compare import Compared, compare, curves_of
 from distconsole.monitor.conclusions import first_failure_finding
+from distconsole.monitor.tally import Tally
 from distconsole.remote.plain import without_colours
 
 START = 1_763_700_000.0
@@ -456,6 +468,71 @@ def past_runs() -> Iterator[Event]:
                 first_failure=failed if state == "failed" else None,
             )
         )
+
+
+def compared() -> Iterator[Event]:
+    """Two runs, of which the second waits longer for its data, on another torch."""
+    runs = []
+    for place, (name, slow, version) in enumerate(
+        (("digits-1121-000", 1.0, "2.1.0"), (RUN, 1.3, "2.3.0"))
+    ):
+        tally = Tally()
+        tally.apply(plan(4))
+        for step in range(0, 600, 10):
+            for number in range(4):
+                tally.apply(window(number, step, START + 5 + step / 10, slow))
+                tally.apply(gpu(number, START + 5 + step / 10))
+            loss = 2.3 * math.exp(-step / (200 + 40 * place))
+            tally.apply(
+                Metric(
+                    t=START + 5 + step / 10, run=RUN, name="loss", step=step, value=loss,
+                    min=loss, max=loss, ranks=4, samples=None,
+                )
+            )  # fmt: skip
+        tally.close()
+        summary = RunSummary(
+            run=name, name="digits", state="succeeded", started=START, seconds=65.0 * slow,
+            script="train.py", launcher="torch", world_size=4, hosts=("node1", "node2"), steps=600,
+            samples_s=1714.0 / slow, metrics={"loss": 0.126},
+        )  # fmt: skip
+        settings = {"launcher": "torch", "arg --lr": "0.1", "torch.version": version}
+        runs.append(Compared(summary, tally, settings))
+    yield RunsCompared(comparison=compare(runs), curves=curves_of(runs))
+
+
+def foreseen(world: int = 4) -> Iterator[Event]:
+    """What a launch of the scenes' script would be."""
+    made = plan(world)
+    command = "/usr/bin/python3 -u /home/me/train.py --epochs 3"
+    shared = {"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "4"}
+    yield msgspec.structs.replace(
+        made,
+        hosts=tuple(
+            msgspec.structs.replace(each, command=command, env=shared | {"GROUP_RANK": str(index)})
+            for index, each in enumerate(made.hosts)
+        ),
+    )
+    yield Narration(text="node1 has 8 GPUs, of which its slots leave 6")
+    yield TextMade(text="# 4 ranks by torch")
+    yield ScriptSought(script="/home/me/train.py", missing=())
+    yield LaunchersJudged(
+        refused={
+            "horovod": "Horovod is missing on node2",
+            "slurm": "--launcher slurm needs a Slurm job whose nodes the hosts are",
+        }
+    )
+
+
+def launches() -> Iterator[Event]:
+    """What was launched before, the newest first."""
+    summaries = [each.summary for each in past_runs() if isinstance(each, RunListed)]
+    requests = (
+        Run("train.py", ("--epochs", "3"), nproc="2", name="digits"),
+        Run("train.py", launcher=LauncherName.MPI),
+        Run("tools.prepare", module=True, where=Where(hosts="node2")),
+    )
+    for summary, request in zip(reversed(summaries), requests, strict=False):
+        yield LaunchKept(summary=summary, request=request)
 
 
 def large(

@@ -8,15 +8,21 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 from textual.pilot import Pilot
 
+from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
+from distconsole.model.names import HostName, RunId
+from distconsole.monitor.store import RunRecord, RunStore
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import Prompt
-from fakes.scenes import MINUTE_LATER, RUN
+from distconsole.tui.question import Question
+from distconsole.tui.replaying import ReplayFeed
+from fakes.scenes import MINUTE_LATER, RUN, plan
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
 DEADLINE_SECONDS = 10.0
@@ -46,8 +52,10 @@ class Stage:
     ) -> Iterator[Event]:
         self.asked.append(request)
         self.controls.append(control)
-        yield from self.scenes.get(type(request), tuple)()
-        self._told += 1
+        try:
+            yield from self.scenes.get(type(request), tuple)()
+        finally:
+            self._told += 1
         if isinstance(request, ask.Attach | ask.Run | ask.Top | ask.Demo):
             while control.asked is None and not self.ended.is_set():
                 self.ended.wait(0.01)
@@ -64,6 +72,7 @@ def staged(
     request: ask.Request = CONSOLE,
     history: Path | None = None,
     age_seconds: float = 0.0,
+    theme_kept: Path | None = None,
 ) -> tuple[ConsoleApp, Stage]:
     """Return a console that is answered by ``scenes``, at one fixed moment."""
     stage = Stage(scenes)
@@ -72,7 +81,7 @@ def staged(
         return 1000.0 + (age_seconds if stage.asked and stage.told else 0.0)
 
     clocks = Clocks(unix=lambda: MINUTE_LATER, monotonic=monotonic)
-    return ConsoleApp(request, history, clocks, stage), stage
+    return ConsoleApp(request, history, clocks, stage, theme_kept=theme_kept), stage
 
 
 @asynccontextmanager
@@ -97,13 +106,21 @@ async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
     await pilot.pause()
-    while not stage.told or len(stage.asked) < len(app.sitting.feeds):
+    while not (stage.told and _shown(app, stage)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(stage.asked)} scenes, not all told")
         await pilot.pause(0.02)
     for _ in range(2):  # what a first drawing lays out, a second one fills
         app.redraw()
         await pilot.pause()
+
+
+def _shown(app: ConsoleApp, stage: Stage) -> bool:
+    """Whether every scene was asked for, and every past run is read and at its moment."""
+    past = [feed for feed in app.sitting.feeds if isinstance(feed, ReplayFeed)]
+    return len(stage.asked) >= len(app.sitting.feeds) - len(past) and all(
+        feed.done and (feed.playhead is None or feed.moment_t == feed.playhead.t) for feed in past
+    )
 
 
 async def typed(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str) -> None:
@@ -117,3 +134,38 @@ def screen_text(app: ConsoleApp) -> str:
     """Return what stands on the screen, a line each."""
     lines = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
+
+
+async def asked(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
+    """Wait until a question is on the screen.
+
+    Raises:
+        TimeoutError: if none comes within ``DEADLINE_SECONDS``.
+    """
+    await until(pilot, lambda: app.query_one(Question).waits)
+    await settled(app, stage, pilot)
+
+
+async def until(pilot: Pilot[int], claim: Callable[[], bool]) -> None:
+    """Wait until ``claim`` is true.
+
+    Raises:
+        TimeoutError: if it is not within ``DEADLINE_SECONDS``.
+    """
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not claim():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        await pilot.pause(0.02)
+
+
+def keep_run(run: str = RUN, ranks: int = 4) -> None:
+    """Put a run without an end into the store of runs, as the console that started it has done."""
+    made = plan(ranks)
+    record = RunRecord(
+        RunId(run),
+        started=made.t,
+        hosts=tuple(HostName(host.host) for host in made.hosts),
+        plan=msgspec.json.encode(made),
+    )
+    RunStore(runs_dir()).create(record).close()

@@ -51,7 +51,9 @@ def _encoded(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
     message = "".join(traceback.format_exception_only(kind, error)).strip()
     name = kind.__name__
     said, colon, rest = message.partition(": ")
-    if colon and said.rpartition(".")[2] == name:  # Python puts its module before it
+    if isinstance(error, SyntaxError):  # its lines of source stand in the traceback
+        message = str(error)
+    elif colon and said.rpartition(".")[2] == name:  # Python puts its module before it
         message = rest
     report = {
         "pid": pid,

@@ -13,7 +13,7 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import home
 from distconsole_agent.probes.errors import bad_arguments, failed
 from distconsole_agent.probes.machine import temporary
-from distconsole_agent.probes.programs import last_words, run_script
+from distconsole_agent.probes.programs import last_words, parts_said, run_script
 from distconsole_agent.probes.sources import script_source
 
 MAX_FOLDERS = 24
@@ -47,11 +47,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     if ended.exit_code and not ended.out:
         raise failed(f"asking the folders ended with code {ended.exit_code}: {last_words(ended)}")
     found: dict[str, Any] = {item["path"]: {"late": True} for item in asked}
-    for line in ended.out.splitlines():
-        try:
-            path, facts = json.loads(line)
-        except (ValueError, TypeError):
-            continue
+    for path, facts in parts_said(ended):
         if path in found and isinstance(facts, dict):
             found[path] = facts
     return {"folders": found}

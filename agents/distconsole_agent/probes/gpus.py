@@ -35,7 +35,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         return {"present": False, "devices": 0}
     ended = run_script(
         script_source("inspect_gpus"),
-        [repr(seconds), _library_path(), *(["health"] if args.get("health") else [])],
+        [repr(seconds), library_path(), *(["health"] if args.get("health") else [])],
         seconds,
         python=sys.executable,
     )
@@ -58,7 +58,7 @@ def _name_processes(facts: dict[str, Any]) -> None:
                 entry.update(process.told())
 
 
-def _library_path() -> str:
+def library_path() -> str:
     """Return what must be on the path so that ``pynvml`` can be imported; empty if nothing can."""
     archive = this_program().archive
     if archive is not None:

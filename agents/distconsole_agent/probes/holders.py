@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.listeners import listeners
 from distconsole_agent.probes.procfs import (
     Process,
     all_processes,
@@ -42,8 +43,6 @@ _OURS = re.compile(rb"distconsole_agent|/agent-\w+\.pyz\0")
 _GPU = re.compile(r"/dev/nvidia(\d+)$")
 _CUDA = "/dev/nvidia-uvm"
 """What a process with a CUDA context has open, and one that only asks NVML has not."""
-_LISTENS = "0A"
-"""State of a listener in /proc/net/tcp (proc(5))."""
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -86,7 +85,10 @@ class _Holding:
         self.uid = uid
         self.unread = 0
         self._due = due
-        self._listeners = dict(_listeners(uid, ports)) if ports else {}
+        found = listeners() if ports else []
+        self._listeners = {
+            each.open_file: each.port for each in found if each.uid == uid and each.port in ports
+        }
         self._gpus = os.path.exists(_CUDA)
 
     def of(self, process: Process) -> tuple[list[int], list[int]]:
@@ -226,14 +228,3 @@ def _switches(pid: int) -> bytes:
         if line.startswith(b"voluntary_ctxt_switches:"):
             return line
     return b""
-
-
-def _listeners(uid: int, ports: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield what an open file of a listener on one of ``ports`` is called, and the port."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in read_head(table, 1 << 22).splitlines()[1:]:
-            fields = line.decode("ascii", "replace").split()
-            if len(fields) > 9 and fields[3] == _LISTENS and int(fields[7]) == uid:
-                port = int(fields[1].rpartition(":")[2], 16)
-                if port in ports:
-                    yield f"socket:[{fields[9]}]", port

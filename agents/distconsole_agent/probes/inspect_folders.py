@@ -21,7 +21,6 @@ import time
 from typing import Any
 
 PIECE = 1 << 20
-ALIGNED = 4096
 MAX_LOOKED_AT = 200
 PREFIX = ".distconsole-check-"
 

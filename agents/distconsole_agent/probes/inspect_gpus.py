@@ -35,7 +35,9 @@ def asked(call: Callable[..., Any], *args: Any) -> Any:
 def gpu(index: int) -> dict[str, Any]:
     """One GPU."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    # The second version leaves out what the driver reserves; drivers before 510 have the first only.
+    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    memory = memory or asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
     ecc = asked(pynvml.nvmlDeviceGetEccMode, handle)
     mig = asked(pynvml.nvmlDeviceGetMigMode, handle)
     capability = asked(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
@@ -48,11 +50,25 @@ def gpu(index: int) -> dict[str, Any]:
         "mem_used": memory.used if memory else None,
         "capability": list(capability) if capability else None,
         "ecc": ecc[0] if ecc else None,
+        "ecc_next": ecc[1] if ecc else None,
         "mig": mig[0] if mig else None,
+        "mig_next": mig[1] if mig else None,
+        "instances": instances(handle) if mig and mig[0] else [],
         "compute_mode": asked(pynvml.nvmlDeviceGetComputeMode, handle),
         "persistence": asked(pynvml.nvmlDeviceGetPersistenceMode, handle),
         "processes": [{"pid": p.pid, "mem_used": p.usedGpuMemory} for p in processes[:64]],
     }
+
+
+def instances(handle: Any) -> list[int]:
+    """The bytes of memory of each MIG instance."""
+    found = []
+    for at in range(asked(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        instance = asked(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, at)
+        memory = instance and asked(pynvml.nvmlDeviceGetMemoryInfo, instance)
+        if memory:
+            found.append(int(memory.total))
+    return found
 
 
 def health(index: int) -> dict[str, Any]:
@@ -74,6 +90,15 @@ def health(index: int) -> dict[str, Any]:
             pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
             volatile,
         ),
+        "sram_uncorrected": asked(
+            pynvml.nvmlDeviceGetMemoryErrorCounter,
+            handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_AGGREGATE_ECC,
+            pynvml.NVML_MEMORY_LOCATION_SRAM,
+        ),
+        "power_limit_mw": asked(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+        "power_default_mw": asked(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
         "remap_pending": bool(rows[2]) if rows else None,
         "remap_failed": bool(rows[3]) if rows else None,
         "pcie_width": asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
@@ -81,7 +106,7 @@ def health(index: int) -> dict[str, Any]:
         "pcie_generation_max": asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         "links_up": up,
         "links_down": down,
-        "fabric_state": fabric_state(handle),
+        **fabric(handle),
     }
 
 
@@ -105,14 +130,14 @@ def links(handle: Any) -> tuple[int, int]:
     return sum(map(bool, states)), len(states) - sum(map(bool, states))
 
 
-def fabric_state(handle: Any) -> int | None:
-    """nvmlGpuFabricState_t: 0 none, 1 not started, 2 in progress, 3 completed."""
+def fabric(handle: Any) -> dict[str, int | None]:
+    """nvmlGpuFabricState_t: 0 none, 1 not started, 2 in progress, 3 completed; then with a code."""
     try:
         info = pynvml.c_nvmlGpuFabricInfo_t()
         pynvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
     except (pynvml.NVMLError, AttributeError):
-        return None
-    return int(info.state)
+        return {"fabric_state": None, "fabric_status": None}
+    return {"fabric_state": int(info.state), "fabric_status": int(info.status)}
 
 
 def health_or_nothing(index: int) -> dict[str, Any]:

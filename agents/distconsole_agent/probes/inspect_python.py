@@ -2,21 +2,28 @@
 
 ``inspect_python.py SECONDS look|load`` prints one line: a mark and a JSON object. ``load`` also
 opens Horovod's library, which needs torch's libraries but not torch.
+
+Every check starts it on every host, so what it seldom needs it imports where it needs it, and it
+leaves without taking the interpreter down in good order.
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import importlib.util
-import json
 import os
-import re
-import shutil
-import signal
 import sys
-from collections.abc import Iterator
-from typing import Any, Callable
+
+try:
+    # The same without its enumerations.
+    import _signal as signal  # type: ignore[import-not-found]
+except ImportError:
+    import signal
+
+from distconsole_agent.probes.lean_json import as_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Callable
 
 MARK = "distconsole-facts "
 PREFIXES = (
@@ -45,8 +52,8 @@ PREFIXES = (
     "PMI_",
     "TP_",
 )
-SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|_KEY$", re.IGNORECASE)
-ASSIGNMENT = re.compile(r"^(__version__|cuda|hip|git_version|debug)\b[^=\n]*=\s*(.+?)\s*$", re.M)
+SECRETS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
+VERSION_NAMES = ("__version__", "cuda", "hip", "git_version", "debug")
 NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
 MPI_FILES = ("/etc/openmpi/openmpi-mca-params.conf", "/etc/openmpi-mca-params.conf")
 USERS_MPI_FILE = "~/.openmpi/mca-params.conf"
@@ -59,7 +66,7 @@ def python_facts() -> dict[str, Any]:
     for entry in sys.path:
         for name, version in distributions(entry or "."):
             # The first one on the path is the one that an import takes.
-            packages.setdefault(re.sub(r"[-_.]+", "-", name).lower(), version)
+            packages.setdefault(normalized(name), version)
     return {
         "version": sys.version.split()[0],
         "implementation": sys.implementation.name,
@@ -67,6 +74,14 @@ def python_facts() -> dict[str, Any]:
         "prefix": sys.prefix,
         "packages": dict(sorted(packages.items())),
     }
+
+
+def normalized(name: str) -> str:
+    """A package's name as all of its spellings are compared (PEP 503)."""
+    name = name.lower().replace("_", "-").replace(".", "-")
+    while "--" in name:
+        name = name.replace("--", "-")
+    return name
 
 
 def distributions(folder: str) -> Iterator[tuple[str, str]]:
@@ -104,13 +119,16 @@ def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
 
 def package_folder(name: str) -> str | None:
     """Where a package lies, or None; it is not imported."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return next(iter(spec.submodule_search_locations))
+    for finder in sys.meta_path:
+        # As importlib.util does, which is slow to import itself.
+        find_spec = getattr(finder, "find_spec", None)
+        try:
+            spec = None if find_spec is None else find_spec(name, None)
+        except (ImportError, ValueError):
+            return None
+        if spec is not None:
+            return next(iter(spec.submodule_search_locations or ()), None)
+    return None
 
 
 def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
@@ -119,7 +137,7 @@ def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
     if folder is None:
         return {"present": False}
     with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
-        found = {name: value.strip("'\"") for name, value in ASSIGNMENT.findall(file.read(65536))}
+        found = assignments(file.read(65536))
     nccl = [name for name in packages if name.startswith("nvidia-nccl")]
     return {
         "present": True,
@@ -136,6 +154,17 @@ def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def assignments(text: str) -> dict[str, str]:
+    """What a version file gives to the names of interest, with an annotation or without."""
+    found = {}
+    for line in text.splitlines():
+        target, equals, value = line.partition("=")
+        name = target.partition(":")[0].rstrip()
+        if equals and name in VERSION_NAMES:
+            found[name] = value.strip().strip("'\"")
+    return found
+
+
 def none_or(value: str | None) -> str | None:
     """The text, or None where the file says None."""
     return None if value in (None, "None", "") else value
@@ -149,7 +178,7 @@ def nccl_library(torch_folder: str) -> str | None:
 
 def nccl_on_path() -> list[str]:
     """The copies that the loader finds before that one."""
-    preloaded = re.split(r"[ :]", os.environ.get("LD_PRELOAD", ""))
+    preloaded = os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":")
     found = [path for path in preloaded if os.path.basename(path).startswith("libnccl.so")]
     folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     found += [os.path.join(folder, "libnccl.so.2") for folder in folders]
@@ -162,8 +191,20 @@ def nccl_plugins() -> list[str]:
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/usr/lib", "/usr/local/lib"]
     found: list[str] = []
     for folder in filter(None, folders):
-        found += glob.glob(os.path.join(glob.escape(folder), "libnccl-net*.so*"))
+        found += libraries(folder, "libnccl-net")
     return sorted(set(found))[:16]
+
+
+def libraries(folder: str, start: str) -> list[str]:
+    """Shared libraries in ``folder`` whose names begin with ``start``."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = sorted(
+        name for name in names if name.startswith(start) and ".so" in name[len(start) :]
+    )
+    return [os.path.join(folder, name) for name in found]
 
 
 def horovod_facts(packages: dict[str, str], load: bool) -> dict[str, Any]:
@@ -179,14 +220,17 @@ def horovod_facts(packages: dict[str, str], load: bool) -> dict[str, Any]:
     facts["against"] = {}
     try:
         with open(os.path.join(folder, "metadata.json"), encoding="utf-8") as file:
-            against = json.load(file)
-        facts["against"] = {str(k): str(v) for k, v in against.items() if k != "dummy"}
-    except (OSError, ValueError, AttributeError) as error:
+            facts["metadata"] = file.read(65536)
+    except (OSError, ValueError) as error:
         facts["against_error"] = str(error)
-    libraries = sorted(glob.glob(os.path.join(glob.escape(folder), "torch", "mpi_lib_v2*.so")))
-    facts["torch_library"] = libraries[0] if libraries else None
-    if load and libraries:
-        facts.update(loaded_facts(libraries[0]))
+    built = [
+        path
+        for path in libraries(os.path.join(folder, "torch"), "mpi_lib_v2")
+        if path.endswith(".so")
+    ]
+    facts["torch_library"] = built[0] if built else None
+    if load and built:
+        facts.update(loaded_facts(built[0]))
     return facts
 
 
@@ -196,6 +240,7 @@ def load_torch_libraries() -> None:
     A wheel that was built in another environment carries no path to this one's torch. Where torch
     itself cannot be loaded, Horovod's own loading says why.
     """
+    import contextlib
     import ctypes
 
     folder = package_folder("torch")
@@ -208,6 +253,7 @@ def load_torch_libraries() -> None:
 def loaded_facts(path: str) -> dict[str, Any]:
     """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
     import ctypes
+    import re
 
     load_torch_libraries()
     try:
@@ -231,7 +277,7 @@ def env_facts() -> dict[str, Any]:
     """Variables that steer the engines, without anything that looks like a secret."""
     variables = {}
     for name, value in os.environ.items():
-        if name.startswith(PREFIXES) and not SECRET.search(name):
+        if name.startswith(PREFIXES) and not is_secret(name.upper()):
             variables[name] = value[:2048]
     nccl = (*NCCL_FILES, os.environ.get("NCCL_CONF_FILE", ""))
     return {
@@ -241,14 +287,22 @@ def env_facts() -> dict[str, Any]:
     }
 
 
+def is_secret(name: str) -> bool:
+    """Whether what a variable of this name holds is nobody's business."""
+    return name.endswith("_KEY") or any(word in name for word in SECRETS)
+
+
 def configuration(paths: tuple[str, ...]) -> dict[str, list[str]]:
     """By file its lines that are no comments; files that are not there are left out."""
     found = {}
     for path in paths:
-        with contextlib.suppress(OSError), open(os.path.expanduser(path), "rb") as file:
-            lines = file.read(65536).decode("utf-8", "replace").splitlines()
-            told = [line.strip() for line in lines]
-            found[path] = [line[:1024] for line in told if line and line[0] != "#"][:200]
+        try:
+            with open(os.path.expanduser(path), "rb") as file:
+                lines = file.read(65536).decode("utf-8", "replace").splitlines()
+        except OSError:
+            continue
+        told = [line.strip() for line in lines]
+        found[path] = [line[:1024] for line in told if line and line[0] != "#"][:200]
     return found
 
 
@@ -257,7 +311,9 @@ def mpi_files() -> tuple[str, ...]:
 
     Its own lies in PREFIX/etc, or where a distribution puts it.
     """
-    mpirun = shutil.which("mpirun")
+    folders = os.environ.get("PATH", os.defpath).split(":")
+    paths = (os.path.join(folder, "mpirun") for folder in folders)
+    mpirun = next((p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK)), None)
     own: tuple[str, ...] = ()
     if mpirun is not None:
         prefix = os.path.dirname(os.path.dirname(os.path.realpath(mpirun)))
@@ -280,7 +336,9 @@ def main(seconds: float, load: bool) -> None:
         "horovod": guarded(horovod_facts, packages, load),
         "env": env_facts(),
     }
-    sys.stdout.write("\n" + MARK + json.dumps(facts) + "\n")
+    sys.stdout.write("\n" + MARK + as_json(facts) + "\n")
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def guarded(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import pwd
@@ -14,10 +13,10 @@ from typing import Any
 
 from distconsole_agent.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes import budgets, mounts
+from distconsole_agent.probes import budgets, mounts, slow_calls
 from distconsole_agent.probes.asking import home, session_environment
 from distconsole_agent.probes.errors import failed
-from distconsole_agent.probes.programs import last_words, run_script
+from distconsole_agent.probes.programs import last_words, parts_said, run_script
 from distconsole_agent.probes.sources import script_source
 
 _LIMITS = {
@@ -47,7 +46,8 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``os``.
 
     Args:
-        args: ``paths``: folders whose room is of interest, besides the usual ones.
+        args: ``paths``: folders whose room is of interest, besides the usual ones;
+            ``patience_seconds``: how long a filesystem may take to answer.
         seconds: For the parts that may hang: names are resolved and filesystems asked in another
             process.
     """
@@ -55,7 +55,10 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     every = mounts.read_mounts()
     network = mounts.network_mounts(every)
     asked = dict.fromkeys([*folders, *(mount.point for mount in network)])
-    slow = _slow_parts(socket.gethostname(), list(asked), seconds)
+    own_seconds = max(0.1, seconds * 0.8)
+    patience = read.number(args, "patience_seconds", own_seconds, 0.05, 60.0)
+    times = (own_seconds, min(patience, own_seconds))
+    slow = _slow_parts(socket.gethostname(), list(asked), seconds, times)
     return {
         "hostname": socket.gethostname(),
         "fqdn": slow["fqdn"]["name"],
@@ -106,7 +109,9 @@ def _trouble(room: dict[str, Any]) -> str:
     return "" if room.get("code", "") in _HARMLESS else str(room.get("error", ""))
 
 
-def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, Any]:
+def _slow_parts(
+    hostname: str, folders: list[str], seconds: float, times: tuple[float, float]
+) -> dict[str, Any]:
     """Return what the other process could find in time; what hung is ``{"error": ...}``."""
     parts: dict[str, Any] = {
         f"folder {path}": {"error": f"did not answer in {seconds:.1f} s"} for path in folders
@@ -118,23 +123,18 @@ def _slow_parts(hostname: str, folders: list[str], seconds: float) -> dict[str, 
     }
     ended = run_script(
         script_source("slow_calls"),
-        [hostname, repr(max(0.1, seconds * 0.8)), *folders],
+        [hostname, *map(repr, times), *folders],
         seconds,
         python=sys.executable,
         # It needs nothing that is installed.
         flags=("-I", "-S"),
+        last=slow_calls.LAST,
     )
     if ended.exit_code is not None and not ended.out:
         # It ended by itself: that is no filesystem that hangs.
         code = ended.exit_code
         raise failed(f"asking the filesystems ended with code {code}: {last_words(ended)}")
-    for line in ended.out.splitlines():
-        try:
-            key, value = json.loads(line)
-        except (ValueError, TypeError):
-            continue
-        if key in parts:
-            parts[key] = value
+    parts.update((name, value) for name, value in parts_said(ended) if name in parts)
     return parts
 
 

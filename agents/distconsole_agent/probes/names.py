@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.programs import run_script
+from distconsole_agent.probes.programs import parts_said, run_script
 from distconsole_agent.probes.sources import script_source
 
 MAX_NAMES = 2048
@@ -31,11 +30,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             seconds,
             python=sys.executable,
         )
-        for line in ended.out.splitlines():
-            try:
-                name, facts = json.loads(line)
-            except (ValueError, TypeError):
-                continue
+        for name, facts in parts_said(ended):
             if name in found and isinstance(facts, dict):
                 found[name] = facts
     return {"names": found}

@@ -9,11 +9,10 @@ from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.listeners import listeners
 from distconsole_agent.probes.procfs import read_process, uptime_seconds
 
 MAX_PORTS = 64
-_LISTEN = "0A"
-"""State of a listener in /proc/net/tcp (proc(5))."""
 
 
 def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
@@ -64,26 +63,16 @@ def _state(port: int) -> dict[str, Any]:
 
 def _holder(port: int) -> dict[str, Any] | None:
     """Return who listens; pid and name are not known where it is another user's process."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for fields in _rows(table):
-            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                pid = _owner(fields[9])
-                process = None if pid is None else read_process(pid, uptime_seconds())
-                known = {"pid": pid} if process is None else process.told()
-                return {**known, "uid": int(fields[7])}
-    return None
+    found = next((each for each in listeners() if each.port == port), None)
+    if found is None:
+        return None
+    pid = _owner(found.open_file)
+    process = None if pid is None else read_process(pid, uptime_seconds())
+    known = {"pid": pid} if process is None else process.told()
+    return {**known, "uid": found.uid}
 
 
-def _rows(table: str) -> list[list[str]]:
-    try:
-        with open(table, encoding="ascii") as file:
-            return [fields for fields in (line.split() for line in file) if len(fields) > 9][1:]
-    except OSError:
-        return []
-
-
-def _owner(inode: str) -> int | None:
-    target = f"socket:[{inode}]"
+def _owner(target: str) -> int | None:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         folder = f"/proc/{pid}/fd"
         try:

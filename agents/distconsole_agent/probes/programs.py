@@ -21,12 +21,15 @@ from distconsole_agent.probes.sources import script_source
 from distconsole_agent.spawning import with_setup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 MAX_OUTPUT_BYTES = 1024 * 1024
-REAP_SECONDS = 2.0
+REAP_SECONDS = 0.5
 QUIET_SECONDS = 0.1
 POLL_SECONDS = 0.005
+
+_LEFT: set[int] = set()
+"""Processes that did not die in time; they are ours to reap until they do."""
 
 
 class Ended(NamedTuple):
@@ -47,6 +50,17 @@ def facts_said(ended: Ended, mark: str) -> dict[str, Any] | None:
     return None
 
 
+def parts_said(ended: Ended) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of every line that is a JSON list of two, the first a text."""
+    for line in ended.out.splitlines():
+        try:
+            name, value = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        if isinstance(name, str):
+            yield name, value
+
+
 def last_words(ended: Ended) -> str:
     """Return the last line of its standard error, bounded."""
     return (ended.err.strip().splitlines() or ["it printed nothing"])[-1][:300]
@@ -60,10 +74,12 @@ def run_program(
     cwd: str = "/",
     pass_fds: Sequence[int] = (),
     stop: threading.Event | None = None,
+    last: bytes = b"",
 ) -> Ended:
     """Run ``argv`` and return what it printed; it and its children are dead after ``seconds``.
 
-    They are also once ``stop`` is set. Without ``env`` it has the asking session's environment.
+    They are also once ``stop`` is set. After ``last``, with which its output ends, it is not waited
+    for: a filesystem that hangs may hold up its end. Without ``env`` it has the asking session's environment.
 
     Output beyond ``MAX_OUTPUT_BYTES`` a stream is dropped while the program goes on.
 
@@ -72,6 +88,7 @@ def run_program(
         OSError: if it cannot be started.
     """
     began = time.monotonic()
+    _reap_left()
     with subprocess.Popen(
         list(argv),
         stdin=subprocess.DEVNULL,
@@ -83,13 +100,14 @@ def run_program(
         start_new_session=True,
     ) as process:
         try:
-            chunks, in_time = _read(process, began + seconds, stop)
-            if in_time:
+            chunks, in_time = _read(process, began + seconds, stop, last)
+            said_all = bool(last) and _ends_with(chunks[0], last)
+            if in_time and not said_all:
                 in_time = _ended_by(process.pid, began + seconds)
         finally:
             _kill(process)
     out, err = (b"".join(part).decode("utf-8", "replace") for part in chunks)
-    code = process.returncode if in_time else None
+    code = 0 if said_all else process.returncode if in_time else None
     return Ended(code, out, err, time.monotonic() - began)
 
 
@@ -103,6 +121,7 @@ def run_script(
     setup: str | None = None,
     env: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
+    last: bytes = b"",
 ) -> Ended:
     """Run Python source with the node's interpreter, as a rank would be: after ``setup``.
 
@@ -117,7 +136,8 @@ def run_script(
         argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}", *arguments)
         if setup is not None:
             argv = with_setup(setup, argv)
-        return run_program(argv, seconds, env=env, pass_fds=(descriptor,), stop=stop)
+        fds = (descriptor,)
+        return run_program(argv, seconds, env=env, pass_fds=fds, stop=stop, last=last)
     except OSError as error:
         raise failed(f"{python} cannot be started: {error.strerror or error}") from None
     finally:
@@ -158,9 +178,12 @@ def inspected(
 
 
 def _read(
-    process: subprocess.Popen[bytes], due: float, stop: threading.Event | None
+    process: subprocess.Popen[bytes], due: float, stop: threading.Event | None, last: bytes
 ) -> tuple[list[list[bytes]], bool]:
-    """Collect both streams until they end, or the program has (True), or it is to end (False)."""
+    """Collect both streams until they end, or the program has (True), or it is to end (False).
+
+    Output that ends with ``last`` is an end, too.
+    """
     chunks: list[list[bytes]] = [[], []]
     room = [MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES]
     over = False
@@ -186,7 +209,13 @@ def _read(
                 elif room[key.data] > 0:
                     chunks[key.data].append(data[: room[key.data]])
                     room[key.data] -= len(data)
+            if last and _ends_with(chunks[0], last):
+                return chunks, True
     return chunks, True
+
+
+def _ends_with(chunks: list[bytes], last: bytes) -> bool:
+    return b"".join(chunks[-len(last) :]).endswith(last)
 
 
 def _has_ended(pid: int) -> bool:
@@ -214,3 +243,13 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         # It sleeps in the kernel, on a dead filesystem for example, and dies when that lets it.
         process.returncode = -int(signal.SIGKILL)
+        _LEFT.add(process.pid)
+
+
+def _reap_left() -> None:
+    """Reap what has died meanwhile of all that was left behind."""
+    for pid in tuple(_LEFT):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                continue
+        _LEFT.discard(pid)

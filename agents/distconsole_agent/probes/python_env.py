@@ -6,6 +6,7 @@ imports neither torch nor Horovod.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from distconsole_agent.probes.programs import inspected
@@ -27,4 +28,17 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     words = [repr(seconds), "load" if args.get("load") else "look"]
     facts, took = inspected("inspect_python", words, args, seconds, MARK)
     facts["python"]["seconds"] = round(took, 3)
+    _read_metadata(facts["horovod"])
     return facts
+
+
+def _read_metadata(horovod: dict[str, Any]) -> None:
+    """Replace the text of Horovod's metadata by what it says; that process has no time to read it."""
+    text = horovod.pop("metadata", None)
+    if text is None:
+        return
+    try:
+        against = json.loads(text)
+        horovod["against"] = {str(k): str(v) for k, v in against.items() if k != "dummy"}
+    except (ValueError, AttributeError) as error:
+        horovod["against_error"] = str(error)

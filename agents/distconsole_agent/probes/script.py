@@ -15,7 +15,7 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes import mounts
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
 from distconsole_agent.probes.launch_env import launch_environment
-from distconsole_agent.probes.programs import Ended, last_words, run_script
+from distconsole_agent.probes.programs import Ended, last_words, parts_said, run_script
 from distconsole_agent.probes.sources import script_source
 
 MAX_PATHS = 32
@@ -122,13 +122,8 @@ def _parts(ended: Ended | None, job: dict[str, Any]) -> dict[str, Any]:
     late = {"error": "did not answer in time", "late": True}
     for key in ("workdir", "script", *keys[len(PARTS) :]):
         parts[key] = dict(late)
-    for line in ended.out.splitlines() if ended is not None else ():
-        try:
-            key, value = json.loads(line)
-        except (ValueError, TypeError):
-            continue
-        if key in parts:
-            parts[key] = value
+    if ended is not None:
+        parts.update((name, value) for name, value in parts_said(ended) if name in parts)
     return parts
 
 

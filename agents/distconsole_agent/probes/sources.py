@@ -6,8 +6,12 @@ import base64
 import json
 import pkgutil
 import zlib
+from typing import TYPE_CHECKING
 
 from distconsole_agent.probes.errors import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WORKER = (
     "collective_values",
@@ -19,24 +23,36 @@ WORKER = (
 )
 """The modules of a rank of a collective job, none before those that it imports."""
 
+LOAD = ("cuda_copies", "load_gpus")
+"""Those of the program that loads GPUs."""
+
 _LOADER = """\
 import base64,json,sys,types,zlib
 for name in("distconsole_agent","distconsole_agent.probes"):
  sys.modules[name]=types.ModuleType(name);sys.modules[name].__path__=[]
 for name,text in json.loads(zlib.decompress(base64.b64decode("{packed}"))):
  made=sys.modules[name]=types.ModuleType(name)
- if name.endswith(".collective_worker"):made.__name__="__main__"
+ if name.endswith(".{main}"):made.__name__="__main__"
  exec(compile(text,name,"exec"),made.__dict__)
 """
-"""Modules whose text is in it: a rank's interpreter has no package of ours."""
+"""Modules whose text is in it: the interpreter that runs it may have no package of ours."""
+
+
+LEAN = "lean_json"
+_IMPORT = f"\nfrom distconsole_agent.probes.{LEAN} import as_json\n".encode()
 
 
 def script_source(name: str) -> bytes:
-    """Return the source of the module ``name`` of this package.
+    """Return the source of the module ``name`` of this package; the one it may import is in it.
 
     Raises:
         ProbeError: if the package was built without it.
     """
+    source = _source(name)
+    return source.replace(_IMPORT, b"\n" + _source(LEAN)) if _IMPORT in source else source
+
+
+def _source(name: str) -> bytes:
     source = pkgutil.get_data("distconsole_agent.probes", f"{name}.py")
     if source is None:
         raise failed(f"{name}.py is missing from the agent")
@@ -45,9 +61,17 @@ def script_source(name: str) -> bytes:
 
 def worker_script() -> str:
     """Return the script that is a rank of a collective job: a few KiB, for ``python -c`` too."""
+    return packed_script(WORKER)
+
+
+def packed_script(names: Sequence[str]) -> str:
+    """Return modules of this package as one script; the last one is its main module.
+
+    Args:
+        names: None before those that it imports.
+    """
     modules = [
-        (f"distconsole_agent.probes.{name}", script_source(name).decode("utf-8"))
-        for name in WORKER
+        (f"distconsole_agent.probes.{name}", script_source(name).decode("utf-8")) for name in names
     ]
     packed = base64.b64encode(zlib.compress(json.dumps(modules).encode(), 9)).decode("ascii")
-    return _LOADER.format(packed=packed)
+    return _LOADER.format(packed=packed, main=names[-1])

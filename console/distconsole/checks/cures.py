@@ -26,7 +26,7 @@ def typed(cure: Cure) -> list[str]:
     if cure.unset:
         lines.append(f"unset {' '.join(cure.unset)}")
     if cure.port is not None:
-        lines.append(f"MASTER_PORT={cure.port}")
+        lines.append(f"MASTER_PORT={cure.port}  # torchrun: --master_port {cure.port}")
     alike: dict[str, list[str]] = {}
     for name, change in cure.hosts.items():
         alike.setdefault("; ".join(_typed_on_host(change)), []).append(name)

@@ -213,7 +213,10 @@ class GpuProcess(Who, frozen=True, kw_only=True):
 
 
 class Gpu(Facts, frozen=True, kw_only=True):
-    """One GPU as NVML tells it; None where the driver has no answer."""
+    """One GPU as NVML tells it; None where the driver has no answer.
+
+    ``_next`` is the mode after the next reset; ``instances`` is the memory of each MIG instance.
+    """
 
     index: int
     uuid: str | None = None
@@ -222,19 +225,28 @@ class Gpu(Facts, frozen=True, kw_only=True):
     mem_used: int | None = None
     capability: tuple[int, int] | None = None
     ecc: int | None = None
+    ecc_next: int | None = None
     mig: int | None = None
+    mig_next: int | None = None
+    instances: tuple[int, ...] = ()
     compute_mode: int | None = None
     persistence: int | None = None
     processes: tuple[GpuProcess, ...] = ()
 
 
 class GpuHealth(Facts, frozen=True, kw_only=True):
-    """How a GPU is; ``clock_reasons`` are nvml.h's nvmlClocksEventReason bits."""
+    """How a GPU is; ``clock_reasons`` are nvml.h's nvmlClocksEventReason bits.
+
+    ``uncorrected`` counts since the last reset, ``sram_uncorrected`` since the GPU was made.
+    """
 
     index: int
     clock_reasons: int | None = None
     temperature_c: int | None = None
     uncorrected: int | None = None
+    sram_uncorrected: int | None = None
+    power_limit_mw: int | None = None
+    power_default_mw: int | None = None
     remap_pending: bool | None = None
     remap_failed: bool | None = None
     pcie_width: int | None = None
@@ -243,6 +255,7 @@ class GpuHealth(Facts, frozen=True, kw_only=True):
     links_up: int = 0
     links_down: int = 0
     fabric_state: int | None = None
+    fabric_status: int | None = None
 
 
 class BrokenGpu(Facts, frozen=True, kw_only=True):

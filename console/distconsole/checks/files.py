@@ -7,7 +7,7 @@ from collections.abc import Collection
 from xml.sax.saxutils import escape, quoteattr
 
 from distconsole.model.cluster import Cluster
-from distconsole.model.events import CheckReport
+from distconsole.model.reports import CheckReport
 
 
 def hostfile(cluster: Cluster, passed: Collection[str], ranks_per_host: int | None) -> str:

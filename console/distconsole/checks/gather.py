@@ -49,7 +49,7 @@ from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Level
 from distconsole.remote.fanout import as_done
-from distconsole.remote.link import NodeLink
+from distconsole.remote.link import OFFSET_PINGS, NodeLink
 from distconsole.session import Session
 
 MASTER_PORT = 29500
@@ -63,6 +63,12 @@ RENDEZVOUS_PORTS = (MASTER_PORT, 29400)
 
 LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
 """How long a host may take over all its local facts."""
+
+FOLDER_SECONDS = {Level.QUICK: 1.5, Level.STANDARD: 4.0, Level.FULL: 8.0}
+"""How long a filesystem may sleep over a question that a healthy one answers in milliseconds."""
+
+MANY_HOSTS, FEW_PINGS = 32, 3
+"""With more hosts than that, each one's clock is compared with fewer exchanges."""
 
 ANSWER_SECONDS = 2.0
 """What an answer may take beyond the probe's own deadline."""
@@ -218,7 +224,7 @@ def _ask_all(
     gathering: Gathering, host: Host, *, peers: list[str], first: str, seconds: float
 ) -> dict[str, Any]:
     link = gathering.links[host.name]
-    offset = link.clock_offset()
+    offset = link.clock_offset(OFFSET_PINGS if len(gathering.hosts) <= MANY_HOSTS else FEW_PINGS)
     probes = [
         {"name": name, "group": group, "args": args, "seconds": seconds}
         for name, group, args in _questions(gathering, host, peers, first)
@@ -243,7 +249,10 @@ def _questions(
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
     arguments: dict[str, dict[str, Any]] = {
-        "os": {"paths": watched_folders(gathering.launch, host)},
+        "os": {
+            "paths": watched_folders(gathering.launch, host),
+            "patience_seconds": FOLDER_SECONDS[gathering.request.level],
+        },
         "mpi": {"setup": host.setup, "deep": deep},
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},

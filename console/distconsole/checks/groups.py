@@ -24,6 +24,7 @@ from distconsole.checks.facts import (
     TorchFacts,
 )
 from distconsole.checks.folder_facts import FolderFacts, SpeedFacts
+from distconsole.checks.gpu_facts import GpuLoadFacts
 from distconsole.checks.host_facts import (
     BetweenFacts,
     FabricFacts,
@@ -50,6 +51,7 @@ GROUP_NAMES: dict[type[Facts], str] = {
     EnvFacts: "env",
     MpiFacts: "mpi",
     GpuFacts: "gpu",
+    GpuLoadFacts: "gpu_load",
     PortFacts: "port",
     ScriptFacts: "script",
     FolderFacts: "folders",

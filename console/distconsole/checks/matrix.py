@@ -29,7 +29,9 @@ AGAIN_SECONDS = CONNECT_SECONDS[Level.QUICK]
 """The same for what is tried once more."""
 
 LISTEN_SECONDS = 3.0
-PINGS = 5
+PINGS, FEW_PINGS = 5, 1
+"""Round trips to time with each other host, and beyond ``ALL_PORTS_HOSTS``: the kernel times more."""
+
 MAX_OTHERS = 4
 PORTS_BY_HOSTS = ((8, 16), (32, 8), (4096, 8))
 """Up to so many hosts, so many ports of the kernel's range each."""
@@ -286,7 +288,7 @@ def _all_targets(
                 "address": there.endpoint.address,
                 "port": port,
                 "bulk": position == 0,
-                "pings": 0 if position else PINGS,
+                "pings": 0 if position else PINGS if every else FEW_PINGS,
             }
             for name, there in listening.items()
             if name != host.name

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from distconsole.checks.attribution import Pair
 from distconsole.checks.facts import Edge
-from distconsole.model.events import PairReport
+from distconsole.model.reports import PairReport
 
 
 def pair_reports(

@@ -6,23 +6,27 @@ limits, interfaces, variables; no loads, no free space, no times. It judges noth
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from distconsole.model.events import ChangeReport
+from distconsole.model.reports import ChangeReport
 
 MAX_BYTES = 1024 * 1024
 MAX_CHANGES = 64
 """Of one host; one that was set up anew differs in everything."""
 
 MAX_VALUE_CHARS = 200
+MAX_NAME_CHARS = 180
+"""Of a file; what is longer ends in a digest, so that two launches never share one."""
 
 LASTING: Mapping[str, tuple[str, ...]] = {
     "ssh": ("user", "agent_python"),
@@ -94,9 +98,14 @@ class Since(NamedTuple):
     changes: tuple[ChangeReport, ...]
 
 
-def fields_of(groups: Iterable[str]) -> tuple[str, ...]:
-    """Return the fields that are kept of these groups of facts."""
-    return tuple(f"{group}.{path}" for group in groups for path in LASTING.get(group, ()))
+def fields_of(facts: Said) -> tuple[str, ...]:
+    """Return the fields that are kept of these facts: a level that asks less looked at fewer."""
+    return tuple(
+        f"{group}.{path}"
+        for group, told in facts.items()
+        for path in LASTING.get(group, ())
+        if path.partition(".")[0] in told
+    )
 
 
 def marks_of(facts: Said) -> Marks:
@@ -153,7 +162,9 @@ def differences(host: str, passport: Passport, facts: Said) -> tuple[ChangeRepor
     """Return what differs where both looked; ``was`` or ``now`` is empty where it is new or gone."""
     was, now = passport.marks, marks_of(facts)
     looked = set(passport.fields) or {
-        field for field in fields_of(LASTING) if any(_within(field, mark) for mark in was)
+        field
+        for field in (f"{group}.{path}" for group, paths in LASTING.items() for path in paths)
+        if any(_within(field, mark) for mark in was)
     }
     both = looked.intersection(fields_of(facts))
     return tuple(
@@ -161,10 +172,6 @@ def differences(host: str, passport: Passport, facts: Said) -> tuple[ChangeRepor
         for mark in sorted(was.keys() | now.keys())
         if was.get(mark) != now.get(mark) and any(_within(field, mark) for field in both)
     )[:MAX_CHANGES]
-
-
-def _group(mark: str) -> str:
-    return mark.partition(".")[0]
 
 
 def _within(field: str, mark: str) -> bool:
@@ -176,7 +183,7 @@ class Passports:
 
     Args:
         folder: Where they are.
-        launch: Of hosts as they were for this script; empty for the hosts by themselves.
+        launch: Of hosts as they were for this launch; empty for the hosts by themselves.
     """
 
     def __init__(self, folder: Path, launch: str = "") -> None:
@@ -184,7 +191,7 @@ class Passports:
         self._launch = launch
 
     def of(self, launch: str) -> Passports:
-        """Return the passports of hosts as a launch of this script has them, with its variables."""
+        """Return the passports of hosts as one launch has them, with its variables."""
         return Passports(self._folder, launch)
 
     def read(self, host: str) -> Passport | None:
@@ -201,20 +208,27 @@ class Passports:
         A disk that is full costs the next comparison and nothing else.
         """
         known = self.read(host) or Passport(t=t, marks={})
-        rest = {mark: told for mark, told in known.marks.items() if _group(mark) not in facts}
-        fields = [field for field in known.fields if _group(field) not in facts]
-        passport = Passport(
-            t=t, marks={**rest, **marks_of(facts)}, fields=(*fields, *fields_of(facts))
-        )
-        text = msgspec.json.encode(passport)
+        seen = fields_of(facts)
+        rest = {
+            mark: told
+            for mark, told in known.marks.items()
+            if not any(_within(field, mark) for field in seen)
+        }
+        fields = [field for field in known.fields if field not in seen]
+        passport = Passport(t=t, marks={**rest, **marks_of(facts)}, fields=(*fields, *seen))
+        with contextlib.suppress(OSError):
+            self._write(self._path(host), msgspec.json.encode(passport))
+
+    def _write(self, path: Path, text: bytes) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self._folder)
+        aside = Path(name)
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, aside = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(text)
-            Path(aside).replace(self._path(host))
-        except OSError:
-            return
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def since(self, facts: Mapping[str, Said], first: Iterable[str] = ()) -> Since:
         """Return what has changed on the hosts of ``facts`` since each last passed.
@@ -232,5 +246,7 @@ class Passports:
         return Since(min((found.t for found in known.values()), default=None), tuple(changes))
 
     def _path(self, host: str) -> Path:
-        name = f"{host} {self._launch}" if self._launch else host
-        return self._folder / f"{quote(name, safe='')[:200]}.json"
+        name = quote(f"{host} {self._launch}" if self._launch else host, safe="")
+        if len(name) > MAX_NAME_CHARS:
+            name = f"{name[:MAX_NAME_CHARS]}-{sha256(name.encode()).hexdigest()[:16]}"
+        return self._folder / f"{name}.json"

@@ -14,17 +14,18 @@ from distconsole.model.requests import Explain
 
 
 def explain(check: str) -> str:
-    """Return what one check does.
+    """Return what one check does, or what those of a group or the beginning of an id catch.
 
     Raises:
         UsageError: if there is none of this id.
     """
     rule = rule_called(check)
     if rule is None:
-        ids = [each.id for each in CATALOGUE]
-        near = difflib.get_close_matches(check, ids, 1) or [
-            each for each in ids if each.startswith(check)
-        ]
+        some = [each for each in CATALOGUE if each.group == check or each.id.startswith(check)]
+        if check and some:
+            width = max(len(each.id) for each in some)
+            return "\n".join(f"{each.id:<{width}}  {each.catches}" for each in some)
+        near = difflib.get_close_matches(check, [each.id for each in CATALOGUE], 1)
         raise UsageError(
             f"there is no check {check}",
             f"did you mean {near[0]}?" if near else "see docs/checks.md",
@@ -85,7 +86,9 @@ screen of the check (`I`), and in the JSON as `choices`: `engine, start (run|han
   Its daemons try one address after the other. Horovod's process sets listen at the host's own name whatever it is told.
 * horovodrun takes the first of a *set* of common names, so of several it is by chance: `eth0|eth1`.
 * What is foretold of Gloo, Horovod and Open MPI is tested against the real ones (`tests/integration/test_check_choices.py`). NCCL's
-  rules are those of its source and were not seen at work: the machines that this was made on have no GPU. MPICH is not foretold.
+  rules are those of its source and were not seen at work: the machines that this was made on have no GPU. What MPICH and
+  Intel MPI take is not foretold, and the panel says so (`?`): libfabric or UCX, as the library was built, takes what it finds at the start.
+  `run` sets MPICH_INTERFACE_HOSTNAME and FI_TCP_IFACE for them, which hold where that is libfabric over TCP.
 """
 
 CURES = """\
@@ -172,13 +175,35 @@ times as long as on the others (median), measured again alone, and is not fast a
 """
 
 
+GPUS = """\
+## GPUs at work
+
+At rest a healthy GPU slows its PCIe link down, and some use fewer lanes, so a reading at rest can neither accuse nor acquit. From
+`--level standard` on each host copies to its GPUs and reads width, generation, replays and reasons for slow clocks meanwhile
+(`gpu.pcie_load`, `gpu.nvlink_load`, `gpu.cuda`; `--skip gpu.pcie_load,gpu.nvlink_load,gpu.cuda` leaves it out).
+
+* A GPU gets two bursts of 40 ms in each direction (at most 2 GiB each), one GPU after the other, from pinned memory (32 MiB) next to it;
+  then those that NVLink joins copy to each other. Neither torch nor a kernel is used: only CUDA's driver, in a process of its own that is
+  killed at its deadline, and at once when the check is given up.
+* Only GPUs that nobody uses are touched. One with a process, with more than 512 MiB or with a load whose owner is not to be seen, in an
+  exclusive mode, or with MIG is left alone, and the report says so. Each is asked again right before, and whoever comes to it
+  while it is measured ends it there. CUDA_VISIBLE_DEVICES holds here as everywhere.
+* A fault that most GPUs of a model do not have fails; one that all have (x8 slots, an old board) is a warning. A rate is slow below 60 %
+  of the median of GPUs of the model with the same link, or below a quarter of what the lanes carry. A reading that the copies disprove (more
+  went through than such a link carries, as in some virtual machines) accuses nobody. Suspects of PCIe are measured
+  again, alone on their host, before they are accused. Errors of NVLink count as in DCGM's health checks: a replay or a recovery fails, and so do 100 CRC errors.
+* What is read from NVML and CUDA is that of their headers; it was run against stand-ins of both libraries, not on a GPU. Of
+  NVLinks of the fifth generation only state, rate and recoveries are judged: their other counters follow other rules.
+"""
+
+
 def reference_page() -> str:
     """Return docs/checks.md."""
     lines = [
         "# The checks",
         "",
         "Made by `python -m distconsole.checks`; a test keeps it true. `--only` and `--skip` take a group,",
-        "an id, or the beginning of an id.",
+        "an id, or the beginning of an id; `check --explain` too.",
         "",
         *PROOF.splitlines(),
         "",
@@ -187,6 +212,8 @@ def reference_page() -> str:
         *CURES.splitlines(),
         "",
         *LAUNCH.splitlines(),
+        "",
+        *GPUS.splitlines(),
         "",
     ]
     for group, rules in groupby(CATALOGUE, key=lambda rule: rule.group):

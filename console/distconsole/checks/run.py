@@ -17,6 +17,7 @@ from distconsole.checks import (
     collective,
     engine_jobs,
     folder_stage,
+    gpu_stage,
     losses,
     matrix,
     peer_names,
@@ -48,6 +49,7 @@ from distconsole.checks.facts import (
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.folder_facts import SpeedFacts
 from distconsole.checks.gather import Gathering, expected_of, local_facts
+from distconsole.checks.gpu_facts import GpuLoadFacts
 from distconsole.checks.host_facts import (
     BetweenFacts,
     ImportFacts,
@@ -64,21 +66,16 @@ from distconsole.checks.select import at_level, expecting, selected
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
 from distconsole.errors import ConfigError
-from distconsole.model.events import (
-    CheckEnded,
-    CheckProgress,
-    CheckReport,
-    Event,
-    FindingMade,
-    PairProgress,
-)
+from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
+from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
 JOBS: frozenset[type[Facts]] = frozenset(
     {CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts, MpiSshFacts}
 )
-NETWORK: frozenset[type[Facts]] = JOBS.union({NameFacts, ReachFacts, BandwidthFacts, SpeedFacts})
+LOADS: frozenset[type[Facts]] = frozenset({NameFacts, SpeedFacts, GpuLoadFacts})
+NETWORK: frozenset[type[Facts]] = JOBS.union(LOADS, {ReachFacts, BandwidthFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     ImportFacts: frozenset({OsFacts}),
@@ -88,6 +85,7 @@ LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
     BandwidthFacts: frozenset({ReachFacts, NetFacts}),
     SpeedFacts: frozenset({OsFacts}),
+    GpuLoadFacts: frozenset({GpuFacts}),
     ReachFacts: frozenset({NetFacts}),
     EnvFacts: frozenset({NetFacts}),
     NameFacts: frozenset({OsFacts, NetFacts}),
@@ -196,6 +194,9 @@ class _Checking:
         if SpeedFacts in needed:
             yield from self._stage("fs.speed", folder_stage.measure(self.gathering))
             yield from self._judge(needed & NETWORK - {NameFacts, SpeedFacts})
+        if GpuLoadFacts in needed:
+            yield from self._stage("gpu.pcie_load", gpu_stage.measure(self.gathering))
+            yield from self._judge(needed & NETWORK - LOADS)
         if ReachFacts in needed:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))
@@ -320,7 +321,7 @@ def _compared(report: CheckReport, passports: Passports) -> CheckReport:
     """Return ``report`` with what has changed since the last one that was green."""
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
     if report.target is not None:
-        passports = passports.of(report.target.script)
+        passports = passports.of(f"{report.target.launcher} {report.target.script}")
         if report.target.refused:  # nothing is known of the variables that it would set
             facts = {name: {**each, "env": {}} for name, each in facts.items()}
     if report.ok:

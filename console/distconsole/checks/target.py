@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from distconsole.model.cluster import Host
-from distconsole.model.events import TargetHost, TargetReport
+from distconsole.model.reports import TargetHost, TargetReport
 from distconsole.session import Session
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts
-from distconsole.model.events import CollectiveReport, VerifiedReport
+from distconsole.model.reports import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
 KINDS: tuple[type[CollFacts], ...] = (CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts)

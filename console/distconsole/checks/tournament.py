@@ -19,7 +19,8 @@ from distconsole.checks.gather import Gathering
 from distconsole.checks.matrix import Listening, close_listeners, open_listeners
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
-from distconsole.model.events import PairProgress, PairReport
+from distconsole.model.events import PairProgress
+from distconsole.model.reports import PairReport
 
 STREAM_SECONDS = 0.5
 ANSWER_SECONDS = 3.0

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from distconsole.checks.facts import Who
 
-KIB, MIB, GIB = 1024, 1024**2, 1024**3
+KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 
 
 def size(count: int) -> str:
     """Return bytes as text: ``64 MiB``, ``1.5 GiB``."""
+    if count >= TIB:
+        return f"{count / TIB:.1f} TiB"
     if count >= GIB:
         return f"{count / GIB:.1f} GiB"
     return f"{count / MIB:.0f} MiB" if count >= MIB else f"{count / KIB:.0f} KiB"

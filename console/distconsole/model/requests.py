@@ -112,6 +112,7 @@ class Run:
     slurm_login: str | None = None
     emit: EmitKind | None = None
     output: str | None = None
+    notify: str | None = None
 
     @property
     def may_lose_hosts(self) -> bool:
@@ -205,12 +206,18 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """List past and present runs; by conditions as ``Show`` has them."""
+    """List past and present runs; by conditions as ``Show`` has them.
+
+    Attributes:
+        as_found: Each as soon as it is read, in no order, and without conditions; one may come again
+            with what its hosts say.
+    """
 
     where: Where = Where()
     json: bool = False
     only: str | None = None
     fail_if: str | None = None
+    as_found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +242,7 @@ class Attach:
     run: str
     where: Where = Where()
     json: bool = False
+    notify: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +273,16 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop a run on every host."""
+    """Stop a run on every host.
+
+    Attributes:
+        yes: Ask nothing.
+    """
 
     run: str
     where: Where = Where()
     grace_seconds: float | None = None
+    yes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +294,26 @@ class Rerun:
     exclude: tuple[str, ...] = ()
     json: bool = False
     detach: bool = False
+    notify: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """Plan a launch as ``run`` would, say what is in its way, and start nothing.
+
+    Attributes:
+        launchers: Also say of every launcher why it would not do.
+    """
+
+    run: Run
+    launchers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """List what was launched from here: each launch once, the newest first, at most ``limit``."""
+
+    limit: int = 50
 
 
 class ExportFormat(StrEnum):
@@ -336,9 +369,18 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Show a past run in the console."""
+    """Show a past run in the console, as it was at the moment ``at``; None is its end."""
 
     run: str
+    at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Lay runs side by side, next to the first of them."""
+
+    runs: tuple[str, ...]
+    json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,10 +498,23 @@ class Demo:
 
 
 @dataclass(frozen=True, slots=True)
+class Notify:
+    """Say how one is told of what becomes of a run; with ``test`` tell so once."""
+
+    test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class OpenConsole:
-    """Open the full-screen console on the hosts given."""
+    """Open the full-screen console on the hosts given, in a theme.
+
+    Attributes:
+        startup: Whether the start-up file is done; None leaves it to the configuration.
+    """
 
     where: Where = Where()
+    theme: str | None = None
+    startup: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,13 +536,17 @@ Request: TypeAlias = (
     | Logs
     | Stop
     | Rerun
+    | Foresee
+    | Launches
     | Export
     | Replay
+    | Compare
     | Why
     | ReportPage
     | Bench
     | BenchCollectives
     | Prepare
+    | Notify
     | Demo
     | OpenConsole
     | ShowHelp

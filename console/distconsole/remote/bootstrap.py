@@ -23,7 +23,7 @@ from distconsole.errors import (
 )
 from distconsole.model.cluster import Host
 from distconsole.remote.install import INSTALLER
-from distconsole.remote.pack import Pack
+from distconsole.remote.pack import Pack, joining_script
 from distconsole.remote.plain import quote
 from distconsole.remote.transport import Channel, Clock, Connection
 from distconsole.remote.wire import start_refusal
@@ -38,6 +38,26 @@ MAX_WORD_BYTES = 64 * 1024
 
 NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
 """Defines what ``_one_line`` writes for a newline."""
+
+READER = """
+import os, sys
+def read(size):
+    parts = []
+    while size:
+        part = os.read(0, size)
+        if not part:
+            sys.exit(1)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+joining, rest = read(int(sys.argv[1])), read(int(sys.argv[2]))
+if sys.version_info >= (3, 9):
+    del sys.argv[1:3]
+    exec(joining)
+os.execv("/bin/sh", ["sh", "-c", rest])
+""".strip()
+"""Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh for
+where that does not come about. It parses under Python 2, so that an old one is refused in words."""
 
 NOISE_HINT = (
     "guard what your shell's start-up file prints: put [[ $- == *i* ]] || return "
@@ -80,7 +100,7 @@ def open_bridge(
     start = _Start(channel, host, pack, token, clock)
     try:
         start.greet()
-        channel.send(start_script(host, pack, token).encode() + b"\n", START_SECONDS)
+        channel.send(start_input(host, pack, token), START_SECONDS)
         return start.until_bridge(with_setup)
     except BaseException:
         channel.close()
@@ -95,24 +115,45 @@ def login_command(token: str) -> str:
     )
 
 
-def start_script(host: Host, pack: Pack, token: str) -> str:
-    """Return the one line of POSIX shell that checks the agent's file, and runs it."""
+def start_input(host: Host, pack: Pack, token: str) -> bytes:
+    """Return what the login command reads: a line of POSIX shell, and what the line's Python reads then.
+
+    That Python joins an agent that runs already. Where there is none, it becomes a shell that checks
+    the agent's file and runs it: most sessions need neither, and are spared the time.
+    """
     say = f"echo distconsole-boot {token}"
     python = _path(host.python or (sys.executable if host.local else "python3"))
-    node_dir = f" --node-dir {_path(host.node_dir)}" if host.node_dir else ""
-    steps = [
+    node_dir = _path(host.node_dir) if host.node_dir else "''"
+    names = [
         NEWLINE,
         f"p={python}",
-        f'command -v "$p" >/dev/null 2>&1 || {{ {say} nopython; exit 1; }}',
         'd="${XDG_CACHE_HOME:-$HOME/.cache}/distconsole"',
         f'f="$d/{pack.name}"',
+    ]
+    rest = "; ".join([*names, *_slow_steps(pack, say, node_dir)]).encode()
+    joining = joining_script()
+    steps = [
+        *names,
+        f'command -v "$p" >/dev/null 2>&1 || {{ {say} nopython; exit 1; }}',
+        f"{say} starting",
+        f'exec "$p" -E -S -c {_one_line(READER)} {len(joining)} {len(rest)} "$f" '
+        f"{len(pack.content)} {node_dir}",
+    ]
+    return _after_setup(host, "; ".join(steps), say).encode() + b"\n" + joining + rest
+
+
+def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
+    """Return the steps that bring the agent's file where it is missing or damaged, and run it."""
+    return [
         'have=$(sha256sum "$f" 2>/dev/null || wc -c 2>/dev/null <"$f")',
         f'case "$have" in {pack.sha256}*|{len(pack.content)}) ;; '
         f'*) {say} missing; "$p" -E -c {_one_line(INSTALLER)} "$f" {pack.sha256} || exit $? ;; esac',
         f"{say} starting",
-        f'exec "$p" -E "$f" bridge{node_dir}',
+        'exec "$p" -E "$f" bridge' + (f" --node-dir {node_dir}" if node_dir != "''" else ""),
     ]
-    script = "; ".join(steps)
+
+
+def _after_setup(host: Host, script: str, say: str) -> str:
     if not host.setup:
         return script
     # The node's bash where there is one: environments are activated with `source`.
@@ -226,7 +267,9 @@ class _Start:
             text = f": {quote(bytes(self.held))}" if self.held else ""
             return AgentError(
                 f"{name}: the login shell ended ({_code(code)}) before it ran our command{text}{said}",
-                "is this account allowed to log in and run commands?",
+                "does the --setup command end the shell?"
+                if self.host.setup
+                else "is this account allowed to log in and run commands?",
             )
         if self.stage != "ready" and code in (126, 127):
             return PythonError(f"{name}: {self._python()} cannot be run{said}", _python_hint())

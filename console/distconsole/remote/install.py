@@ -3,6 +3,9 @@
 Python and not ``cat``: an error is then a sentence with its cause, the digest is verified before
 the file gets its name, and no SFTP subsystem is needed, which would add six round trips and may show
 other folders than the shell does. It parses under Python 2, so that an old one is refused in words.
+
+It also keeps the program compiled, which costs less than what bridge and agent would spend on compiling
+it for themselves; where that does not come about, the agent tries again.
 """
 
 from __future__ import annotations
@@ -60,5 +63,11 @@ except OSError as error:
     else:
         hint = "make it writable, " + hint
     refuse("storage", "cannot store the agent in %s: %s" % (folder, error.strerror), hint)
+try:
+    sys.path.insert(0, path)
+    from distconsole_agent.compiled import keep_compiled
+    keep_compiled(path)
+except Exception:
+    pass
 """.strip()
 """Usage: ``python -E -c INSTALLER PATH SHA256``, stdin: the length in decimal, a newline, the file deflated."""

@@ -169,15 +169,13 @@ class NodeLink:
         """
         return self._talk().stream(op, arguments)
 
-    def clock_offset(self) -> ClockOffset:
-        """Compare clocks: the exchange with the least round trip of 8 (RFC 5905, section 8).
+    def clock_offset(self, pings: int = OFFSET_PINGS) -> ClockOffset:
+        """Compare clocks: the exchange with the least round trip of ``pings`` (RFC 5905, section 8).
 
         Raises:
             NodeError: as ``request``.
         """
-        return min(
-            (self._offset_once() for _ in range(OFFSET_PINGS)), key=lambda one: one.rtt_seconds
-        )
+        return min((self._offset_once() for _ in range(pings)), key=lambda one: one.rtt_seconds)
 
     def reconnect(self, seconds: float | None = None) -> None:
         """Connect again, trying with growing pauses for ``seconds`` (None: until closed).

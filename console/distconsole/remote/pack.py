@@ -106,6 +106,12 @@ def rank_script() -> str:
     return worker_script()
 
 
+@lru_cache(maxsize=1)
+def joining_script() -> bytes:
+    """Return the Python text that copies bytes to and from an agent that runs already."""
+    return resources.files(distconsole_agent).joinpath("joining.py").read_bytes()
+
+
 def pack(members: dict[str, bytes]) -> Pack:
     """Return ``members`` (name to content) as a ``Pack``; the same bytes for the same members."""
     buffer = io.BytesIO()

@@ -18,6 +18,8 @@ _UNWANTED = re.compile(
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional marks, overrides, isolates
     "\u2028\u2029\ufeff\U000e0000-\U000e007f]"  # line separators, BOM, invisible tags
 )
+_LINE_ENDS = re.compile(r"(?<=\S)[\t\r ]*+\n\s*+")
+"""With the blanks around it; it never stands alone, so that each character is looked at once."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
 _RESET = "\x1b[0m"
@@ -28,12 +30,13 @@ MAX_COLOUR_CHARS = 128
 def plain_text(text: str) -> str:
     """Return ``text`` as one line without anything a terminal would obey.
 
-    What stays is tab and what can be seen; newlines go too. Halves of a surrogate pair, which JSON
+    What stays is tab and what can be seen; a line's end becomes a blank between words. Halves of a surrogate pair, which JSON
     can carry and UTF-8 cannot, become U+FFFD.
     """
     if text.isprintable():
         return text
-    return _SURROGATES.sub("\ufffd", _UNWANTED.sub("", _ESCAPES.sub("", text)))
+    text = _UNWANTED.sub("", _LINE_ENDS.sub(" ", _ESCAPES.sub("", text).strip("\r\n")))
+    return _SURROGATES.sub("\ufffd", text)
 
 
 def plain_lines(text: str) -> str:

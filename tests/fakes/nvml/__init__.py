@@ -1,6 +1,7 @@
-"""The stand-in NVML library: how to build it, put it in front of a program, and steer it.
+"""The stand-in NVML and CUDA libraries: how to build them, put them in front of a program, and steer them.
 
-It replaces only ``libnvidia-ml.so.1``; pynvml and everything above it stay the real ones.
+They replace only ``libnvidia-ml.so.1`` and ``libcuda.so.1``; pynvml and everything above stay the real
+ones. CUDA's copies move nothing, take their time, and are seen by NVML as load.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LIBRARY = "libnvidia-ml.so.1"
+CUDA_LIBRARY = "libcuda.so.1"
 SOURCE = Path(__file__).with_name("fake_nvml.c")
+CUDA_SOURCE = Path(__file__).with_name("fake_cuda.c")
 CONTROL_VARIABLE = "FAKE_NVML_CONTROL"
 
 NOT_SUPPORTED = 3
@@ -45,13 +48,14 @@ def compiler() -> str | None:
 
 
 def build() -> Path:
-    """Return the folder that holds the built library, building it if this source was not yet.
+    """Return the folder that holds the built libraries, building them if these sources were not yet.
 
     Raises:
         RuntimeError: without a C compiler.
         subprocess.CalledProcessError: if the source does not compile.
     """
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    sources = SOURCE.read_bytes() + CUDA_SOURCE.read_bytes()
+    digest = hashlib.sha256(sources).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"distconsole-fake-nvml-{os.getuid()}-{digest}"
     if (folder / LIBRARY).exists():
         return folder
@@ -59,14 +63,18 @@ def build() -> Path:
     if cc is None:
         raise RuntimeError("no C compiler: install gcc or clang to build the stand-in NVML")
     folder.mkdir(mode=0o700, exist_ok=True)
-    # Built aside and renamed: another test process may load it at this moment.
-    aside = folder / f"{LIBRARY}.{os.getpid()}"
-    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
-    subprocess.run(
-        [cc, *flags, f"-Wl,-soname,{LIBRARY}", "-o", str(aside), str(SOURCE), "-lm"], check=True
-    )
-    aside.rename(folder / LIBRARY)
+    _build(cc, CUDA_SOURCE, folder / CUDA_LIBRARY)
+    _build(cc, SOURCE, folder / LIBRARY)
     return folder
+
+
+def _build(cc: str, source: Path, library: Path) -> None:
+    # Built aside and renamed: another test process may load it at this moment.
+    aside = library.with_name(f"{library.name}.{os.getpid()}")
+    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
+    command = [cc, *flags, f"-Wl,-soname,{library.name}", "-o", str(aside), str(source), "-lm"]
+    subprocess.run(command, check=True)
+    aside.rename(library)
 
 
 class FakeNvml:
@@ -103,6 +111,10 @@ class FakeNvml:
 
     def set_gpu_count(self, count: int) -> None:
         self._words[_AT["WORD_GPU_COUNT"]] = count
+
+    def set_machine(self, number: int) -> None:
+        """Make its GPUs other ones than those of machines with another number."""
+        self._words[_AT["WORD_MACHINE"]] = number
 
     def reload_driver(self) -> None:
         """Every handle is dead (``NVML_ERROR_UNINITIALIZED``) until NVML is initialised again."""
@@ -145,6 +157,24 @@ class FakeNvml:
 
     def set_util(self, gpu: int, percent: int) -> None:
         self._gpu(gpu, "GPU_UTIL", percent + 1)
+
+    def set_idle(self, gpu: int) -> None:
+        """Nobody uses it: no load, and only the driver's own memory."""
+        self.set_util(gpu, 0)
+        self._gpu(gpu, "GPU_MEMORY_USED", (4 << 20) + 1)
+
+    def set(self, gpu: int, word: str, value: int) -> None:
+        """Set a word of the layout in ``fake_nvml.c`` that has no method of its own."""
+        self._gpu(gpu, word, value)
+
+    def set_link_errors(self, gpu: int, *, replays: int = 0, recoveries: int = 0) -> None:
+        """Count so many errors on its link 1 with every copy to another GPU."""
+        for at, value in enumerate((replays, recoveries)):
+            self._gpu_word(gpu, _AT["GPU_LINK_ERRORS_AT"] + at, value)
+
+    def word(self, gpu: int, word: str) -> int:
+        """Return such a word, as the libraries may have changed it."""
+        return self._words[_AT["GPUS_AT"] + gpu * _AT["GPU_WORDS"] + _AT[word]]
 
     def set_other_model(self, gpu: int) -> None:
         self._gpu(gpu, "GPU_MODEL", 1)

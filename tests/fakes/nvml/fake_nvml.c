@@ -22,6 +22,7 @@
 #define WORD_GPU_COUNT 1  /* 0: FAKE_NVML_GPUS, else 8 */
 #define WORD_TIME_MS 2    /* 0: the monotonic clock */
 #define WORD_GENERATION 3 /* another number: the driver was reloaded */
+#define WORD_MACHINE 4    /* a number of this machine, which is a part of its GPUs' UUIDs */
 #define FUNCTIONS_AT 16
 #define FUNCTION_WORDS 32
 #define FUNCTION_CALLS 0
@@ -52,6 +53,33 @@
 #define MAX_MIGS 7
 #define GPU_UNSUPPORTED_FIELDS_AT 360
 #define MAX_UNSUPPORTED_FIELDS 16
+/* Links. What is 0 below is as on a healthy idle GPU. A copy is one call of the stand-in CUDA (fake_cuda.c). */
+#define GPU_PCIE_WIDTH 384          /* 0: 16 */
+#define GPU_PCIE_WIDTH_MAX 385      /* 0: 16 */
+#define GPU_PCIE_GENERATION 386     /* while a program uses CUDA on it; 0: the most; else it is 1 */
+#define GPU_PCIE_GENERATION_MAX 387 /* 0: 4 */
+#define GPU_PCIE_REPLAYS 388        /* with every copy */
+#define GPU_LINKS 389               /* NVLinks */
+#define GPU_LINKS_DOWN 390          /* bits */
+#define GPU_LINKS_DROPPING 391      /* bits: down from the first copy to a peer on */
+#define GPU_LINK_ERRORS_AT 392      /* with every copy to a peer, on link 1: replays, recoveries, flits, data */
+#define GPU_LINKS_NEW 415           /* they count by fields, as those of the fifth generation */
+#define GPU_MEMORY_USED 396         /* 0: by formula, else bytes + 1 */
+#define GPU_MEMORY_MIB 397          /* 0: by the model */
+#define GPU_COMPUTE_MODE 398
+#define GPU_MIG_PENDING 399 /* not the current mode */
+#define GPU_ECC_PENDING 400 /* not the current mode */
+#define GPU_POWER_LIMIT_MW 401 /* 0: 700 W */
+#define GPU_ROWS_AT 402        /* remapped rows: correctable, uncorrectable, pending, failure */
+#define GPU_SRAM_ERRORS 406    /* uncorrectable, ever */
+#define GPU_USER 407           /* the process that uses CUDA on it, 0: none; set by the stand-in CUDA */
+#define GPU_COPIES 408
+#define GPU_PEER_COPIES 409
+#define GPU_COPY_MB_S 410      /* 0: 25000 */
+#define GPU_PEER_MB_S 411      /* 0: 200000 */
+#define GPU_CUDA_ERROR 412     /* of making a context */
+#define GPU_CUDA_HANGS 413     /* making a context */
+#define GPU_GUEST 414          /* a process that comes with the first copy */
 #define CONTROL_WORDS (GPUS_AT + MAX_GPUS * GPU_WORDS)
 
 enum {
@@ -118,7 +146,19 @@ enum {
     X(nvmlDeviceGetDisplayMode) \
     X(nvmlDeviceGetCudaComputeCapability) \
     X(nvmlDeviceGetBAR1MemoryInfo) \
-    X(nvmlDeviceGetDriverModel)
+    X(nvmlDeviceGetDriverModel) \
+    X(nvmlDeviceGetCurrPcieLinkWidth) \
+    X(nvmlDeviceGetMaxPcieLinkWidth) \
+    X(nvmlDeviceGetCurrPcieLinkGeneration) \
+    X(nvmlDeviceGetMaxPcieLinkGeneration) \
+    X(nvmlDeviceGetPcieReplayCounter) \
+    X(nvmlDeviceGetNvLinkState) \
+    X(nvmlDeviceGetNvLinkErrorCounter) \
+    X(nvmlDeviceGetP2PStatus) \
+    X(nvmlDeviceSetCpuAffinity) \
+    X(nvmlDeviceGetPowerManagementDefaultLimit) \
+    X(nvmlDeviceGetRemappedRows) \
+    X(nvmlDeviceGetMemoryErrorCounter)
 
 enum function {
 #define X(name) F_##name,
@@ -142,6 +182,8 @@ static uint64_t generation;
 static uint64_t word(size_t at) { return __atomic_load_n(&words[at], __ATOMIC_RELAXED); }
 static uint64_t gpu_word(unsigned gpu, size_t at) { return word(GPUS_AT + gpu * GPU_WORDS + at); }
 static uint64_t mig_word(nvmlDevice_t d, size_t at) { return gpu_word(d->gpu, GPU_MIGS_AT + (size_t)d->mig * MIG_WORDS + at); }
+
+static unsigned or_else(unsigned gpu, size_t at, unsigned usual) { uint64_t set = gpu_word(gpu, at); return set ? (unsigned)set : usual; }
 
 static unsigned gpu_count(void) {
     unsigned count = (unsigned)word(WORD_GPU_COUNT);
@@ -207,10 +249,12 @@ static unsigned util(unsigned gpu) {
 static const uint64_t GIB = 1ull << 30;
 static uint64_t memory_total(nvmlDevice_t d) {
     if (d->mig >= 0) return mig_word(d, 4) << 20;
+    if (gpu_word(d->gpu, GPU_MEMORY_MIB)) return gpu_word(d->gpu, GPU_MEMORY_MIB) << 20;
     return (gpu_word(d->gpu, GPU_MODEL) ? 24 : 80) * GIB;
 }
 static uint64_t memory_used(nvmlDevice_t d) {
     if (d->mig >= 0) return mig_word(d, 5);
+    if (gpu_word(d->gpu, GPU_MEMORY_USED)) return gpu_word(d->gpu, GPU_MEMORY_USED) - 1;
     return 20 * GIB + (uint64_t)(d->gpu * 256 + 128 * wave(d->gpu, 60)) * (1 << 20);
 }
 static unsigned power_mw(unsigned gpu) { return 200000 + 10000 * gpu + util(gpu) * 1000; }
@@ -268,7 +312,8 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *to) {
     return OK;
 }
 static void uuid_of(nvmlDevice_t d, char to[80]) {
-    if (d->mig < 0) snprintf(to, 80, "GPU-%08x-fa4e-0000-0000-%012x", 0xa0b0c000u + d->gpu, d->gpu);
+    if (d->mig < 0)
+        snprintf(to, 80, "GPU-%08x-fa4e-%04x-0000-%012x", 0xa0b0c000u + d->gpu, (unsigned)word(WORD_MACHINE), d->gpu);
     else snprintf(to, 80, "MIG-%08x-fa4e-5%03x-0000-%012x", 0xa0b0c000u + d->gpu, (unsigned)d->mig, d->gpu);
 }
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *to) {
@@ -363,8 +408,10 @@ EXPORT int nvmlDeviceGetTemperatureV(nvmlDevice_t d, struct temperature *to) {
     return OK;
 }
 EXPORT int nvmlDeviceGetPowerUsage(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(nvmlDeviceGetPowerUsage, d); *to = power_mw(d->gpu); return OK; }
-EXPORT int nvmlDeviceGetPowerManagementLimit(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(nvmlDeviceGetPowerManagementLimit, d); *to = 700000; return OK; }
-EXPORT int nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(nvmlDeviceGetEnforcedPowerLimit, d); *to = 700000; return OK; }
+static unsigned power_limit_mw(unsigned gpu) { uint64_t set = gpu_word(gpu, GPU_POWER_LIMIT_MW); return set ? (unsigned)set : 700000; }
+EXPORT int nvmlDeviceGetPowerManagementLimit(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(nvmlDeviceGetPowerManagementLimit, d); *to = power_limit_mw(d->gpu); return OK; }
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(nvmlDeviceGetEnforcedPowerLimit, d); *to = power_limit_mw(d->gpu); return OK; }
+EXPORT int nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(nvmlDeviceGetPowerManagementDefaultLimit, d); *to = 700000; return OK; }
 EXPORT int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t d, unsigned long long *to) {
     WHOLE_GPU(nvmlDeviceGetTotalEnergyConsumption, d);
     *to = (unsigned long long)(seconds() * (250000 + 10000 * d->gpu));
@@ -397,7 +444,54 @@ EXPORT int nvmlDeviceGetTotalEccErrors(nvmlDevice_t d, unsigned type, unsigned c
 }
 EXPORT int nvmlDeviceGetEccMode(nvmlDevice_t d, unsigned *current, unsigned *pending) {
     WHOLE_GPU(nvmlDeviceGetEccMode, d);
-    *current = *pending = 1;
+    *current = 1;
+    *pending = !gpu_word(d->gpu, GPU_ECC_PENDING);
+    return OK;
+}
+EXPORT int nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t d, unsigned type, unsigned counter, unsigned location, unsigned long long *to) {
+    WHOLE_GPU(nvmlDeviceGetMemoryErrorCounter, d);
+    if (location != 7) return NOT_SUPPORTED;
+    *to = type == 1 && counter == 1 ? gpu_word(d->gpu, GPU_SRAM_ERRORS) : 0;
+    return OK;
+}
+EXPORT int nvmlDeviceGetRemappedRows(nvmlDevice_t d, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failure) {
+    WHOLE_GPU(nvmlDeviceGetRemappedRows, d);
+    *correctable = (unsigned)gpu_word(d->gpu, GPU_ROWS_AT);
+    *uncorrectable = (unsigned)gpu_word(d->gpu, GPU_ROWS_AT + 1);
+    *pending = (unsigned)gpu_word(d->gpu, GPU_ROWS_AT + 2);
+    *failure = (unsigned)gpu_word(d->gpu, GPU_ROWS_AT + 3);
+    return OK;
+}
+
+/* ---- links ---- */
+
+#define LINK(name, value) EXPORT int name(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(name, d); *to = (value); return OK; }
+LINK(nvmlDeviceGetCurrPcieLinkWidth, or_else(d->gpu, GPU_PCIE_WIDTH, 16))
+LINK(nvmlDeviceGetMaxPcieLinkWidth, or_else(d->gpu, GPU_PCIE_WIDTH_MAX, 16))
+LINK(nvmlDeviceGetMaxPcieLinkGeneration, or_else(d->gpu, GPU_PCIE_GENERATION_MAX, 4))
+LINK(nvmlDeviceGetCurrPcieLinkGeneration,
+     gpu_word(d->gpu, GPU_USER) ? or_else(d->gpu, GPU_PCIE_GENERATION, or_else(d->gpu, GPU_PCIE_GENERATION_MAX, 4)) : 1)
+LINK(nvmlDeviceGetPcieReplayCounter, (unsigned)(gpu_word(d->gpu, GPU_COPIES) * gpu_word(d->gpu, GPU_PCIE_REPLAYS)))
+EXPORT int nvmlDeviceSetCpuAffinity(nvmlDevice_t d) { WHOLE_GPU(nvmlDeviceSetCpuAffinity, d); return OK; }
+EXPORT int nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, unsigned *to) {
+    uint64_t down;
+    WHOLE_GPU(nvmlDeviceGetNvLinkState, d);
+    if (link >= gpu_word(d->gpu, GPU_LINKS)) return NOT_SUPPORTED;
+    down = gpu_word(d->gpu, GPU_LINKS_DOWN);
+    if (gpu_word(d->gpu, GPU_PEER_COPIES)) down |= gpu_word(d->gpu, GPU_LINKS_DROPPING);
+    *to = !(down >> link & 1);
+    return OK;
+}
+EXPORT int nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t d, unsigned link, unsigned kind, unsigned long long *to) {
+    WHOLE_GPU(nvmlDeviceGetNvLinkErrorCounter, d);
+    if (link >= gpu_word(d->gpu, GPU_LINKS) || kind > 3 || gpu_word(d->gpu, GPU_LINKS_NEW)) return NOT_SUPPORTED;
+    *to = 3 + (link == 1 ? gpu_word(d->gpu, GPU_PEER_COPIES) * gpu_word(d->gpu, GPU_LINK_ERRORS_AT + kind) : 0);
+    return OK;
+}
+EXPORT int nvmlDeviceGetP2PStatus(nvmlDevice_t d, nvmlDevice_t other, unsigned kind, unsigned *to) {
+    WHOLE_GPU(nvmlDeviceGetP2PStatus, d);
+    if (!other || kind != 2) return NOT_SUPPORTED;
+    *to = gpu_word(d->gpu, GPU_LINKS) && gpu_word(other->gpu, GPU_LINKS) ? 0 : 5;
     return OK;
 }
 
@@ -434,6 +528,10 @@ static void field(unsigned gpu, struct field *f) {
         else { f->type = UNSIGNED_INT; f->value.ull = 0; f->value.ui = (unsigned)bytes; }
         return;
     }
+    case 215: /* of the links that have no other counters */
+        if (!gpu_word(gpu, GPU_LINKS_NEW) || f->scope >= gpu_word(gpu, GPU_LINKS)) { f->status = NOT_SUPPORTED; return; }
+        f->value.ull = f->scope == 1 ? gpu_word(gpu, GPU_PEER_COPIES) * gpu_word(gpu, GPU_LINK_ERRORS_AT + 1) : 0;
+        return;
     default: f->status = NOT_SUPPORTED;
     }
 }
@@ -447,7 +545,7 @@ EXPORT int nvmlDeviceGetPcieThroughput(nvmlDevice_t d, unsigned counter, unsigne
     WHOLE_GPU(nvmlDeviceGetPcieThroughput, d);
     (void)counter;
     usleep(20000);
-    *to = 4882812;
+    *to = gpu_word(d->gpu, GPU_USER) ? or_else(d->gpu, GPU_COPY_MB_S, 25000) * 977u : 4882812;
     return OK;
 }
 
@@ -457,6 +555,12 @@ struct process { unsigned pid; unsigned long long bytes; unsigned gpu_instance, 
 
 static int processes(nvmlDevice_t d, unsigned *count, struct process *to) {
     unsigned listed = (unsigned)gpu_word(d->gpu, GPU_PROCESS_COUNT), found = 0;
+    unsigned also[2] = {(unsigned)gpu_word(d->gpu, GPU_USER), gpu_word(d->gpu, GPU_COPIES) ? (unsigned)gpu_word(d->gpu, GPU_GUEST) : 0};
+    for (unsigned at = 0; at < 2; at++) {
+        if (!also[at]) continue;
+        if (to && found < *count) to[found] = (struct process){also[at], 300ull << 20, UINT32_MAX, UINT32_MAX};
+        found++;
+    }
     for (unsigned at = 0; at < listed && at < MAX_PROCESSES; at++) {
         size_t from = GPU_PROCESSES_AT + at * PROCESS_WORDS;
         struct process one = {(unsigned)gpu_word(d->gpu, from), gpu_word(d->gpu, from + 1),
@@ -496,7 +600,8 @@ EXPORT int nvmlDeviceGetProcessUtilization(nvmlDevice_t d, struct utilization_sa
 
 EXPORT int nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *current, unsigned *pending) {
     WHOLE_GPU(nvmlDeviceGetMigMode, d);
-    *current = *pending = (unsigned)gpu_word(d->gpu, GPU_MIG_MODE);
+    *current = (unsigned)gpu_word(d->gpu, GPU_MIG_MODE);
+    *pending = *current ^ (unsigned)gpu_word(d->gpu, GPU_MIG_PENDING);
     return OK;
 }
 EXPORT int nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(nvmlDeviceGetMaxMigDeviceCount, d); *to = MAX_MIGS; return OK; }
@@ -542,7 +647,7 @@ EXPORT int nvmlDeviceGetAttributes_v2(nvmlDevice_t d, struct attributes *to) {
 
 #define CONSTANT(name, number) EXPORT int name(nvmlDevice_t d, unsigned *to) { WHOLE_GPU(name, d); *to = (number); return OK; }
 CONSTANT(nvmlDeviceGetPerformanceState, 0)
-CONSTANT(nvmlDeviceGetComputeMode, 0)
+CONSTANT(nvmlDeviceGetComputeMode, (unsigned)gpu_word(d->gpu, GPU_COMPUTE_MODE))
 CONSTANT(nvmlDeviceGetPersistenceMode, 1)
 CONSTANT(nvmlDeviceGetDisplayActive, 0)
 CONSTANT(nvmlDeviceGetDisplayMode, 0)

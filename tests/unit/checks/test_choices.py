@@ -10,8 +10,17 @@ from distconsole.checks.addresses import Endpoint
 from distconsole.checks.choices import gloo, horovod, nccl, open_mpi
 from distconsole.checks.choices.meeting import Ways
 from distconsole.checks.choices.node import Fault, Node
-from distconsole.checks.choices.panel import run_variables
-from distconsole.checks.facts import NetAddress, NetInterface
+from distconsole.checks.choices.panel import choices_of, reports, run_variables
+from distconsole.checks.evidence import HostEvidence, View
+from distconsole.checks.facts import (
+    EnvFacts,
+    MpiFacts,
+    NetAddress,
+    NetFacts,
+    NetInterface,
+    OsFacts,
+    SshFacts,
+)
 from distconsole.launch import addresses as launch
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.horovod import plan_nodes as plan_horovod
@@ -20,6 +29,7 @@ from distconsole.launch.mpi import plan_nodes as plan_mpi
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
+from distconsole.text.choices import panel_lines
 
 
 def node(
@@ -205,3 +215,25 @@ def test_what_run_sets_is_what_the_launchers_set() -> None:
         **network_env(placed), **plan_horovod(job)[0].env, **plan_mpi(job)[0].env
     }  # fmt: skip
     assert {name: planned.get(name) for name in told} == told
+
+
+def test_what_mpich_takes_is_said_to_be_unknown_and_never_red() -> None:
+    hosts = tuple(HostEvidence(Host(HostName(name))) for name in ("a", "b"))
+    for number, host in enumerate(hosts, 1):
+        listed = node(LO, f"eth0 10.0.0.{number}/24")
+        host.learn(NetFacts(addresses=listed.addresses, interfaces=dict(listed.interfaces)))
+        host.learn(SshFacts(hostname=host.name, boot_id=host.name))
+        host.learn(OsFacts(hostname=host.name))
+        host.learn(EnvFacts(variables={"FI_PROVIDER": "tcp"}))
+        host.learn(MpiFacts(present=True, family="MPICH" if number == 1 else "Open MPI"))
+    made = reports(choices_of(View(hosts, ("a", "b"))))
+
+    unknown = [each for each in made if each.engine == "MPICH"]
+    assert {(each.host, each.start, each.meets) for each in unknown} == {
+        ("a", "run", None),
+        ("a", "hand", None),
+    }
+    lines = panel_lines(made)
+    assert next(line.split() for line in lines if "MPICH" in line) == ["MPICH", "?", "-"]
+    assert "? MPICH: not foretold" in lines[-1]
+    assert "FI_PROVIDER=tcp" in lines[-1]

@@ -58,7 +58,7 @@ def test_a_cure_is_typed_in_lines_that_a_shell_takes() -> None:
         "mpirun --mca btl_tcp_if_include 10.0.0.0/24",
         "export A='x y'",
         "unset B",
-        "MASTER_PORT=29501",
+        "MASTER_PORT=29501  # torchrun: --master_port 29501",
         "on a, b: export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME='=eth0'",
         "on c: ulimit -n 5",
     ]

@@ -30,8 +30,8 @@ from distconsole.checks.select import at_level, selected
 from distconsole.checks.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import CheckReport, HostReport, NetworkReport
 from distconsole.model.names import HostName
+from distconsole.model.reports import CheckReport, HostReport, NetworkReport
 from distconsole.model.requests import Level
 
 DOCS = Path(__file__).parents[3] / "docs/checks.md"
@@ -146,6 +146,9 @@ def test_the_reference_page_is_true() -> None:
 
 def test_explain_tells_a_check_and_names_near_ones() -> None:
     assert "127.0.1.1" in explain("os.hostname_bindable")
+    of_group = explain("fs").splitlines()
+    assert len(of_group) == sum(rule.group == "fs" for rule in CATALOGUE)
+    assert {"fs.writable", "fs.speed"} <= {line.split()[0] for line in of_group}
     with pytest.raises(UsageError) as raised:
         explain("os.hostname_bindabel")
     assert raised.value.hint == "did you mean os.hostname_bindable?"

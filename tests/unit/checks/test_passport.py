@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from distconsole.checks.passport import MAX_CHANGES, Passport, Passports, differences, marks_of
-from distconsole.model.events import ChangeReport, CheckReport, HostReport, NetworkReport
+from distconsole.model.reports import ChangeReport, CheckReport, HostReport, NetworkReport
 from distconsole.text.check import changes_text
 
 T0 = 1_790_000_000.0
@@ -76,6 +76,41 @@ def test_what_was_not_looked_at_is_neither_a_change_nor_forgotten(tmp_path: Path
     passports.keep("a", quick, T0 + 9)
     assert passports.since({"a": facts()}).changes == ()
     assert passports.since({"a": facts(torch={"version": "3"})}).t == T0 + 9
+
+
+def test_what_a_quicker_level_does_not_ask_is_neither_a_change_nor_forgotten(
+    tmp_path: Path,
+) -> None:
+    passports = Passports(tmp_path)
+    loaded = {"present": True, "version": "0.28.1", "built": {"mpi": True, "gloo": True}}
+    passports.keep("a", facts(horovod=loaded), T0)
+    quick = facts(horovod={"present": True, "version": "0.28.1"})
+    assert passports.since({"a": quick}).changes == ()
+    passports.keep("a", quick, T0 + 9)
+    without = facts(horovod={**loaded, "built": {"mpi": False, "gloo": True}})
+    assert [change.what for change in passports.since({"a": without}).changes] == [
+        "horovod.built.mpi"
+    ]
+
+
+def test_launches_are_compared_with_themselves_however_long_their_names(tmp_path: Path) -> None:
+    script = "/shared/" + "project/" * 30 + "train.py"
+    for launcher in ("mpi", "torchrun"):
+        of_launch = Passports(tmp_path).of(f"{launcher} {script}")
+        of_launch.keep("a", {"env": {"variables": {"FOR": launcher}}}, T0)
+    mpi = Passports(tmp_path).of(f"mpi {script}")
+    assert mpi.since({"a": {"env": {"variables": {"FOR": "mpi"}}}}).changes == ()
+
+
+def test_a_full_disk_leaves_no_halves_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    Passports(tmp_path).keep("a", facts(), T0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_hosts_that_failed_come_first_and_one_that_was_set_up_anew_is_bounded(

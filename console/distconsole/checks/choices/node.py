@@ -22,7 +22,6 @@ class Fault(StrEnum):
     NONE_FOUND = "none_found"
     LOOPBACK = "loopback"
     TWICE = "twice"
-    NO_COMMON_NAME = "no_common_name"
     SILENT = "silent"
     APART = "apart"
 

@@ -8,13 +8,13 @@ from enum import StrEnum
 from itertools import combinations
 
 from distconsole.checks.addresses import Endpoint, endpoints
-from distconsole.checks.choices import gloo, horovod, nccl, open_mpi
+from distconsole.checks.choices import gloo, horovod, hydra, nccl, open_mpi
 from distconsole.checks.choices.meeting import Around, Way, Ways, ways_of
 from distconsole.checks.choices.node import Fault, Node, Pick, nodes_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import HorovodFacts, MpiFacts, TorchFacts
 from distconsole.model.addresses import gloo_connects
-from distconsole.model.events import ChoiceReport
+from distconsole.model.reports import ChoiceReport
 
 MAX_ROUNDS = 4
 
@@ -27,6 +27,8 @@ class Engine(StrEnum):
     HOROVOD = "Horovod"
     OPEN_MPI = "Open MPI"
     OPEN_MPI_DAEMONS = "Open MPI's daemons"
+    MPICH = "MPICH"
+    INTEL_MPI = "Intel MPI"
 
 
 class Start(StrEnum):
@@ -34,6 +36,10 @@ class Start(StrEnum):
 
     RUN = "run"
     HAND = "hand"
+
+
+NOT_FORETOLD = frozenset({Engine.MPICH, Engine.INTEL_MPI})
+"""Engines of which the panel only says that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ def choices_of(view: View) -> tuple[Choice, ...]:
                 if start is Start.RUN
                 else nodes
             )
+            if engine in NOT_FORETOLD:
+                placed = {name: placed[name] for name in placed if _family(view, name) == engine}
             found += _choices(engine, start, placed, ways)
     return tuple(found)
 
@@ -149,15 +157,22 @@ def _present(view: View) -> list[Engine]:
     """Return the engines that some host has, in the order of the panel."""
     torch = [found for found in view.of(TorchFacts).values() if found.present]
     hvd = [found for found in view.of(HorovodFacts).values() if found.present]
-    mpi = [found for found in view.of(MpiFacts).values() if found.family == "Open MPI"]
+    families = {found.family for found in view.of(MpiFacts).values()}
+    mpi = "Open MPI" in families
     there = {
         Engine.NCCL: any(found.cuda or found.nccl for found in torch),
         Engine.GLOO: bool(torch),
         Engine.HOROVOD: any((found.built or {}).get("gloo", True) for found in hvd),
-        Engine.OPEN_MPI: bool(mpi),
-        Engine.OPEN_MPI_DAEMONS: bool(mpi),
+        Engine.OPEN_MPI: mpi,
+        Engine.OPEN_MPI_DAEMONS: mpi,
+        **{engine: engine.value in families for engine in NOT_FORETOLD},
     }
     return [engine for engine, present in there.items() if present]
+
+
+def _family(view: View, host: str) -> str:
+    found = view.of(MpiFacts).get(host)
+    return found.family if found is not None else ""
 
 
 def _nccl(node: Node) -> tuple[Pick, ...]:
@@ -175,6 +190,8 @@ CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
     Engine.HOROVOD: horovod.choose,
     Engine.OPEN_MPI: open_mpi.choose,
     Engine.OPEN_MPI_DAEMONS: open_mpi.choose_for_daemons,
+    Engine.MPICH: hydra.choose,
+    Engine.INTEL_MPI: hydra.choose,
 }
 
 
@@ -190,6 +207,8 @@ def _choices(
             judged = _judge_pairs(nodes, picks, ways)
         case Engine.OPEN_MPI_DAEMONS:
             judged = _judge_any(picks, ways)
+        case Engine.MPICH | Engine.INTEL_MPI:
+            judged = ((name, pick, Around({}, None, 0)) for name in picks for pick in picks[name])
         case _:
             judged = _judge_each(picks, ways, by_gloo=engine is not Engine.NCCL)
     for name, pick, found in judged:

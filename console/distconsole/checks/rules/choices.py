@@ -11,7 +11,7 @@ from distconsole.checks.attribution import blame
 from distconsole.checks.choices import remedy
 from distconsole.checks.choices.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.choices.node import Fault, network_of
-from distconsole.checks.choices.panel import Choice, Engine, Start, choices_of
+from distconsole.checks.choices.panel import NOT_FORETOLD, Choice, Engine, Start, choices_of
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import (
@@ -40,6 +40,11 @@ def _choices(view: View) -> Iterator[Said]:
     if not choices:
         yield Unjudged(tuple(host.name for host in view.hosts), "none of these engines is here")
         return
+    unknown = [choice.host for choice in choices if choice.engine in NOT_FORETOLD]
+    known = {choice.host for choice in choices if choice.engine not in NOT_FORETOLD}
+    if set(unknown) - known:
+        hosts = tuple(host for host in dict.fromkeys(unknown) if host not in known)
+        yield Unjudged(hosts, "what MPICH and Intel MPI take is not foretold")
     groups: dict[tuple[tuple[str, ...], Fault | None], list[Choice]] = {}
     for engine in Engine:
         for start in Start:

@@ -25,8 +25,8 @@ from distconsole.checks.majority import named
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail
 from distconsole.checks.timings import collectives_of
 from distconsole.checks.wording import size
-from distconsole.model.events import CollectiveReport
 from distconsole.model.expectation import CollectiveExpectation, Expectation
+from distconsole.model.reports import CollectiveReport
 from distconsole.model.requests import Level
 
 GROUP = "expect"

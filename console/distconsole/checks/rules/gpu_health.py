@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, GpuHealth, NetFacts, SshFacts
+from distconsole.checks.gpu_facts import GpuLoadFacts, LoadedGpu
 from distconsole.checks.host_facts import FabricFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
@@ -27,6 +28,9 @@ SLOWDOWNS = {
 Source: nvml.h; the probe asks twice, as the first comes for a moment with every change of clocks, too.
 """
 FABRIC_STATES = {1: "not started", 2: "in progress"}
+FABRIC_DONE = 3
+MOST_SRAM_ERRORS = 4
+"""Uncorrectable ones ever, beyond which NVIDIA replaces a GPU."""
 
 
 def _silent(view: View, *fields: str) -> Iterator[Said]:
@@ -40,12 +44,32 @@ def _silent(view: View, *fields: str) -> Iterator[Said]:
         yield Unjudged(names, "the driver does not say")
 
 
+def _loaded(view: View) -> dict[str, dict[int, LoadedGpu]]:
+    """Return by host and index the GPUs that were measured while something was copied to them."""
+    return {
+        name: {gpu.index: gpu for gpu in load.gpus if gpu.measured}
+        for name, load in view.of(GpuLoadFacts).items()
+    }
+
+
+def clock_reasons(view: View) -> dict[str, dict[int, int]]:
+    """Return by host and index why clocks are held back, at rest or at work."""
+    loaded = _loaded(view)
+    found: dict[str, dict[int, int]] = {}
+    for name, facts in with_gpus(view).items():
+        rest = {each.index: each.clock_reasons or 0 for each in facts.health}
+        work = {index: gpu.clock_reasons for index, gpu in loaded.get(name, {}).items()}
+        found[name] = {index: reasons | work.get(index, 0) for index, reasons in rest.items()}
+    return found
+
+
 def _throttle(view: View) -> Iterator[Said]:
     yield from _silent(view, "clock_reasons")
+    held = clock_reasons(view)
     for name, found in with_gpus(view).items():
         slow = {
-            each.index: [why for bit, why in SLOWDOWNS.items() if (each.clock_reasons or 0) & bit]
-            for each in found.health
+            index: [why for bit, why in SLOWDOWNS.items() if reasons & bit]
+            for index, reasons in held[name].items()
         }
         slow = {index: reasons for index, reasons in slow.items() if reasons}
         if slow:
@@ -70,6 +94,20 @@ def _memory_errors(view: View) -> Iterator[Said]:
         failed = [each.index for each in found.health if each.remap_failed]
         pending = [each.index for each in found.health if each.remap_pending]
         errors = {each.index: each.uncorrected for each in found.health if each.uncorrected}
+        worn = {
+            each.index: each.sram_uncorrected
+            for each in found.health
+            if (each.sram_uncorrected or 0) > MOST_SRAM_ERRORS
+        }
+        if worn:
+            yield fail(
+                "gpu.memory_errors",
+                f"GPU {numbers(worn)} of {name} had too many uncorrectable errors in its SRAM",
+                (name,),
+                seen="; ".join(f"GPU {index}: {count} ever" for index, count in worn.items()),
+                expected=f"at most {MOST_SRAM_ERRORS}, in all its life",
+                hint="drain the host and have the GPU replaced",
+            )
         if failed:
             yield fail(
                 "gpu.memory_errors",
@@ -100,18 +138,23 @@ def _memory_errors(view: View) -> Iterator[Said]:
 
 
 def _pcie(view: View) -> Iterator[Said]:
+    """At rest some GPUs use fewer lanes: where it was measured at work, gpu.pcie_load judges them."""
     yield from _silent(view, "pcie_width", "pcie_generation_max")
     found = with_gpus(view)
+    loaded = _loaded(view)
     for name, facts in found.items():
         narrow = {
             each.index: (each.pcie_width, each.pcie_width_max)
             for each in facts.health
-            if each.pcie_width and each.pcie_width_max and each.pcie_width < each.pcie_width_max
+            if each.pcie_width
+            and each.pcie_width_max
+            and each.pcie_width < each.pcie_width_max
+            and each.index not in loaded.get(name, {})
         }
         if narrow:
             yield warn(
                 "gpu.pcie",
-                f"GPU {numbers(narrow)} of {name} uses only a part of its PCIe lanes",
+                f"GPU {numbers(narrow)} of {name} uses only a part of its PCIe lanes (at rest)",
                 (name,),
                 seen="; ".join(f"GPU {i}: x{now} of x{most}" for i, (now, most) in narrow.items()),
                 expected="all lanes: copies to and from it take twice as long with half of them",
@@ -169,6 +212,11 @@ def _fabric(view: View) -> Iterator[Said]:
             each.index: FABRIC_STATES[each.fabric_state]
             for each in facts.health
             if each.fabric_state in FABRIC_STATES
+        }
+        states |= {
+            each.index: f"failed with error {each.fabric_status}"
+            for each in facts.health
+            if each.fabric_state == FABRIC_DONE and each.fabric_status
         }
         if fabric[name].switches and fabric[name].fabric_manager is False:
             yield fail(
@@ -263,16 +311,17 @@ RULES: tuple[Rule, ...] = (
         "gpu",
         Level.STANDARD,
         (GpuFacts,),
-        "GPUs that heat or power holds back: stragglers.",
+        "GPUs that heat or power holds back, at rest or while something is copied: stragglers.",
         "nvidia-smi -q -d PERFORMANCE",
         on_gpu_hosts(_throttle),
+        after=(GpuLoadFacts,),
     ),
     Rule(
         "gpu.memory_errors",
         "gpu",
         Level.STANDARD,
         (GpuFacts,),
-        "Uncorrectable memory errors, rows that wait for a reset, memory beyond repair.",
+        "Uncorrectable memory errors, now or too many ever, rows that wait for a reset, memory beyond repair.",
         "A reset, or a new GPU.",
         on_gpu_hosts(_memory_errors),
     ),
@@ -281,9 +330,10 @@ RULES: tuple[Rule, ...] = (
         "gpu",
         Level.STANDARD,
         (GpuFacts,),
-        "A card that came up with half of its lanes, or one host at an older generation.",
+        "At rest: a card that came up with half of its lanes, slots of an older generation on one host.",
         "Reseat the card; BIOS.",
         on_gpu_hosts(_pcie),
+        after=(GpuLoadFacts,),
     ),
     Rule(
         "gpu.nvlink",

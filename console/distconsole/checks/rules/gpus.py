@@ -8,12 +8,17 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import Gpu, GpuFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
-from distconsole.checks.wording import who
+from distconsole.checks.wording import numbers, size, who
 from distconsole.model.requests import Level
 
 MIB = 1024 * 1024
 HELD_BYTES = 512 * MIB
 """More than the driver itself keeps on an idle GPU."""
+
+ALIKE = 1.08
+"""Sizes within it are one: drivers keep some, and ECC on GDDR takes a sixteenth."""
+PROHIBITED = 2
+"""nvmlComputeMode_t; of the others 0 is the default, 1 and 3 let one process in."""
 
 
 def on_gpu_hosts(judge: Judge) -> Judge:
@@ -115,6 +120,55 @@ def _model(view: View) -> Iterator[Said]:
         yield info("gpu.model", split.told("GPUs:"), split.minority)
 
 
+def _memory(view: View) -> Iterator[Said]:
+    """What a rank gets: of a GPU, or of an instance where MIG is on."""
+    facts = {
+        name: found
+        for name, found in with_gpus(view).items()
+        if view.expectation(name).gpu_memory is None
+    }
+    sizes = {name: _sizes(found) for name, found in facts.items()}
+    unknown = tuple(name for name, each in sizes.items() if not each)
+    if unknown:
+        yield Unjudged(unknown, "the driver does not say")
+    steps = _steps({one for each in sizes.values() for _, one in each})
+    told = {
+        name: " and ".join(
+            dict.fromkeys(f"{kind}{size(steps[one])}" for kind, one in sorted(each, key=_bytes))
+        )
+        for name, each in sizes.items()
+        if each
+    }
+    split = dissent(told)
+    if split is not None:
+        yield warn(
+            "gpu.memory",
+            split.told("GPU memory of"),
+            split.minority,
+            expected="the same on every host: the smallest one is where a batch fails first",
+            hint="a batch for the smallest, or leave these hosts out; nvidia-smi -L shows MIG instances",
+        )
+
+
+def _sizes(found: GpuFacts) -> set[tuple[str, int]]:
+    whole = {("", gpu.mem_total) for gpu in found.gpus if gpu.mem_total and not gpu.instances}
+    return whole | {("MIG ", each) for gpu in found.gpus for each in gpu.instances}
+
+
+def _bytes(told: tuple[str, int]) -> int:
+    return told[1]
+
+
+def _steps(sizes: set[int]) -> dict[int, int]:
+    """Return for each size the smallest one that counts as the same."""
+    found: dict[int, int] = {}
+    least = 0
+    for each in sorted(sizes):
+        least = each if each > ALIKE * least else least
+        found[each] = least
+    return found
+
+
 def _modes(view: View) -> Iterator[Said]:
     facts = with_gpus(view)
     for what, values in (
@@ -127,13 +181,46 @@ def _modes(view: View) -> Iterator[Said]:
         if split is not None:
             yield warn("gpu.modes", f"{what} differs on {named(split.minority)}", split.minority)
     for name, found in facts.items():
-        exclusive = [gpu.index for gpu in found.gpus if gpu.compute_mode not in (None, 0)]
-        if exclusive:
-            yield warn(
+        yield from _modes_of(name, found.gpus)
+
+
+def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
+    closed = [gpu.index for gpu in gpus if gpu.compute_mode == PROHIBITED]
+    if closed:
+        yield fail(
+            "gpu.modes",
+            f"GPU {numbers(closed)} of {name} lets nobody compute",
+            (name,),
+            seen="compute mode prohibited",
+            hint=f"sudo nvidia-smi -c DEFAULT -i {','.join(map(str, closed))}",
+        )
+    exclusive = [gpu.index for gpu in gpus if gpu.compute_mode not in (None, 0, PROHIBITED)]
+    if exclusive:
+        yield warn(
+            "gpu.modes",
+            f"GPUs {', '.join(map(str, exclusive))} of {name} take one process only",
+            (name,),
+            hint="sudo nvidia-smi -c DEFAULT",
+        )
+    split = [gpu.index for gpu in gpus if gpu.mig]
+    if split and len(split) < len(gpus):
+        yield warn(
+            "gpu.modes",
+            f"MIG is on for GPU {numbers(split)} of {name} and off for the others",
+            (name,),
+            expected="one or the other: a process sees one MIG instance, and then no other GPU",
+            hint=f"sudo nvidia-smi -mig 0 -i {','.join(map(str, split))}, and a reset",
+        )
+    for what, waiting in (
+        ("ECC", [gpu.index for gpu in gpus if gpu.ecc_next not in (None, gpu.ecc)]),
+        ("MIG", [gpu.index for gpu in gpus if gpu.mig_next not in (None, gpu.mig)]),
+    ):
+        if waiting:
+            yield info(
                 "gpu.modes",
-                f"GPUs {', '.join(map(str, exclusive))} of {name} take one process only",
+                f"{what} of GPU {numbers(waiting)} of {name} changes with the next reset or reboot",
                 (name,),
-                hint="sudo nvidia-smi -c DEFAULT",
+                hint=f"sudo nvidia-smi -r -i {','.join(map(str, waiting))}, when nothing uses it",
             )
 
 
@@ -198,11 +285,20 @@ RULES: tuple[Rule, ...] = (
         on_gpu_hosts(_model),
     ),
     Rule(
+        "gpu.memory",
+        "gpu",
+        Level.QUICK,
+        _NEEDS,
+        "GPUs, or MIG instances, with less memory than the others': out of memory there first.",
+        "A batch for the smallest, or equal GPUs.",
+        on_gpu_hosts(_memory),
+    ),
+    Rule(
         "gpu.modes",
         "gpu",
         Level.QUICK,
         _NEEDS,
-        "ECC, MIG or exclusive mode on some hosts only.",
+        "ECC or MIG on some hosts or GPUs only, or after the next reset; exclusive or prohibited mode.",
         "nvidia-smi -e, -mig, -c",
         on_gpu_hosts(_modes),
     ),

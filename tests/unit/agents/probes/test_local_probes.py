@@ -284,7 +284,7 @@ def test_a_driver_that_hangs_does_not_hang_the_agent(
     try:
         for name, value in fake.environment().items():
             monkeypatch.setenv(name, value)
-        fake.hang("nvmlDeviceGetMemoryInfo")
+        fake.hang("nvmlDeviceGetMemoryInfo_v2")
         with pytest.raises(probes.ProbeError, match="did not answer") as raised:
             probes.run("gpu", {}, 1.5)
         assert raised.value.code == ErrorCode.TIMED_OUT

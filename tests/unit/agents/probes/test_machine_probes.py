@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import budgets, fabric, kernel_log, machine, mounts
+from distconsole_agent.probes import (
+    budgets,
+    fabric,
+    kernel_log,
+    machine,
+    mounts,
+    programs,
+    slow_calls,
+)
 from distconsole_agent.probes.programs import Ended
 from fakes import nvml
 
@@ -145,12 +154,18 @@ def test_the_health_of_gpus_is_asked_of_nvml_and_only_when_wanted(
         fake.set_throttle(3, 0x48)
         fake.set_throttle(4, 0x08, once=True)  # as with a change of clocks
         fake.set_ecc(5, 2)
+        fake.set(6, "GPU_SRAM_ERRORS", 7)
+        fake.set(7, "GPU_POWER_LIMIT_MW", 500_000)
+        # As by a driver that is older than this.
+        fake.fail("nvmlDeviceGetRemappedRows", nvml.NOT_SUPPORTED)
         health = probes.run("gpu", {"health": True}, 20.0)["health"]
         assert [each["index"] for each in health] == list(range(8))
         assert [each["index"] for each in health if each["clock_reasons"]] == [3]
         assert [each["uncorrected"] for each in health] == [0, 0, 0, 0, 0, 2, 0, 0]
         assert all(each["temperature_c"] > 0 for each in health)
-        # The stand-in has no function for it, as a driver of another age has not.
+        assert [each["sram_uncorrected"] for each in health] == [0, 0, 0, 0, 0, 0, 7, 0]
+        limits = {each["power_limit_mw"] for each in health[:7]}
+        assert limits == {health[7]["power_default_mw"]} != {health[7]["power_limit_mw"]}
         assert all(each["remap_pending"] is None for each in health)
         assert probes.run("gpu", {}, 20.0)["health"] == []
     finally:
@@ -192,3 +207,41 @@ def test_a_mount_that_hangs_is_told_and_one_that_is_closed_to_us_is_not(
     monkeypatch.setattr(machine, "run_script", some)
     found = {mount["point"]: mount["error"] for mount in machine.look({}, 1.0)["network_mounts"]}
     assert found == {"/net/dead": "did not answer in 1.0 s", "/net/shut": ""}
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        # Asleep for ever, as on a dead server.
+        ("time.sleep(600)", {"error": "did not answer in"}),
+        # Slow, but at work: on a busy machine that is no filesystem's fault.
+        ("[None for _ in iter(lambda: time.monotonic() < due, False)]", {"real": "/a"}),
+    ],
+)
+def test_a_filesystem_is_accused_where_it_sleeps_and_not_where_it_is_slow(
+    answers: str, expected: dict[str, str]
+) -> None:
+    script = f"""
+import sys, time
+from distconsole_agent.probes import slow_calls
+due = time.monotonic() + 1.5
+def folder(path):
+    {answers}
+    return {{"real": path}}
+slow_calls.folder = folder
+slow_calls.main("localhost", 300.0, 0.2, ["/a"])
+"""
+    ended = programs.run_program([sys.executable, "-c", script], 300.0, last=slow_calls.LAST)
+    assert ended.exit_code == 0
+    lines = ended.out.splitlines()
+    assert lines.pop() == slow_calls.LAST.decode().strip()
+    facts = dict(map(json.loads, lines))
+    assert set(facts) == {"resolution", "fqdn", "folder /a"}
+    (word,) = expected
+    assert facts["folder /a"][word].startswith(expected[word])
+
+
+def test_a_program_that_said_its_last_word_is_not_waited_for() -> None:
+    argv = ["sh", "-c", "echo first; echo over; exec sleep 600"]
+    ended = programs.run_program(argv, 600.0, last=b"over\n")
+    assert (ended.exit_code, ended.out) == (0, "first\nover\n")

@@ -1,0 +1,164 @@
+"""Copies bytes between a session and an agent that runs already, as a script of its own or in the bridge.
+
+As a script it is what makes a second session cheap: it imports no more than it needs, is read from
+stdin instead of being found in the zipapp, and connects only where nothing is out of the ordinary.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+import time
+
+GREETING = b"distconsole-bridge 1 "
+"""Begins the first line of ours on stdout; whatever came before it is the shell's own noise.
+
+The session's interpreter follows: the agent's own may be one that another session named.
+"""
+
+BUFFER_BYTES = 256 * 1024
+"""Most that is held in each direction before the bridge stops reading."""
+
+FLUSH_SECONDS = 2.0
+"""How long bytes already read may take to be handed on once the other side has gone."""
+
+ANSWER_SECONDS = 5.0
+"""How long a full queue of the agent's socket is waited for."""
+
+ROOM_BYTES = 64 * 1024 * 1024
+"""With less in the node folder the bridge looks closely, and may refuse (``folders``)."""
+
+
+def join(archive: str, size: int, node_dir: str) -> bool:
+    """Be the bridge to the agent of ``archive``; return False, with nothing said, if it is not to be had.
+
+    Args:
+        archive: The zipapp ``agent-<sha16>.pyz``.
+        size: What it must have; whether it is damaged matters to who starts it.
+        node_dir: The node folder; empty for the usual one.
+    """
+    node_dir = node_dir or f"/tmp/distconsole-{os.getuid()}"  # noqa: S108 - checked to be ours
+    try:
+        if os.stat(archive).st_size != size or not _is_ours(node_dir):
+            return False
+        agent = _connect(f"{node_dir}/{os.path.basename(archive)[: -len('.pyz')]}.sock")
+    except OSError:
+        return False
+    os.write(1, GREETING + os.fsencode(sys.executable) + b"\n")
+    copy(agent, 0, 1)
+    return True
+
+
+def _is_ours(node_dir: str) -> bool:
+    """Whether the folder needs no closer look: it is there, ours alone, and has room."""
+    for folder in (node_dir, f"{node_dir}/runs"):
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            return False
+    room = os.statvfs(node_dir)
+    files_left = room.f_files == 0 or room.f_favail > 0
+    flags = os.ST_RDONLY | os.ST_NOEXEC
+    return files_left and room.f_bavail * room.f_frsize > ROOM_BYTES and not room.f_flag & flags
+
+
+def _connect(path: str) -> int:
+    """Return a descriptor of a connection to the Unix socket ``path``.
+
+    Raises:
+        OSError: when nothing listens there.
+    """
+    # Not ``socket``, whose import takes longer than all the rest.
+    import _socket
+
+    agent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    agent.settimeout(ANSWER_SECONDS)
+    agent.connect(path)
+    return agent.detach()
+
+
+def copy(agent: int, source: int, sink: int) -> None:
+    """Copy ``source`` to the agent and the agent to ``sink``, descriptors all, until either ends.
+
+    What one side does not take stays unread at the other, so memory is bounded.
+    """
+    for fd in (agent, source, sink):
+        os.set_blocking(fd, False)
+    inward, outward = _Pipe(source, agent), _Pipe(agent, sink)
+    while not (inward.ended or outward.ended):
+        ready = _wait(inward, outward)
+        if ready.get(sink, 0) & (select.POLLERR | select.POLLNVAL):
+            return
+        gone = select.POLLHUP | select.POLLERR
+        for pipe in (inward, outward):
+            pipe.step(bool(ready.get(pipe.source, 0) & (select.POLLIN | gone)))
+    for pipe in (inward, outward):
+        pipe.flush(FLUSH_SECONDS)
+
+
+def _wait(inward: _Pipe, outward: _Pipe) -> dict[int, int]:
+    """Return what became possible, by descriptor."""
+    wanted = {outward.sink: 0}
+    for pipe in (inward, outward):
+        # A source without room is left out: its hang-up would be reported again and again.
+        if pipe.room:
+            wanted[pipe.source] = wanted.get(pipe.source, 0) | select.POLLIN
+        if pipe.held:
+            wanted[pipe.sink] = wanted.get(pipe.sink, 0) | select.POLLOUT
+    poll = select.poll()
+    for fd, mask in wanted.items():
+        poll.register(fd, mask)
+    return dict(poll.poll())
+
+
+class _Pipe:
+    """One direction of the copy."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.source, self.sink = source, sink
+        self.ended = False
+        self.held = bytearray()
+
+    @property
+    def room(self) -> int:
+        return BUFFER_BYTES - len(self.held)
+
+    def step(self, readable: bool) -> None:
+        """Read what may be read and write what may be written."""
+        if readable and self.room:
+            self._read()
+        if self.held:
+            self._write()
+
+    def flush(self, seconds: float) -> None:
+        """Write what is held, for at most ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while self.held and time.monotonic() < deadline:
+            select.select([], [self.sink], [], max(0.0, deadline - time.monotonic()))
+            if not self._write():
+                return
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self.source, min(self.room, 65536))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self.held += data
+        self.ended = not data
+
+    def _write(self) -> bool:
+        try:
+            del self.held[: os.write(self.sink, self.held)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended = True
+            return False
+        return True
+
+
+if __name__ == "__main__" and join(sys.argv[1], int(sys.argv[2]), sys.argv[3]):
+    os._exit(0)

@@ -1,0 +1,63 @@
+"""What a person who is not looking should hear of, as values. It sends nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class NoticeKind(StrEnum):
+    """Why somebody is told."""
+
+    FINISH = "finish"
+    """The run ended well, or was stopped."""
+    FAILURE = "failure"
+    STALL = "stall"
+    FINDING = "finding"
+    """A finding of severity fail that is none of the others."""
+    TEST = "test"
+
+
+class Way(StrEnum):
+    """How somebody is told."""
+
+    BELL = "bell"
+    DESKTOP = "desktop"
+    COMMAND = "command"
+    WEBHOOK = "webhook"
+
+
+LOCAL_WAYS = frozenset((Way.BELL, Way.DESKTOP))
+"""Those of the terminal that shows the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to tell.
+
+    Attributes:
+        title: A few words; ``text`` says more. Neither has anything that a terminal obeys.
+        t: UNIX seconds.
+        state: How the run ended, where it did.
+    """
+
+    kind: NoticeKind
+    title: str
+    text: str
+    t: float
+    run: str = ""
+    name: str = ""
+    state: str = ""
+    exit_code: int | None = None
+    rank: int | None = None
+    host: str = ""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The notice for JSON, without what is not known."""
+        given: dict[str, object] = {
+            "event": "notice", "kind": self.kind.value, "title": self.title, "text": self.text,
+            "t": self.t, "run": self.run, "name": self.name, "state": self.state,
+            "exit_code": self.exit_code, "rank": self.rank, "host": self.host,
+        }  # fmt: skip
+        return {name: value for name, value in given.items() if value not in ("", None)}

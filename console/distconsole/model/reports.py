@@ -1,0 +1,178 @@
+"""The report of a check, in the shape of ``check --json``: add fields, never rename them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from distconsole.model.findings import Finding
+
+
+class PairReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One directed pair of hosts."""
+
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    rtt_us: float | None
+    gbit_s: float | None
+    reachable: bool = True
+    error: str = ""
+
+
+class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One host of a report; facts by group as the node gave them."""
+
+    reachable: bool
+    facts: dict[str, dict[str, object]]
+
+
+class NetworkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All pairs that were tried."""
+
+    pairs: tuple[PairReport, ...] = ()
+
+
+class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective at one size; bandwidths in 1e9 bytes a second, by nccl-tests' formulae."""
+
+    launcher: str
+    backend: str
+    op: str
+    bytes: int
+    time_us: float
+    algbw_gbs: float
+    busbw_gbs: float
+    correct: bool
+    size: int
+    ranks: tuple[int, ...]
+    dtype: str = "float32"
+
+
+class ChangeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not as it was when the host last passed; empty text where it was not, or is no more."""
+
+    host: str
+    what: str
+    was: str
+    now: str
+
+
+NOT_FORETOLD = "not foretold"
+"""How a choice's ``how`` begins that only the engine itself can make."""
+
+
+class ChoiceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface and address that an engine takes on a host.
+
+    Attributes:
+        start: ``run``: as ``distconsole run`` starts it; ``hand``: what the library finds by itself.
+        how: By which of its rules.
+        meets: Whether every other host reaches it there; null where that is not known.
+        why: What keeps the others away.
+    """
+
+    engine: str
+    start: str
+    host: str
+    interface: str
+    address: str
+    how: str
+    meets: bool | None
+    why: str = ""
+
+
+class VerifiedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A collective of a type that was verified and not timed, or why it is not there."""
+
+    op: str
+    dtype: str
+    elements: int
+    correct: bool | None = None
+    unsupported: str = ""
+
+
+class TargetHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one host would start of a launch that was checked; of its variables the names alone."""
+
+    host: str
+    ranks: tuple[int, ...]
+    python: str = ""
+    address: str = ""
+    interface: str | None = None
+    env: tuple[str, ...] = ()
+
+
+class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The launch that was checked."""
+
+    command: tuple[str, ...]
+    script: str
+    module: bool = False
+    workdir: str = ""
+    launcher: str = ""
+    why: str = ""
+    world_size: int = 0
+    hosts: tuple[TargetHost, ...] = ()
+    address: str = ""
+    """Where the launch itself says that ranks meet; empty where ``run`` chooses it."""
+    port: int | None = None
+    """The rendezvous port where it is fixed; else the first host finds one that is free."""
+    fixed_by: str = ""
+    brought: str = ""
+    refused: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class ProfileLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that was written into a configuration, the check that it is for, and its proof."""
+
+    table: list[str]
+    key: str
+    value: str
+    check: str
+    before: str
+    after: str
+
+
+class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``check --write-profile`` did.
+
+    Attributes:
+        written: The keys that were not there before.
+        there: Those that were, with the same value.
+        left: By check what ``run`` does by itself, so that nothing is written for it.
+    """
+
+    file: str
+    written: tuple[ProfileLine, ...] = ()
+    there: tuple[str, ...] = ()
+    left: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The object that ``check --json`` prints."""
+
+    ok: bool
+    hosts: dict[str, HostReport]
+    findings: tuple[Finding, ...]
+    network: NetworkReport
+    collectives: tuple[CollectiveReport, ...]
+    seconds: float
+    choices: tuple[ChoiceReport, ...] = ()
+    """Which interface and address each engine takes on each host."""
+    verified: tuple[VerifiedReport, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Collectives of a sweep for which there was no time."""
+    cells: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """host -> check -> outcome, so that nothing is dropped silently."""
+    why: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """host -> check -> why it was skipped, could not run, timed out, or failed."""
+    uncovered: tuple[str, ...] = ()
+    """What a green result does not say."""
+    changes: tuple[ChangeReport, ...] = ()
+    """Of a check that failed: what has changed since the hosts last passed."""
+    target: TargetReport | None = None
+    """The launch that was checked, where one was given."""
+    last_passed: float | None = None
+    """When that was, in UNIX seconds; the earliest of the hosts. None where it is not known."""
+    profile: ProfileReport | None = None
+    """What was written into the configuration; None where that was not asked for."""

@@ -1,0 +1,240 @@
+"""What can happen in a run: the lines of ``run --json``.
+
+The classes with a tag keep the names and fields of the command line's contract: add fields, never
+rename them. ``UNSET`` leaves a field out of the JSON, ``None`` writes null (unknown).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from distconsole.model.findings import Severity
+from distconsole.model.run_summary import FirstFailure
+
+
+class RankState(StrEnum):
+    """Where a rank is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    FAILED = "failed"
+    KILLED = "killed"
+    STALLED = "stalled"
+
+
+class EndState(StrEnum):
+    """How a run ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """A line of ``run --json``: ``t`` in UNIX seconds on the console's clock."""
+
+    t: float
+    run: str
+
+
+class PlannedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """One host of a plan: its global ranks, the command (or commands) and the environment."""
+
+    host: str
+    ranks: tuple[int, ...]
+    command: str
+    env: dict[str, str]
+
+
+class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
+    """What will run where, and why by this launcher."""
+
+    launcher: str
+    why: str
+    world_size: int
+    hosts: tuple[PlannedHost, ...]
+    name: str = ""
+    script: str = ""
+
+
+class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
+    """A rank's life."""
+
+    rank: int
+    host: str
+    local_rank: int
+    pid: int | None
+    state: RankState
+    exit_code: int | UnsetType = UNSET
+    signal: int | UnsetType = UNSET
+
+
+class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
+    """A rank reached a start-up phase: interpreter, import_torch, init_process_group, first_step."""
+
+    rank: int
+    host: str
+    phase: str
+    seconds: float
+    """Since the rank was started."""
+
+
+class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
+    """A rank's last window (about one second); null where unknown."""
+
+    rank: int
+    step: int
+    steps: int
+    step_ms_mean: float | None
+    step_ms_p95: float | None
+    data_ms: float | None
+    forward_ms: float | None
+    backward_ms: float | None
+    optimizer_ms: float | None
+    samples_s: float | None
+    metrics: dict[str, float]
+    dropped: int
+    host: str = ""
+    skipped: int = 0
+    """Steps whose optimizer did not run (a GradScaler found infinities)."""
+
+
+class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
+    """One metric reduced over the ranks at one step.
+
+    ``value`` is the sample-weighted mean when every rank gave its samples, else the plain mean.
+    """
+
+    name: str
+    step: int
+    value: float
+    min: float
+    max: float
+    ranks: int
+    samples: float | None
+
+
+class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
+    """One GPU at one moment; null where the driver does not say."""
+
+    host: str
+    gpu: int
+    util: float | None
+    mem_used: int | None
+    mem_total: int | None
+    temp_c: float | None
+    power_w: float | None
+    rank: int | UnsetType = UNSET
+    name: str = ""
+    uuid: str = ""
+    mig: str | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    ecc_uncorrected: int | None = None
+    pcie_rx_s: float | None = None
+    pcie_tx_s: float | None = None
+    nvlink_rx_s: float | None = None
+    nvlink_tx_s: float | None = None
+    strangers: tuple[str, ...] = ()
+    """Processes on it that are not of this run, as ``pid user command``."""
+
+
+class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
+    """One host at one moment; bytes and bytes a second; null where psutil is missing."""
+
+    host: str
+    cpu: float | None
+    mem_used: int | None
+    mem_total: int | None
+    net_rx_s: float | None
+    net_tx_s: float | None
+    disk_read_s: float | None = None
+    disk_write_s: float | None = None
+    load1: float | None = None
+    cpus: int | None = None
+
+
+class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
+    """One line that a rank printed, without its end; ``transient`` if it ended in a bare return.
+
+    Attributes:
+        line: Its text, without anything that a terminal obeys.
+        styled: The same with its colours (SGR sequences, a reset last); unset where it has none.
+        ranks, hosts: Who else said the same within seconds, first to last, where equal lines were
+            folded into this one; unset otherwise.
+    """
+
+    host: str
+    stream: str
+    line: str
+    rank: int | UnsetType = UNSET
+    transient: bool = False
+    styled: str | UnsetType = UNSET
+    ranks: tuple[int, ...] | UnsetType = UNSET
+    hosts: tuple[str, ...] | UnsetType = UNSET
+
+
+class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
+    """A finding about a run: first failure, straggler, stall, lost node, NaN."""
+
+    check: str
+    severity: Severity
+    summary: str
+    hosts: tuple[str, ...] = ()
+    seen: str = ""
+    expected: str = ""
+    hint: str = ""
+    rank: int | UnsetType = UNSET
+
+
+class LinkChanged(RunEvent, frozen=True, kw_only=True, tag="link"):
+    """The console lost or regained a host; the run goes on without it."""
+
+    host: str
+    connected: bool
+    reason: str = ""
+
+
+class RunRestarted(RunEvent, frozen=True, kw_only=True, tag="restart"):
+    """The ranks start anew, for the ``restart``-th time of at most ``of``, from 1."""
+
+    restart: int
+    of: int
+    checkpoint: str | None = None
+    """The path that they find in ``DISTCONSOLE_CHECKPOINT``, where one is known."""
+
+
+class RunEnded(RunEvent, frozen=True, kw_only=True, tag="end"):
+    """The last event of a run."""
+
+    state: EndState
+    exit_code: int
+    seconds: float
+    first_failure: FirstFailure | UnsetType = UNSET
+    restarts: int | UnsetType = UNSET
+    """How often the ranks were started anew; left out where they were not."""
+
+
+# Events below are not lines of ``run --json``: they answer other requests.
+
+
+RunEvents: TypeAlias = (
+    PlanMade
+    | RankChanged
+    | PhaseReached
+    | Window
+    | Metric
+    | GpuSample
+    | NodeSample
+    | LogLine
+    | RunFinding
+    | LinkChanged
+    | RunRestarted
+    | RunEnded
+)

@@ -1,0 +1,57 @@
+"""One run in a few values, for lists."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from distconsole.model.findings import Severity
+
+
+class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that failed first, by nanosecond times corrected for clock offsets."""
+
+    rank: int
+    host: str
+    exit_code: int
+    error: str
+    signal: int | UnsetType = UNSET
+    traceback: str = ""
+
+
+class NoticedFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run's findings said, at ``t`` in UNIX seconds."""
+
+    t: float
+    check: str
+    severity: Severity
+    summary: str
+    hint: str = ""
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in a list, or one run's summary (``show``)."""
+
+    run: str
+    name: str
+    state: str
+    """running, unknown, succeeded, failed or stopped."""
+    started: float
+    seconds: float | None
+    script: str
+    launcher: str
+    world_size: int
+    hosts: tuple[str, ...]
+    exit_code: int | None = None
+    steps: int | None = None
+    samples_s: float | None = None
+    step_ms_spread: float | None = None
+    """Slowest rank's mean step time over the fastest's."""
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    first_failure: FirstFailure | None = None
+    restarts: int = 0
+    """How often its ranks were started anew."""
+    findings: tuple[NoticedFinding, ...] = ()
+    """Of one run's summary: warnings and failures beside the first failure, oldest first."""
+    last_seen: float | None = None
+    """When a run whose end is not known was last known to run, UNIX seconds."""

@@ -1,0 +1,86 @@
+"""Launches with anything in them that the grammar can say, by the throw of dice."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from distconsole.grammar.drafts import (
+    NAMES_OF_HOSTS,
+    SCRIPT,
+    FieldKind,
+    LaunchField,
+    draft_of,
+    launch_fields,
+)
+from distconsole.grammar.hosts import HOST_OPTIONS
+from distconsole.model import requests as ask
+
+WORDS = (
+    *("a", "train.py", "--epochs=3", "-x", "--", "-", "", "a b", "it's", '"', "\\", "#", "$HOME", "\t", "\n"),
+    *("é", "日本", "\u202egpj", "[bold]x[/]", "--nproc", "--no-sync", "\x1b[31m", "K=V", "*", "~", ";rm"),
+)  # fmt: skip
+
+
+def _word(dice: random.Random) -> str:
+    return "".join(dice.choice(WORDS) for _ in range(dice.choice((1, 1, 2, 3))))
+
+
+def any_plain_request(dice: random.Random) -> ask.Run:
+    """Return one that the prompt can hold as it is."""
+    while True:
+        request = any_request(dice)
+        if draft_of(request).line().isprintable():
+            return request
+
+
+VALUES: dict[str, tuple[Any, ...]] = {
+    "nproc": ("gpu", "1", "16"),
+    "nnodes": ("1", "2:4", "4"),
+    "env": (("A", "1"), ("TOKEN", ""), ("_b", "x y='z'"), ("A", "-2")),
+    "max_restarts": (0, 1, 2, 1000),
+    "grace_seconds": (0.0, 1.5, 10.0, 0.00001, 12345.678),
+    "verify_sync": (1, 100),
+    "launcher": tuple(ask.LauncherName),
+    "pass_args": tuple(ask.PassArgs),
+    "emit": tuple(ask.EmitKind),
+    "notify": ("none", "all", "bell,webhook"),
+}
+"""Values that an option may have; of any other text one that is a word."""
+
+
+def _any_value(option: LaunchField, dice: random.Random) -> Any:
+    match option.kind:
+        case FieldKind.FLAG:
+            return True
+        case FieldKind.SWITCH:
+            return dice.random() < 0.5
+        case FieldKind.WORDS:
+            known = VALUES.get(option.name)
+            count = dice.randrange(4)
+            return tuple(dice.choice(known) if known else _word(dice) for _ in range(count))
+        case _ if option.name in VALUES:
+            return dice.choice(VALUES[option.name])
+        case FieldKind.CHOICE:
+            raise AssertionError(f"{option.name}: say what requests hold for it")
+        case _:
+            return _word(dice)
+
+
+def any_request(dice: random.Random) -> ask.Run:
+    request = ask.Run(script=_word(dice))
+    chosen = [each for each in launch_fields() if dice.random() < 0.3 and each.name != SCRIPT]
+    hosts = dice.choice(NAMES_OF_HOSTS)
+    where: dict[str, Any] = {}
+    for each in chosen:
+        value = _any_value(each, dice)
+        if each.name in NAMES_OF_HOSTS and each.name != hosts:
+            continue
+        if each.name in HOST_OPTIONS:
+            # Not given and given empty is the same for those that name no host.
+            where[each.name] = value if each.name in NAMES_OF_HOSTS else value or None
+        else:
+            request = replace(request, **{each.name: value})
+    divided = request.script.startswith("-") or dice.random() < 0.2
+    return replace(request, where=ask.Where(**where), divided=divided)
