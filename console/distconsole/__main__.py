@@ -21,8 +21,9 @@ def main() -> None:
     try:
         if "_DISTCONSOLE_COMPLETE" in os.environ:
             from distconsole.grammar import shell_complete  # noqa: PLC0415
+            from distconsole.grammar.in_shell import shell_vocabulary  # noqa: PLC0415
 
-            shell_complete()
+            shell_complete(shell_vocabulary())
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
         # Before there was anything to stop: at first everything is imported, hence nothing above.
@@ -56,7 +57,7 @@ def run(words: list[str]) -> int:
 
     try:
         config = load_config()
-        request = parse_args(words, defaults=config.verbs)
+        request = parse_args(_without_alias(words, config), defaults=config.verbs)
         if not wants_screen(request):
             return _headless(request, config)
         from distconsole.tui import open_screen  # noqa: PLC0415
@@ -70,10 +71,32 @@ def run(words: list[str]) -> int:
         return error.exit_code
 
 
+def _without_alias(words: list[str], config: Config) -> list[str]:
+    """Return ``words`` with the alias that they begin with as what it stands for.
+
+    Raises:
+        ConsoleError: if the alias means nothing.
+    """
+    from distconsole.grammar import VERBS  # noqa: PLC0415
+
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is None or first in VERBS:
+        return words  # a file of aliases is not even read then
+    from distconsole.config.shortcuts import aliases_file, kept_aliases  # noqa: PLC0415
+    from distconsole.grammar.aliases import Alias, expanded_words  # noqa: PLC0415
+
+    configured = {name: Alias(name, *said) for name, said in config.aliases.items()}
+    kept = {name: Alias(name, *said) for name, said in kept_aliases(aliases_file()).items()}
+    aliases = {name: each for name, each in (configured | kept).items() if name not in VERBS}
+    return expanded_words(words, aliases)
+
+
 def _headless(request: Request, config: Config) -> int:
     """Do ``request``; its hosts are being connected while the rest of the program is loaded."""
     from distconsole.model import requests as ask  # noqa: PLC0415
 
+    if isinstance(request, ask.ShowHelp):
+        return _tell(request.text)
     ahead = None
     if isinstance(request, ask.Run | ask.Check):
         from distconsole.session import SessionAhead  # noqa: PLC0415
@@ -90,6 +113,16 @@ def _headless(request: Request, config: Config) -> int:
         return perform_headless(request, sessions=ahead)
     finally:
         ahead.close()
+
+
+def _tell(text: str) -> int:
+    """Print ``text``; what does requests is not even loaded."""
+    from distconsole.cli.streams import Streams  # noqa: PLC0415
+
+    streams = Streams.standard()
+    streams.data(text)
+    streams.close()
+    return 0
 
 
 def wants_screen(request: Request) -> bool:

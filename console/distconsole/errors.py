@@ -39,6 +39,8 @@ class ConsoleError(Exception):
     """
 
     exit_code = 1
+    option = ""
+    """The parameter of the grammar that it is about, where that is known."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         message, hint = _plain(message), _plain(hint)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
+from copy import copy
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -146,6 +148,24 @@ class Session:
         """Have ``listener`` called once for each link that is lost, on the link's reader thread."""
         with self._lock:
             self._listeners.append(listener)
+
+    def part(self, cluster: Cluster) -> Session | None:
+        """Return a session on some of these hosts, which shares the links, or None if it cannot be.
+
+        It is this one's: it needs no closing, and ends with this one. The hosts may have other slots.
+        """
+        own = {host.name: host for host in self.cluster.hosts}
+        same = all(
+            host.name in own and replace(own[host.name], slots=host.slots) == host
+            for host in cluster.hosts
+        )
+        if not same or cluster.ssh_config != self.cluster.ssh_config:
+            return None
+        for host in cluster.hosts:
+            self._transport(host)  # shared like the links
+        shared = copy(self)
+        shared.cluster = cluster
+        return shared
 
     def close(self) -> None:
         """Close every link; may be called repeatedly."""

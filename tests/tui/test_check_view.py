@@ -12,7 +12,8 @@ import pytest
 from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
-from distconsole.model.events import CheckEnded, CheckProgress, Event, PairReport
+from distconsole.model.events import CheckEnded, CheckProgress, Event
+from distconsole.model.reports import PairReport
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.pairs import LOOKS, Grain, Pairs, State, added, cell_of, frame_for

@@ -9,7 +9,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, GpuSample
+from distconsole.model.events import Event
+from distconsole.model.run_events import GpuSample
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
@@ -50,6 +51,7 @@ def ranks(app: object) -> list[int]:
         ("filter util<10", [("node2", 2)]),
         ("filter host~de2 and name~A100", [("node2", 2), ("node2", 3)]),
         ("filter user!=me", [("node2", 1)]),
+        ("filter util<0", []),
         ("filter util < 0.1 * median(util)", [("node2", 2)]),
     ],
 )
@@ -61,7 +63,9 @@ async def test_the_cluster_shows_what_matches(
         await typed(app, stage, pilot, line)
         assert gpus(app) == expected
         assert f"{line}  {len(expected)} of 8" in screen_text(app)
-        assert [row.name for row in app.query_one("#hosts", LineTable).rows] == ["node2"]
+        hosts = [row.name for row in app.query_one("#hosts", LineTable).rows]
+        assert hosts == (["node2"] if expected else [])
+        assert ("'filter' alone shows all" in screen_text(app)) == (not expected)
         await typed(app, stage, pilot, "filter")
         assert len(gpus(app)) == 8
 

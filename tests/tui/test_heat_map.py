@@ -13,7 +13,8 @@ import pytest
 from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, Window
+from distconsole.model.events import Event
+from distconsole.model.run_events import Window
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.tui.heat import Heat, heat_of, rows_for
 from distconsole.tui.prompt import Prompt
@@ -77,7 +78,7 @@ def test_a_cell_of_many_shows_their_worst() -> None:
     heat = seen(width=15)
     assert heat.cell_seconds == 5.0
     row = next(each for each, row in zip(heat.cells, heat.rows, strict=True) if 20 in row.ranks)
-    assert [heat.level(value) > 10 for value in row].index(True) == 7  # 35 s / 5 s
+    assert [heat.scales[0].level(value) > 10 for value in row].index(True) == 7  # 35 s / 5 s
 
 
 def test_cells_keep_their_number_while_time_goes_on() -> None:
@@ -88,7 +89,7 @@ def test_cells_keep_their_number_while_time_goes_on() -> None:
         heat = heat_of(history, "step", [0], whole=False, lines=5, width=40, listed=1)
         assert heat is not None
         assert len(heat.cells[0]) <= 40
-        assert len(heat.steps) == len(heat.usual) == len(heat.cells[0])
+        assert len(heat.steps) == heat.count == len(heat.cells[0])
         firsts.append((heat.cell_seconds, heat.first))
     assert sum(a != b for a, b in itertools.pairwise(firsts)) < 60
 
@@ -101,8 +102,8 @@ def test_the_scale_stands_any_figure(value: float) -> None:
         history.apply(msgspec.structs.replace(event, metrics={"odd": metric}))
     heat = heat_of(history, "metric odd", [0], whole=False, lines=5, width=40, listed=1)
     assert heat is not None
-    assert heat.high > heat.low
-    assert [heat.level(badness) for badness in heat.cells[0]][2] == 24
+    assert heat.scales[0].high > heat.scales[0].low
+    assert [heat.scales[0].level(badness) for badness in heat.cells[0]][2] == 24
 
 
 @pytest.mark.usefixtures("colours")
@@ -115,10 +116,18 @@ async def test_2048_ranks_on_a_small_screen_tell_which_one_and_since_when() -> N
         assert "step time of 2,048 ranks" in text
         assert "▲ 1817 node228 29.2ms for 25 s" in text
         assert re.search(r"◆ node\d+ \+\d+, worst of ranks 1\d+-1\d+: 29.2ms, usual 18.8", text)
-        await pilot.press("enter", "enter")
+        await pilot.press("enter", "enter", "enter")
         await settled(app, stage, pilot)
-        assert "◆ rank 1817 node228: 29.2ms, usual 18.8, step 590" in screen_text(app)
-        await pilot.press("backspace", "backspace")
+        text = screen_text(app)
+        assert "rank 1817 on node228: each quantity on its own scale" in text
+        assert "◆ step time of rank 1817: 29.2ms, usual 18.8, step 590" in text
+        assert re.search(
+            r"▲ step time .*\n +usual .*\n +loss .*\n +usual .*\n ▲ wait for data", text
+        )
+        await pilot.press("down", "enter")
+        await settled(app, stage, pilot)
+        assert "◆ step time usual: 18.8ms, step 590" in screen_text(app)
+        await pilot.press("backspace", "backspace", "backspace")
         await settled(app, stage, pilot)
         assert "step time of 2,048 ranks" in screen_text(app)
 

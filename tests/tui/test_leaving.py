@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from distconsole.errors import UsageError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations.control import Wish
+from distconsole.tui import open_screen
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
@@ -167,3 +171,29 @@ def test_the_headless_program_never_loads_the_screen(
     )
     node.close()
     assert done.stderr.splitlines()[-1].endswith("False"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("terminal", "term", "lacking"),
+    [
+        (False, "xterm", "a terminal, and stdin is none"),
+        (True, "dumb", "TERM=dumb"),
+        (True, "", "TERM is not set"),
+    ],
+)
+def test_where_there_is_no_screen_it_says_what_works_without(
+    terminal: bool, term: str, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stream(StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    monkeypatch.setattr(sys, "stdin", Stream())
+    monkeypatch.setattr(sys, "stdout", Stream())
+    monkeypatch.setenv("TERM", term)
+    with pytest.raises(UsageError, match=re.escape(lacking)) as raised:
+        open_screen(ask.Replay(run="digits"))
+    assert "distconsole show digits" in raised.value.hint
+    with pytest.raises(UsageError) as raised:
+        open_screen(CONSOLE)
+    assert "top --once" in raised.value.hint

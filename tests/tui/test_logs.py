@@ -9,7 +9,8 @@ import pytest
 from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, LogLine, RankState
+from distconsole.model.events import Event
+from distconsole.model.run_events import LogLine, RankState
 from distconsole.monitor.reduce import RunReducer
 from distconsole.remote.frames import LogEntry
 from distconsole.tui.app import ConsoleApp
@@ -276,7 +277,7 @@ def test_the_logs_look_as_they_did(
 
     async def set_the_scene(pilot: Pilot[int]) -> None:
         app.query_one(Prompt).cursor_blink = False
-        app.theme = f"textual-{theme}"
+        app.theme = theme
         for line in (f"attach {scenes.RUN}", "view logs"):
             app.doer.perform(line, quiet=True)
             await settled(app, stage, pilot)

@@ -8,17 +8,29 @@ from pathlib import Path
 import pytest
 
 from distconsole.model import requests as ask
-from distconsole.tui.prompt import MAX_HISTORY, History, Prompt
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.question import Question
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, on_screen, screen_text, settled, staged, typed
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    asked,
+    keep_run,
+    on_screen,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
 
 SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.checked}
 
 
-async def test_a_typed_verb_is_asked_for_and_its_view_is_shown() -> None:
+@pytest.mark.parametrize("end", ["enter", "ctrl+j"])  # as typed before the screen was there
+async def test_a_typed_verb_is_asked_for_and_its_view_is_shown(end: str) -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.press(*"check", "space", *"--only", "space", *"os", "enter")
+        await pilot.press(*"check", "space", *"--only", "space", *"os", end)
         await settled(app, stage, pilot)
         assert ask.Check(only=("os",)) in stage.asked
         assert app.view == "check"
@@ -113,36 +125,6 @@ async def test_up_brings_back_the_line_typed_in_an_earlier_sitting(tmp_path: Pat
         assert app.query_one(Prompt).value == "c"
 
 
-def test_a_history_open_to_others_is_closed(tmp_path: Path) -> None:
-    path = tmp_path / "history"
-    path.touch(mode=0o644)
-    History(path).add("run --env TOKEN=1 train.py")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_two_consoles_keep_each_others_lines(tmp_path: Path) -> None:
-    path = tmp_path / "history"
-    one, other = History(path), History(path)
-    one.add("check")
-    other.add("runs")
-    assert History(path).lines == ["check", "runs"]
-
-
-def test_a_history_does_not_grow_for_ever(tmp_path: Path) -> None:
-    path = tmp_path / "history"
-    path.write_text("".join(f"show {number}\n" for number in range(3 * MAX_HISTORY)))
-    assert len(History(path).lines) == MAX_HISTORY
-    assert len(path.read_text().splitlines()) == MAX_HISTORY
-
-
-def test_a_history_on_a_disk_that_refuses_costs_only_the_history(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.touch()
-    history = History(blocked / "history")
-    history.add("check")
-    assert history.lines == ["check"]
-
-
 async def test_a_key_does_what_its_line_does() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
@@ -152,16 +134,41 @@ async def test_a_key_does_what_its_line_does() -> None:
         assert app.view == "check"
 
 
-async def test_f8_asks_before_it_stops_a_run() -> None:
+async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
+    keep_run()
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
         await pilot.press("f8")
-        assert app.query_one(Prompt).value == f"stop {scenes.RUN}"
+        await asked(app, stage, pilot)
+        text = screen_text(app)
+        assert f"Stop {scenes.RUN}" in text
+        assert "4 ranks on 2 hosts: node1 (2), node2 (2): SIGTERM to all" in text
         assert not any(isinstance(request, ask.Stop) for request in stage.asked)
         await pilot.press("enter")
         await settled(app, stage, pilot)
         assert ask.Stop(run=scenes.RUN) in stage.asked
+        assert isinstance(app.focused, Prompt)
+
+
+@pytest.mark.parametrize("no", ["escape", "n"])
+async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on(no: str) -> None:
+    keep_run()
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "stop last")
+        await asked(app, stage, pilot)
+        feed = app.sitting.shown_run()
+        assert feed is not None
+        feed.fold(scenes.window(3, 699, scenes.MINUTE_LATER))
+        app.redraw()
+        await pilot.pause()
+        assert "699" in screen_text(app)
+        await pilot.press("z", no)
+        await settled(app, stage, pilot)
+        assert not app.query_one(Question).waits
+        assert not any(isinstance(request, ask.Stop) for request in stage.asked)
+        assert "nothing was done" in screen_text(app)
 
 
 async def test_f8_offers_nothing_when_no_run_goes_on() -> None:

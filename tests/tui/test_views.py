@@ -9,15 +9,19 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from distconsole.config.paths import runs_dir
 from distconsole.errors import UnreachableError
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, Metric, RunListed, Window
+from distconsole.model.events import Event, RunListed
+from distconsole.model.run_events import Metric, Window
+from distconsole.monitor.store import RunStore
 from distconsole.tui.keys import VIEWS
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.ranks import RankRow, rank_rows
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_tail import LogTail
 from fakes import scenes
+from fakes.journals import Journal
 from fakes.stage import (
     ATTACH,
     LARGE,
@@ -39,10 +43,13 @@ SCENES = {
 WORDS = {
     "cluster": ["1 of 2 hosts connected, without node2", "connection refused", "node1"],
     "check": ["not healthy", "os.hostname_bindable", "hint: correct /etc/hosts"],
+    "launch": ["script", "launcher", "Start", "[x] node1", "type a script"],
     "run": ["rank 3 on node2 is slow, 25.5 ms", "ms/step", "loss", "data part", "epoch 5"],
     "logs": ["6 lines", "epoch 0"],
-    "runs": ["4 runs, 1 failed", "digits-1121-002", "✗ failed"],
+    "runs": ["5 runs, 2 going on, 1 failed", "digits-1121-002", "✗ failed"],
+    "compare": ["no runs are compared: mark two in the list"],
     "transcript": ["> check"],
+    "jobs": ["1 going on", "attach digits-1121"],
     "help": ["Quitting never stops a run", "Page Up"],
 }
 
@@ -170,7 +177,7 @@ async def test_a_curve_has_a_gap_and_a_mark_where_values_are_no_numbers() -> Non
     async with on_screen(app, stage, MIDDLE) as pilot:
         await settled(app, stage, pilot)
         text = screen_text(app)
-        assert "loss is nan since step 590" in text
+        assert "loss is nan since step 300" in text
         assert "loss nan" in text
         assert "!!!!" in text
 
@@ -252,15 +259,18 @@ async def test_a_tab_of_the_title_can_be_clicked() -> None:
         assert app.view == "runs"
 
 
+@pytest.mark.usefixtures("home")
 async def test_enter_on_a_past_run_replays_it() -> None:
-    app, stage = staged(SCENES | {ask.Replay: scenes.succeeded})
+    Journal(run="digits-1121-003").write(RunStore(runs_dir()))
+    app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         await pilot.press("f6")
         await settled(app, stage, pilot)
         await pilot.press("escape", "down", "enter")
         await settled(app, stage, pilot)
-        assert ask.Replay(run="digits-1121-001") in stage.asked
         assert app.view == "run"
+        assert app.sitting.feeds[-1].request == ask.Replay(run="digits-1121-003")
+        assert "✓ succeeded" in screen_text(app)
 
 
 async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
@@ -275,7 +285,7 @@ async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
         await typed(app, stage, pilot, "view runs")
         (line,) = (line for line in screen_text(app).splitlines() if scenes.RUN in line)
         assert "● running" in line
-        assert re.search(r" \d{3,} +\d{3,} train\.py +.*loss \d", line), line
+        assert re.search(r" \d{3,} +\d{3,} +[\d.]+ train\.py +.*loss \d", line), line
 
 
 async def test_moving_through_past_runs_opens_none() -> None:

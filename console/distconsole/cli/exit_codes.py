@@ -10,8 +10,8 @@ from distconsole.model.events import (
     CollectivesMeasured,
     ConditionJudged,
     Event,
-    RunEnded,
 )
+from distconsole.model.run_events import RunEnded
 
 
 class ExitCode(IntEnum):

@@ -10,6 +10,7 @@ from functools import partial
 from types import FrameType
 
 from distconsole.cli.exit_codes import ExitCode, exit_code_of
+from distconsole.cli.notices import notifier_for
 from distconsole.cli.streams import Streams
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
@@ -33,17 +34,17 @@ def perform_headless(
         sessions: Where sessions come from.
     """
     streams = streams or Streams.standard()
-    if isinstance(request, ask.ShowHelp):
-        streams.data(request.text)
-        streams.close()
-        return ExitCode.OK
     show = show_for(request, streams)
     code: int = ExitCode.OK
     control = Control(partial(_confirmed, streams.say) if sys.stdin.isatty() else None)
+    notifier = None
     try:
+        notifier = notifier_for(request, streams)
         with interruptible(request, control, streams.say):
             for event in perform(request, sessions, control):
                 show.event(event)
+                if notifier is not None:
+                    notifier.see(event)
                 decided = exit_code_of(event)
                 code = code if decided is None else decided
             show.finish()
@@ -53,6 +54,8 @@ def perform_headless(
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     finally:
+        if notifier is not None:
+            notifier.close()
         streams.close()
     return code
 

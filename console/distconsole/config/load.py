@@ -20,12 +20,13 @@ from distconsole.config.schema import (
     Key,
     Kind,
 )
+from distconsole.config.shortcuts import read_aliases, read_keys
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.ranks import RankSpans, parse_ranks
 
-EXPECT = "expect"
+EXPECT, NOTIFY = "expect", "notify"
 _SETTING_NAMES = tuple(HOST_KEYS)
 
 
@@ -86,7 +87,7 @@ class _Reader:
         self.text = text
 
     def config(self, table: Mapping[str, Any]) -> Config:
-        tables = ("hosts", "clusters", EXPECT, *VERB_KEYS)
+        tables = ("hosts", "clusters", EXPECT, NOTIFY, "keys", "aliases", *VERB_KEYS)
         known = {**TOP_KEYS, **dict.fromkeys(tables)}
         top: dict[str, Any] = {}
         for name, value in table.items():
@@ -99,6 +100,7 @@ class _Reader:
         return Config(
             cluster=top.get("cluster"),
             ssh_config=top.get("ssh_config"),
+            theme=top.get("theme"),
             shared=_settings(top),
             hosts=self._hosts(table.get("hosts", {})),
             clusters={
@@ -111,9 +113,30 @@ class _Reader:
                 if verb in table and (verb not in TOP_KEYS or _is_verb(verb, table[verb]))
             },
             files=(self.path,),
+            startup=top.get("startup"),
+            keys=read_keys(table.get("keys", {}), self._error, self._place),
+            aliases=read_aliases(table.get("aliases", {}), self._error, self._place),
             expect=self._expect((EXPECT,), table.get(EXPECT, {})),
             host_expect=self._host_expect(table.get("hosts", {})),
+            notify=self._notify(table.get(NOTIFY, {})),
         )
+
+    def _notify(self, value: object) -> dict[str, Any]:
+        if value == {}:
+            return {}
+        from distconsole.config import notify as keys  # noqa: PLC0415 - most have none
+
+        values = self._table((NOTIFY,), value, keys.NOTIFY_KEYS)
+        user = user_config_file()
+        for name in keys.OWN_KEYS:
+            if name in values and self.path.resolve() != user.resolve():
+                message = f"'{name}' of [{NOTIFY}] is not read from a project's file"
+                raise self._error((NOTIFY,), name, message, f"put it into {user}")
+        try:
+            keys.notify_settings(values)
+        except ValueError as error:
+            raise self._error((NOTIFY,), *error.args) from None
+        return values
 
     def _hosts(self, table: Mapping[str, Any]) -> dict[str, HostSettings]:
         hosts: dict[str, HostSettings] = {}
@@ -215,7 +238,8 @@ class _Reader:
             wanted = f"one of {', '.join(key.choices)}" if key.choices else key.kind.value
             near = nearest(str(value), key.choices)
             hint = f"did you mean '{near}'?" if near else ""
-            raise self._error(where, name, f"'{name}' must be {wanted}, not {value!r}", hint)
+            shown = "what it is" if key.secret else repr(value)
+            raise self._error(where, name, f"'{name}' must be {wanted}, not {shown}", hint)
         if key.kind is Kind.FILE:
             return self.path.parent / Path(found).expanduser()
         return found
@@ -223,9 +247,11 @@ class _Reader:
     def _error(
         self, where: tuple[str, ...], name: str, message: str, hint: str = ""
     ) -> ConfigError:
+        return ConfigError(f"{self._place(where, name)}: {message}", hint)
+
+    def _place(self, where: tuple[str, ...], name: str) -> str:
         line = line_of(self.text, where, name)
-        place = f"{self.path}:{line}" if line else str(self.path)
-        return ConfigError(f"{place}: {message}", hint)
+        return f"{self.path}:{line}" if line else str(self.path)
 
 
 def line_of(text: str, table: tuple[str, ...], key: str) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from distconsole.config.shortcuts import KeySetting
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.requests import (
     EmitKind,
@@ -51,11 +52,13 @@ class Key:
     Attributes:
         parameter: The flag's parameter, where its name differs from the key.
         choices: What the text may be; anything where empty.
+        secret: Whether no message may show the value.
     """
 
     kind: Kind
     parameter: str = ""
     choices: tuple[str, ...] = ()
+    secret: bool = False
 
 
 def _choice(words: type[StrEnum]) -> Key:
@@ -64,6 +67,7 @@ def _choice(words: type[StrEnum]) -> Key:
 
 _JSON = {"json": Key(Kind.FLAG)}
 _CONDITIONS = {"where": Key(Kind.TEXT, "only"), "fail_if": Key(Kind.TEXT)}
+_NOTIFY = {"notify": Key(Kind.TEXT)}
 _GRACE = {"grace": Key(Kind.SECONDS, "grace_seconds")}
 
 HOST_KEYS: dict[str, Key] = {
@@ -90,6 +94,7 @@ CLUSTER_KEYS: dict[str, Key] = {
 TOP_KEYS: dict[str, Key] = {
     "cluster": Key(Kind.TEXT),
     "ssh_config": Key(Kind.FILE),
+    "theme": Key(Kind.TEXT),
     **SHARED_KEYS,
 }
 
@@ -128,6 +133,7 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
         "slurm_login": Key(Kind.TEXT),
         "emit": _choice(EmitKind),
         "output": Key(Kind.FILE),
+        **_NOTIFY,
         **_GRACE,
         **_JSON,
     },
@@ -139,7 +145,8 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
     },
     "runs": {**_CONDITIONS, **_JSON},
     "show": {**_CONDITIONS, **_JSON},
-    "attach": _JSON,
+    "compare": {**_JSON},
+    "attach": {**_NOTIFY, **_JSON},
     "logs": {
         "rank": Key(Kind.RANKS, "ranks"),
         "host": Key(Kind.TEXT),
@@ -151,8 +158,8 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
         "follow": Key(Kind.FLAG),
         "tail": Key(Kind.COUNT),
     },
-    "stop": _GRACE,
-    "rerun": {"exclude": Key(Kind.WORDS), "detach": Key(Kind.FLAG), **_JSON},
+    "stop": {**_GRACE, "yes": Key(Kind.FLAG)},
+    "rerun": {"exclude": Key(Kind.WORDS), "detach": Key(Kind.FLAG), **_NOTIFY, **_JSON},
     "export": {
         "format": _choice(ExportFormat),
         "output": Key(Kind.FILE),
@@ -237,14 +244,20 @@ class Config:
 
     Attributes:
         cluster: The default cluster's name.
+        theme: The console's.
         hosts: By host name, ranges expanded.
         verbs: By verb and the flag's parameter, for click's ``default_map``.
         files: What was read, the most specific first.
         expect: Of every host; ``host_expect`` by host name.
+        notify: As ``config.notify`` reads it; it may hold secrets.
+        startup: Whether the start-up file is done; None leaves it open.
+        keys: The least specific first.
+        aliases: By name the line and where it stands.
     """
 
     cluster: str | None = None
     ssh_config: Path | None = None
+    theme: str | None = None
     shared: HostSettings = HostSettings()
     hosts: Mapping[str, HostSettings] = field(default_factory=lambda: NOTHING)
     clusters: Mapping[str, ClusterSettings] = field(default_factory=lambda: NOTHING)
@@ -252,6 +265,10 @@ class Config:
     files: tuple[Path, ...] = ()
     expect: Expectation = NOTHING_EXPECTED
     host_expect: Mapping[str, Expectation] = field(default_factory=lambda: NOTHING)
+    notify: Mapping[str, Any] = field(default_factory=lambda: NOTHING, repr=False)
+    startup: bool | None = None
+    keys: tuple[KeySetting, ...] = ()
+    aliases: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NOTHING)
 
     def expected(self, host: str, cluster: ClusterSettings | None = None) -> Expectation:
         """Return what is expected of ``host``: its own, then its cluster's, then everybody's."""
@@ -270,6 +287,7 @@ class Config:
         return Config(
             cluster=self.cluster or other.cluster,
             ssh_config=self.ssh_config or other.ssh_config,
+            theme=self.theme or other.theme,
             shared=self.shared.over(other.shared),
             hosts={
                 name: self.hosts.get(name, HostSettings()).over(
@@ -283,7 +301,11 @@ class Config:
                 for verb in verbs
             },
             files=(*self.files, *other.files),
+            startup=other.startup if self.startup is None else self.startup,
+            keys=(*other.keys, *self.keys),
+            aliases={**other.aliases, **self.aliases},
             expect=self.expect.over(other.expect),
+            notify={**other.notify, **self.notify},
             host_expect={
                 name: self.host_expect.get(name, NOTHING_EXPECTED).over(
                     other.host_expect.get(name, NOTHING_EXPECTED)

@@ -6,7 +6,7 @@ import re
 import shlex
 
 from distconsole.launch.environment import HIDDEN, SECRET_NAME, shown_env
-from distconsole.model.events import PlanMade
+from distconsole.model.run_events import PlanMade
 
 _IN_URL = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
 _TOKEN = re.compile(

@@ -12,14 +12,9 @@ from typing import Any
 from msgspec import UNSET
 
 from distconsole.formats.exposition import Page
-from distconsole.model.events import (
-    EndState,
-    GpuSample,
-    HostStatus,
-    NodeSample,
-    RankState,
-)
+from distconsole.model.events import HostStatus
 from distconsole.model.findings import Severity
+from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 

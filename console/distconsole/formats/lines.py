@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from distconsole.formats.tables import Row, Table
-from distconsole.model.events import RunEvents
+from distconsole.model.run_events import RunEvents
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """With these a spreadsheet takes a cell's text for a formula."""

@@ -12,8 +12,8 @@ from typing import IO, Protocol
 from distconsole.errors import ConfigError
 from distconsole.formats.lines import CsvLines, Lines
 from distconsole.formats.tables import make_table
-from distconsole.model.events import RunEvents
 from distconsole.model.requests import ExportTable
+from distconsole.model.run_events import RunEvents
 
 BUFFER_BYTES = 1 << 18
 

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
-from distconsole.model.events import (
+from distconsole.model.requests import ExportTable
+from distconsole.model.run_events import (
     GpuSample,
     LogLine,
     Metric,
@@ -18,7 +19,6 @@ from distconsole.model.events import (
     RunFinding,
     Window,
 )
-from distconsole.model.requests import ExportTable
 from distconsole.monitor.timeline import RunTimeline
 
 WINDOW_NUMBERS = (

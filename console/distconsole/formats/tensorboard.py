@@ -25,7 +25,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from distconsole.formats.configuration import settings_of
 from distconsole.formats.outlets import NewFile, writable
-from distconsole.model.events import (
+from distconsole.model.run_events import (
     GpuSample,
     Metric,
     PlanMade,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from click.shell_completion import ShellComplete
+from click.shell_completion import CompletionItem, ShellComplete
 
 from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.root import root
 from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.words import OpenLine, open_line, opened, quoted
 
-__all__ = ["Completion", "Vocabulary", "complete_line"]
+__all__ = ["Completion", "Listing", "Vocabulary", "complete_line", "going_on", "read_folder"]
 
-MAX_COMPLETIONS = 200
+MAX_COMPLETIONS = 500
+
+Listing = Callable[[Path], Iterable[tuple[str, bool]]]
+"""From a folder to its entries: names, and whether they are folders. It raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +27,25 @@ class Completion:
     """One way to go on.
 
     Attributes:
-        word: The whole word that replaces the unfinished one.
+        word: The whole word that replaces the unfinished one, without quotes.
         line: The whole line that results.
         help: One line of what the word means, or empty.
+        shown: What is chosen here: of a path its last part, of a list its last element.
+        goes_on: Whether more of the same word is likely: a folder, ``--flag=``.
     """
 
     word: str
     line: str
-    help: str
+    help: str = ""
+    shown: str = ""
+    goes_on: bool = False
 
 
 def complete_line(
-    line: str, vocabulary: Vocabulary, folder: Path | None = None
+    line: str,
+    vocabulary: Vocabulary,
+    folder: Path | None = None,
+    listing: Listing | None = None,
 ) -> list[Completion]:
     """Return the completions of ``line``'s last word, at most ``MAX_COMPLETIONS``.
 
@@ -41,52 +53,75 @@ def complete_line(
         line: What was typed so far.
         vocabulary: What exists right now.
         folder: Where file names are looked for; the working folder if not given.
+        listing: How folders are read.
     """
-    words, unfinished = _split(line)
+    typed = open_line(line)
+    if typed.comment:
+        return []
+    words = list(typed.words)
     if words[:1] == [PROGRAM]:
         words = words[1:]
+    flag, equals, unfinished = "", "", typed.text
+    if unfinished.startswith("-") and "=" in unfinished:
+        flag, equals, unfinished = unfinished.partition("=")
     engine = ShellComplete(root, {"obj": vocabulary}, PROGRAM, "_DISTCONSOLE_COMPLETE")
-    kept = line[: len(line) - len(unfinished)]
-    found = []
-    for item in engine.get_completions(words, unfinished):
+    paths = _Paths(unfinished, folder or Path.cwd(), listing or read_folder)
+    found: list[Completion] = []
+    for item in engine.get_completions([*words, flag] if flag else words, unfinished):
         if item.type in ("file", "dir"):
-            found += [
-                Completion(word, kept + word, "")
-                for word in _paths(
-                    unfinished, folder or Path.cwd(), folders_only=item.type == "dir"
-                )
-            ]
+            found += paths.completions(line, typed, flag + equals, item.type == "dir")
         else:
-            found.append(Completion(item.value, kept + item.value, item.help or ""))
-    if not found and words[:1] in (["run"], ["check"]) and not unfinished.startswith("-"):
-        found = [
-            Completion(word, kept + word, "") for word in _paths(unfinished, folder or Path.cwd())
-        ]
+            found.append(_of_item(item, line, typed, flag + equals))
+    if not found and words[:1] in (["run"], ["check"]) and not typed.text.startswith("-"):
+        found = list(paths.completions(line, typed, "", folders_only=False))
     return found[:MAX_COMPLETIONS]
 
 
-def _split(line: str) -> tuple[list[str], str]:
-    """Split into finished words and the unfinished one (empty after a blank)."""
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        words = line.split()
-    if not words or line[-1:].isspace():
-        return words, ""
-    return words[:-1], words[-1] if line.endswith(words[-1]) else line.split()[-1]
+def going_on(
+    line: str, typed: OpenLine, word: str, meaning: str = "", *, shown: str = "", on: bool = False
+) -> Completion:
+    """Return the completion of ``line`` by ``word``, quoted as the line has begun to."""
+    written = opened(word, typed.quote) if on else quoted(word, typed.quote)
+    return Completion(word, line[: typed.start] + written, meaning, shown or word, on)
 
 
-def _paths(unfinished: str, folder: Path, *, folders_only: bool = False) -> list[str]:
-    start, slash, last = unfinished.rpartition("/")
-    place = folder / Path(start + slash).expanduser() if slash else folder
+def read_folder(folder: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the entries of a folder; one that cannot be read has none."""
     try:
-        entries = sorted(place.iterdir(), key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                yield entry.name, entry.is_dir()
     except OSError:
-        return []
-    return [
-        f"{start}{slash}{entry.name}{'/' if entry.is_dir() else ''}"
-        for entry in entries
-        if entry.name.startswith(last)
-        and (last.startswith(".") or not entry.name.startswith("."))
-        and (entry.is_dir() or not folders_only)
-    ]
+        return
+
+
+def _of_item(item: CompletionItem, line: str, typed: OpenLine, flag: str) -> Completion:
+    word = f"{flag}{item.value}"
+    shown = item.value if item.value.startswith("-") else item.value.rpartition(",")[2]
+    return going_on(line, typed, word, item.help or "", shown=shown, on=word.endswith("="))
+
+
+class _Paths:
+    """Names of files that go on from ``unfinished``."""
+
+    def __init__(self, unfinished: str, folder: Path, listing: Listing) -> None:
+        self._start, slash, self._last = unfinished.rpartition("/")
+        self._start += slash
+        self._listing = listing
+        place = self._start
+        if place.startswith("~/"):  # the names of other users may be asked for over a network
+            place = str(Path.home()) + place[1:]
+        self._place = folder / place
+
+    def completions(
+        self, line: str, typed: OpenLine, flag: str, folders_only: bool
+    ) -> Iterator[Completion]:
+        hidden = self._last.startswith(".")
+        for name, is_folder in sorted(self._listing(self._place)):
+            if not name.startswith(self._last) or (name.startswith(".") and not hidden):
+                continue
+            if (folders_only and not is_folder) or not name.isprintable():
+                continue
+            shown = name + ("/" if is_folder else "")
+            word = f"{flag}{self._start}{shown}"
+            yield going_on(line, typed, word, shown=shown, on=is_folder)

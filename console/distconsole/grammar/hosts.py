@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from distconsole.grammar.values import HostsValue
+from distconsole.grammar.values import ClusterValue, HostsValue
 from distconsole.model import requests as ask
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,7 +34,10 @@ def host_options(command: F) -> F:
                 help="Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
             ),
             click.option(
-                "--cluster", metavar="NAME", help="Hosts of a cluster in distconsole.toml."
+                "--cluster",
+                metavar="NAME",
+                type=ClusterValue(),
+                help="Hosts of a cluster in distconsole.toml.",
             ),
             click.option(
                 "--ssh-config",

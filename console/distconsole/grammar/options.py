@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from distconsole.grammar.values import RanksPerHostValue, RunValue
+from distconsole.grammar.values import RanksPerHostValue, RunValue, WaysValue
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +34,17 @@ def condition_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def notify_option(command: F) -> F:
+    """Add ``--notify``."""
+    option = click.option(
+        "--notify",
+        metavar="WAY,…",
+        type=WaysValue(),
+        help="Tell me of its end, failure and stall by these: bell, desktop, command, webhook; all or none.",
+    )
+    return option(command)
 
 
 def run_argument(command: F) -> F:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from distconsole.errors import UsageError
 from distconsole.grammar.command import Pasted
@@ -25,7 +26,15 @@ SHELL_WORDS = frozenset(
 WRAPPERS = frozenset({"nohup", "time", "exec", "env", "command", "stdbuf", "nice"})
 """Programs before a command that change nothing here, and their options that a value follows."""
 WITH_VALUE = frozenset({"-u", "-n", "-C"})
-OTHER_STARTERS = ("accelerate", "deepspeed", "lightning", "fabric", "sbatch", "salloc", "jsrun")
+OTHER_STARTERS = frozenset(
+    {
+        *("accelerate", "deepspeed", "lightning", "fabric", "sbatch", "salloc", "jsrun"),
+        *("bash", "sh", "zsh", "source", "ssh", "sudo", "make", "tmux", "timeout", "numactl"),
+        *("docker", "podman", "singularity", "apptainer", "enroot", "conda", "uv", "poetry"),
+    }
+)
+MISSPELT = 0.8
+"""So alike is a word without a dot to what starts a training that it is meant for that."""
 TORCHRUN_MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -110,10 +119,25 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
             f"what {name} would start is not known here",
             f"give the command below it; understood are {KNOWN_STARTERS}",
         )
+    if near := _meant(word):
+        raise UsageError(
+            f"{word} is no command that is known here",
+            f"did you mean {near}? a script of that name is ./{word}",
+        )
     if word.startswith("-"):
         raise UsageError(
             f"{word} stands where the script should", "options of the check come before the script"
         )
+
+
+def _meant(word: str) -> str:
+    """Return the command that ``word`` may be meant for where it is none and looks like no script."""
+    known = [*STARTERS, "distconsole", "python"]
+    if word in known or PYTHON_NAME.fullmatch(word) or re.search(r"[./]", word):
+        return ""
+    if word == "run":
+        return "distconsole run"
+    return next(iter(get_close_matches(word, known, 1, MISSPELT)), "")
 
 
 def _behind_wrapper(words: list[str]) -> list[str]:

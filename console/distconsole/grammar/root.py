@@ -6,7 +6,6 @@ Nothing here prints, exits or touches a host: help and version are requests like
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, 
 from distconsole.grammar.hosts import host_options, where
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import VERB_COMMANDS
+from distconsole.grammar.words import words_of
 from distconsole.model import requests as ask
 
 
@@ -48,6 +48,17 @@ class _Root(click.Group):
 )
 @host_options
 @click.option(
+    "--theme",
+    metavar="NAME",
+    help="Of the console: dark, light, contrast, terminal, or Textual's.",
+)
+@click.option(
+    "--startup/--no-startup",
+    "startup",
+    default=None,
+    help="Do the lines of the console's start-up file first.  [default: startup]",
+)
+@click.option(
     "--version",
     is_flag=True,
     is_eager=True,
@@ -56,10 +67,17 @@ class _Root(click.Group):
     help="Show the version and stop.",
 )
 @click.pass_context
-def root(context: click.Context, /, **given: Any) -> ask.Request | None:
+def root(
+    context: click.Context, /, theme: str | None, startup: bool | None, **given: Any
+) -> ask.Request | None:
     """Check, launch and watch distributed training on machines that you reach over SSH."""
     if context.invoked_subcommand is None:
-        return ask.OpenConsole(where=where(context, given))
+        return ask.OpenConsole(where=where(context, given), theme=theme, startup=startup)
+    for option, value in (("--theme", theme), ("--no-startup", startup)):
+        if value is not None:
+            raise click.UsageError(
+                f"{option} is of the console, which opens without a verb.", context
+            )
     return None
 
 
@@ -100,9 +118,11 @@ def parse_args(
     except click.exceptions.NoArgsIsHelpError as error:
         return ask.ShowHelp(text=error.format_message())
     except click.UsageError as error:
-        raise _usage_error(error) from None
+        raise usage_error(error) from None
     except click.ClickException as error:
         raise UsageError(error.format_message()) from None
+    except ValueError as error:  # a path with a NUL or half a character, which no file has
+        raise UsageError(f"no path can be so: {error}") from None
     assert request is not None
     return request  # type: ignore[no-any-return]
 
@@ -123,7 +143,7 @@ def parse_line(
         UsageError: if the line is empty, its quotes do not match, or it means nothing.
     """
     try:
-        words = shlex.split(line, comments=True)
+        words = words_of(line)
     except ValueError as error:
         raise UsageError(
             f"cannot split the line: {error}", "close the quote, or escape it"
@@ -137,15 +157,23 @@ def parse_line(
     return parse_args(words, vocabulary, defaults)
 
 
-def shell_complete() -> None:
-    """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit."""
-    root.main(prog_name=PROGRAM)
+def shell_complete(vocabulary: Vocabulary | None = None) -> None:
+    """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit.
+
+    Args:
+        vocabulary: What exists right now.
+    """
+    root.main(prog_name=PROGRAM, obj=vocabulary or Vocabulary())
 
 
-def _usage_error(error: click.UsageError) -> UsageError:
+def usage_error(error: click.UsageError) -> UsageError:
+    """Return click's error as ours, with the option that it is about."""
     context = error.ctx
     path = context.command_path if context is not None else PROGRAM
-    return UsageError(error.format_message(), _meant(error) or f"see '{path} --help'")
+    made = UsageError(error.format_message(), _meant(error) or f"see '{path} --help'")
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        made.option = str(error.param.name)
+    return made
 
 
 def _meant(error: click.UsageError) -> str:

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from distconsole.model.moments import parse_since
+from distconsole.model.notices import Way
 from distconsole.model.ranks import RankSpans, parse_ranks
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What exists right now, for completion: hosts, runs (newest first), ranks, checks."""
+    """What exists right now, for completion: hosts, runs (newest first), ranks, checks.
+
+    Attributes:
+        about: What some of these words mean, in a few words.
+    """
 
     hosts: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     ranks: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
     checks: tuple[str, ...] = field(
         default=(
             "ssh",
@@ -46,16 +56,30 @@ def vocabulary(context: click.Context) -> Vocabulary:
     return known if known is not None else Vocabulary()
 
 
-def _starting(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+def _starting(
+    words: Sequence[str], incomplete: str, about: Mapping[str, str] = NOTHING
+) -> list[CompletionItem]:
+    return [
+        CompletionItem(word, help=about.get(word)) for word in words if word.startswith(incomplete)
+    ]
 
 
-def last_element(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Complete the element after the last comma with ``words`` that are not yet in the list."""
+def last_element(
+    words: Iterable[str], incomplete: str, about: Mapping[str, str] = NOTHING
+) -> list[CompletionItem]:
+    """Complete the element after the last comma with ``words`` that are not yet in the list.
+
+    An element may begin with a user: ``root@gpu01``.
+    """
     done, comma, last = incomplete.rpartition(",")
-    taken = set(done.split(","))
+    user, at, last = last.rpartition("@")
+    taken = {re.sub(r"^.*@|:[0-9]*$", "", word) for word in done.split(",")}
     left = (word for word in words if word not in taken)
-    return [CompletionItem(f"{done}{comma}{word}") for word in left if word.startswith(last)]
+    return [
+        CompletionItem(f"{done}{comma}{user}{at}{word}", help=about.get(word))
+        for word in left
+        if word.startswith(last)
+    ]
 
 
 class HostsValue(click.ParamType):  # type: ignore[type-arg]
@@ -67,7 +91,8 @@ class HostsValue(click.ParamType):  # type: ignore[type-arg]
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete the element after the last comma with hosts not yet in the list."""
-        return last_element(vocabulary(ctx).hosts, incomplete)
+        known = vocabulary(ctx)
+        return last_element(known.hosts, incomplete, known.about)
 
 
 class RunValue(click.ParamType):  # type: ignore[type-arg]
@@ -79,7 +104,36 @@ class RunValue(click.ParamType):  # type: ignore[type-arg]
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete with ``last`` and the runs that exist."""
-        return _starting(("last", *vocabulary(ctx).runs), incomplete)
+        known = vocabulary(ctx)
+        return _starting(("last", *known.runs), incomplete, {"last": "the newest", **known.about})
+
+
+class ClusterValue(click.ParamType):  # type: ignore[type-arg]
+    """The name of a cluster in the configuration."""
+
+    name = "cluster"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete with the clusters that are configured."""
+        known = vocabulary(ctx)
+        return _starting(known.clusters, incomplete, known.about)
+
+
+class CheckValue(click.ParamType):  # type: ignore[type-arg]
+    """The id of a check."""
+
+    name = "check"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete with the ids of checks, which have a dot where they are known."""
+        known = vocabulary(ctx)
+        return _starting(
+            [check for check in known.checks if "." in check], incomplete, known.about
+        )
 
 
 class RanksValue(click.ParamType):  # type: ignore[type-arg]
@@ -106,7 +160,9 @@ class RanksValue(click.ParamType):  # type: ignore[type-arg]
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete with the ranks of the run on the screen."""
-        return last_element(vocabulary(ctx).ranks, incomplete)
+        known = vocabulary(ctx)
+        about = {rank: known.about.get(f"rank {rank}", "") for rank in known.ranks}
+        return last_element(known.ranks, incomplete, about)
 
 
 class PatternValue(click.ParamType):  # type: ignore[type-arg]
@@ -162,12 +218,8 @@ class GroupsValue(click.ParamType):  # type: ignore[type-arg]
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete the element after the last comma."""
-        done, comma, last = incomplete.rpartition(",")
-        return [
-            CompletionItem(f"{done}{comma}{check}")
-            for check in vocabulary(ctx).checks
-            if check.startswith(last)
-        ]
+        known = vocabulary(ctx)
+        return last_element(known.checks, incomplete, known.about)
 
 
 class AssignmentValue(click.ParamType):  # type: ignore[type-arg]
@@ -257,6 +309,35 @@ class NodesValue(click.ParamType):  # type: ignore[type-arg]
         if match[2] is not None and int(match[1]) > int(match[2]):
             self.fail(f"{text!r} asks for at least {match[1]} and at most {match[2]}", param, ctx)
         return text
+
+
+class WaysValue(click.ParamType):  # type: ignore[type-arg]
+    """``--notify``: ways to be told, comma-separated; ``all`` that are configured, or ``none``."""
+
+    name = "WAY,…"
+    _ALONE = ("all", "none")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the ways as text, each once.
+
+        Raises:
+            click.BadParameter: if one is none.
+        """
+        given = [part.strip() for part in str(value).split(",") if part.strip()]
+        words = list(dict.fromkeys(given))
+        known = [way.value for way in Way]
+        for word in words:
+            if word not in known and words != [word]:
+                self.fail(f"{word!r} is none of {', '.join(known)}", param, ctx)
+            if word not in (*known, *self._ALONE):
+                self.fail(f"{word!r} is none of {', '.join((*known, *self._ALONE))}", param, ctx)
+        return ",".join(words) or "none"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the element after the last comma."""
+        return last_element((*(way.value for way in Way), *self._ALONE), incomplete)
 
 
 class LoopbackValue(click.ParamType):  # type: ignore[type-arg]

@@ -11,12 +11,15 @@ from distconsole.grammar.bench import bench
 from distconsole.grammar.hosts import FILE, host_options, where
 from distconsole.grammar.kept import export, report
 from distconsole.grammar.launch_options import launch_options
-from distconsole.grammar.options import condition_options, json_option, run_argument
+from distconsole.grammar.options import condition_options, json_option, notify_option, run_argument
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
+    CheckValue,
     GroupsValue,
+    HostsValue,
     PatternValue,
     RanksValue,
+    RunValue,
     SecondsValue,
     SinceValue,
 )
@@ -51,7 +54,12 @@ from distconsole.model import requests as ask
 @click.option(
     "--details", is_flag=True, help="Also what was seen, whole hints, and the interfaces taken."
 )
-@click.option("--explain", metavar="ID", help="Say what one check does, and stop.")
+@click.option(
+    "--explain",
+    metavar="ID",
+    type=CheckValue(),
+    help="Say what a check catches, or a group of them, and stop.",
+)
 @click.option("--junit", metavar="FILE", type=FILE, help="Also write a JUnit report.")
 @click.option(
     "--emit-hostfile", metavar="FILE", type=FILE, help="Also write the hosts that passed."
@@ -149,6 +157,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 )
 @click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
 @click.option("--dry-run", "-n", is_flag=True, help="Print what would run on each host, and stop.")
+@notify_option
 @json_option
 @host_options
 @click.argument("script")
@@ -234,6 +243,7 @@ def show(**given: Any) -> ask.Request:
 
 
 @click.command(cls=Verb, short_help="Follow a run that is going on.")
+@notify_option
 @json_option
 @host_options
 @run_argument
@@ -247,7 +257,9 @@ def attach(context: click.Context, /, **given: Any) -> ask.Request:
 @click.option(
     "--rank", "ranks", metavar="N", type=RanksValue(), default=(), help="Only these: 3 or 0-3,8."
 )
-@click.option("--host", metavar="H", help="Only this host; * stands for anything.")
+@click.option(
+    "--host", metavar="H", type=HostsValue(), help="Only this host; * stands for anything."
+)
 @click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
 @click.option(
     "--grep",
@@ -279,8 +291,12 @@ def logs(context: click.Context, /, **given: Any) -> ask.Request:
 
 @click.command(cls=Verb, short_help="Stop a run on every host.")
 @click.option(
-    "--grace", "grace_seconds", type=SecondsValue(), help="Seconds between SIGTERM and SIGKILL."
+    "--grace",
+    "grace_seconds",
+    type=SecondsValue(),
+    help="Seconds between SIGTERM and SIGKILL; 0 kills at once.",
 )
+@click.option("--yes", "-y", is_flag=True, help="Ask nothing (only the console's prompt asks).")
 @host_options
 @run_argument
 @click.pass_context
@@ -291,9 +307,14 @@ def stop(context: click.Context, /, **given: Any) -> ask.Request:
 
 @click.command(cls=Verb, short_help="The same again.")
 @click.option(
-    "--exclude", metavar="HOST", multiple=True, help="Without this host; may be repeated."
+    "--exclude",
+    metavar="HOST",
+    type=HostsValue(),
+    multiple=True,
+    help="Without this host; may be repeated.",
 )
 @click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
+@notify_option
 @json_option
 @host_options
 @run_argument
@@ -313,11 +334,28 @@ def why(context: click.Context, /, **given: Any) -> ask.Request:
     return ask.Why(where=where(context, given), **given)
 
 
-@click.command(cls=Verb, short_help="A past run, in the console.")
+@click.command(cls=Verb, short_help="A past run, in the console, at any moment.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="From there: 14:05:10, 90s after its start, 40%, 'step 1200'.  [default: its end]",
+)
 @run_argument
 def replay(**given: Any) -> ask.Request:
-    """Show RUN again, on the console's screens."""
+    """Show RUN again, on the console's screens; there 'at', 'play' and 'pause' move through it."""
     return ask.Replay(**given)
+
+
+@click.command(cls=Verb, short_help="Runs side by side: speed, loss, configuration.")
+@json_option
+@click.argument("runs", type=RunValue(), nargs=-1, required=True, metavar="RUN RUN...")
+def compare(**given: Any) -> ask.Request:
+    """Compare two to eight runs with the first of them.
+
+    Says in words which is slower and why, then figures with ratios and what was configured
+    otherwise. In the console their curves stand on one axis: step, time or samples.
+    """
+    return ask.Compare(**given)
 
 
 @click.command(cls=Verb, short_help="Bring what the hosts lack.")
@@ -336,6 +374,16 @@ def setup(context: click.Context, /, **given: Any) -> ask.Request:
     ranks use (--python) on all that lack it; then checked.
     """
     return ask.Prepare(where=where(context, given), **given)
+
+
+@click.command(cls=Verb, short_help="How you are told what becomes of a run.")
+@click.argument("what", required=False, type=click.Choice(["test"]), metavar="[test]")
+def notify(what: str | None) -> ask.Request:
+    """Say by which ways you are told of a run's end, failure and stall; with test try them.
+
+    The table [notify] of your configuration says which; --notify of a run which of them.
+    """
+    return ask.Notify(test=what == "test")
 
 
 @click.command(cls=Verb, short_help="An embedded cluster on this machine: check, then train.")
@@ -366,9 +414,11 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
     rerun,
     why,
     replay,
+    compare,
     export,
     report,
     bench,
     setup,
+    notify,
     demo,
 )

@@ -50,20 +50,25 @@ def with_engines(
     while True:
         engines = {host: each.engines for host, each in known.items()}
         settled = settle_controller(choice, env, engines)
-        asked = next(iter(engines.values())).asked if engines else ()
-        needed = tuple(dict.fromkeys((*asked, *engines_needed(settled, traits, env))))
+        known_of = next(iter(engines.values())).asked if engines else ()
+        needed = tuple(dict.fromkeys((*known_of, *engines_needed(settled, traits, env))))
         if all(set(needed) <= set(each.asked) for each in engines.values()):
             return known
-        known = _asked(session, known, needed, seconds, pythons)
+        known = asked(session, known, needed, seconds, pythons)
 
 
-def _asked(
+def asked(
     session: Session,
     facts: Mapping[HostName, NodeFacts],
     engines: Sequence[str],
-    seconds: float,
-    pythons: Mapping[HostName, str],
+    seconds: float = PROBE_SECONDS,
+    pythons: Mapping[HostName, str] = NO_OTHERS,
 ) -> dict[HostName, NodeFacts]:
+    """Return ``facts`` with what every host has of these ``engines``, needed or not.
+
+    Raises:
+        UnreachableError: as ``with_engines``.
+    """
 
     def ask(link: NodeLink) -> Engines:
         host = link.host

@@ -60,7 +60,7 @@ def _rules(
         (
             not traits.readable,
             torch,
-            "the script cannot be read here, so env:// ranks are assumed",
+            "the script cannot be read as Python here, so env:// ranks are assumed",
             None,
         ),
         (

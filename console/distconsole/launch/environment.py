@@ -55,8 +55,16 @@ def read_env_file(path: Path) -> dict[str, str]:
                 f"{path} is larger than {MAX_FILE_BYTES} bytes", "is it the right file?"
             )
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--env-file {path} cannot be read: {error}") from None
+    except OSError as error:
+        raise ConfigError(
+            f"--env-file {path} cannot be read: {error.strerror}",
+            "give the path of a file of NAME=value lines",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"--env-file {path} is no text in UTF-8, at byte {error.start}",
+            "is it the right file?",
+        ) from None
     env: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         text = line.strip()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from distconsole.errors import UnreachableError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok, Outcome, failed
 from distconsole.remote.fanout import fan_out
-from distconsole.remote.link import NodeLink
 from distconsole.session import Session
+
+if TYPE_CHECKING:
+    from distconsole.remote.link import NodeLink
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import shlex
 from distconsole.launch.environment import shown_env
 from distconsole.launch.horovod_elastic import AGENT
 from distconsole.launch.job import PORT, RUN_DIR
-from distconsole.model.events import PlanMade, PlannedHost
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+from distconsole.model.run_events import PlanMade, PlannedHost
 
 SHOWN_PORT = "29500"
 """Stands in the text of ``--dry-run``, where no port has been found yet; torch's own default."""

@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from distconsole.model.events import (
-    GpuSample,
-    LogLine,
-    RunEvents,
-    RunRestarted,
-    Window,
-)
+from distconsole.model.run_events import GpuSample, LogLine, RunEvents, RunRestarted, Window
 from distconsole.monitor.series import Band
 from distconsole.monitor.timeline import RunTimeline
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from distconsole.model.events import FirstFailure, RunFinding
 from distconsole.model.findings import Severity
+from distconsole.model.run_events import RunFinding
+from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.points import Point
 from distconsole.monitor.remedies import remedy
 from distconsole.monitor.splits import Split
@@ -18,6 +19,8 @@ from distconsole.remote.frames import NoteEntry, RestartEntry
 
 NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
+
+FIRST_FAILURE, STRAGGLER = "run.first_failure", "run.straggler"
 
 MAX_RANKS_NAMED = 8
 MAX_SUMMARY_CHARS = 240
@@ -39,7 +42,7 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
     return RunFinding(
         t=t,
         run=run,
-        check="run.first_failure",
+        check=FIRST_FAILURE,
         severity=Severity.FAIL,
         hosts=(first.host,),
         rank=first.rank,
@@ -85,7 +88,7 @@ def straggler_finding(run: str, host: str, slow: Straggler, t: float) -> RunFind
     return RunFinding(
         t=t,
         run=run,
-        check="run.straggler",
+        check=STRAGGLER,
         severity=Severity.WARN,
         hosts=(host,) if host else (),
         rank=slow.rank,

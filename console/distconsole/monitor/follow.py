@@ -4,28 +4,50 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from distconsole.model.events import LinkChanged, RunEvents, RunFinding
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
 from distconsole.monitor.feed import Delivered, JournalFeed, JournalGap, LinkNews, OpenStream
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.store import EntryWriter, RunFile, RunRecord, RunStore, StoredEntry
 from distconsole.remote.frames import JournalEntry
 
 POLL_SECONDS = 0.5
+KIND_BYTES = 80
+"""Agents write an entry's kind behind its number and its time, that is within so many bytes."""
 GIVE_UP_SECONDS = 15.0
 """How long a host without connection is awaited once the others have said how the run ended."""
 
 
-def replay(run_file: RunFile, reducer: RunReducer) -> Iterator[RunEvents]:
-    """Yield the events of the entries that are stored."""
+def replay(
+    run_file: RunFile,
+    reducer: RunReducer,
+    spoilt: Counter[str] | None = None,
+    without: tuple[str, ...] = (),
+) -> Iterator[RunEvents]:
+    """Yield the events of the entries that are stored; those that cannot be read are counted.
+
+    Args:
+        spoilt: By host how many of them there are.
+        without: Kinds of entries that nobody wants; most of them are not even decoded.
+    """
+    unwanted = [f'"kind":"{kind}"'.encode() for kind in without]
     for stored in run_file.entries():
-        yield from reducer.feed(stored.host, decode_entry(stored.body), stored.t)
+        if unwanted and any(kind in stored.body[:KIND_BYTES] for kind in unwanted):
+            continue
+        try:
+            entry = decode_entry(stored.body)
+        except ValueError:
+            if spoilt is not None:
+                spoilt[stored.host] += 1
+            continue
+        yield from reducer.feed(stored.host, entry, stored.t)
 
 
 def follow(
@@ -74,12 +96,19 @@ def follow(
 
 
 def decode_entry(body: bytes) -> JournalEntry:
-    """Return a stored entry as a value."""
+    """Return a stored entry as a value.
+
+    Raises:
+        ValueError: if it is none: half written, damaged, or of a newer version.
+    """
     try:
         return _DECODER.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         # NaN and Infinity are what a diverged loss looks like; only the standard library reads them.
-        entry: JournalEntry = msgspec.convert(json.loads(body), JournalEntry)
+        try:
+            entry: JournalEntry = msgspec.convert(json.loads(body), JournalEntry)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ValueError(str(error)) from None
         return entry
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from distconsole.model.events import RankState, RunEnded
+from distconsole.model.run_events import RankState, RunEnded
+from distconsole.monitor.conclusions import STRAGGLER
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 
@@ -19,6 +20,8 @@ SILENT_SECONDS = 10.0
 """A rank may be silent for so long, or for ten of its steps, before it is said to be."""
 SLOW_SHARE = 1.25
 """A rank whose steps take this multiple of the median's is said to be slow."""
+OWN_PARTS = {"data": "its data", "forward": "the forward part", "optimizer": "the optimizer"}
+"""The parts of a step in which no rank waits for another."""
 WARM_UP_STEPS = 20
 """A rank's first steps are slow and say nothing."""
 DAY = 86400
@@ -116,8 +119,9 @@ def _condition(timeline: RunTimeline, now: float) -> str:
         return _silent(timeline, silent, now)
     newest = timeline.metric_last.get("loss")
     if newest is not None and not math.isfinite(newest.value):
-        return f"loss is {newest.value} since step {newest.step}"
-    return _slow(there) or "healthy"
+        since = timeline.not_finite_since.get("loss", newest.step)
+        return f"loss is {newest.value} since step {since}"
+    return _slow(there) or _held_up(timeline, there) or "healthy"
 
 
 def _stalled(stalled: list[RankView], silent: list[RankView], now: float) -> str:
@@ -158,6 +162,33 @@ def _slow(there: list[RankView]) -> str:
     if not typical or own < SLOW_SHARE * typical:
         return ""
     return f"rank {worst.rank} on {worst.host} is slow, {own:.3g} ms a step where {typical:.3g} is usual"
+
+
+def _held_up(timeline: RunTimeline, there: list[RankView]) -> str:
+    """Name the rank that was found to be slow, while its own part of a step still is.
+
+    Where ranks wait for each other, all their steps take as long as the slowest rank's.
+    """
+    found = {each.rank for each in timeline.findings if each.check == STRAGGLER}
+    slow = [v for v in there if v.alive and v.rank in found]
+    for view in sorted(slow, key=lambda view: view.rank):
+        for part in OWN_PARTS:
+            own = getattr(view, f"{part}_ms")
+            others = [
+                known
+                for other in there
+                if other.alive and other is not view
+                if (known := getattr(other, f"{part}_ms")) is not None
+            ]
+            if own is None or not others:
+                continue
+            usual = median(others)
+            if own - usual > (SLOW_SHARE - 1) * (view.step_ms_mean or own):
+                return (
+                    f"rank {view.rank} on {view.host} is slow, {own:.3g} ms for {OWN_PARTS[part]} "
+                    f"where {usual:.3g} is usual"
+                )
+    return ""
 
 
 def _and_more(count: int) -> str:

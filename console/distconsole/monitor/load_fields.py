@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
-from distconsole.model.events import GpuSample, NodeSample
+from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.monitor.rank_fields import percent
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from distconsole.model.events import LogLine
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_lines import BookLine, Scribe, Speaker
 from distconsole.monitor.spill import SpilledList
 

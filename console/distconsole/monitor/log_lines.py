@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from distconsole.model.events import LogLine
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_levels import Level, LevelWatch
 
 MAX_SPEAKERS = 1 << 16

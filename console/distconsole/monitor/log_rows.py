@@ -6,6 +6,7 @@ lines do, so that memory does not grow with the run.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from distconsole.model.events import LogLine
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.log_filter import SEARCHED_CHARS, LogFilter
 from distconsole.monitor.log_fold import OPEN_ROWS, Fold, Row, with_placeholders
@@ -154,6 +155,12 @@ class LogRows:
             else:
                 low = middle + 1
         return max(0, min(low, len(self) - 1))
+
+    def rows_until(self, t: float) -> int:
+        """Return how many rows were said at ``t`` (UNIX seconds) or before."""
+        at = self.row_at(math.nextafter(t, math.inf))
+        row = self.row(at)
+        return 0 if row is None else at + (row.t <= t)
 
     def row_of_line(self, number: int) -> int:
         """Return the last row that begins with line ``number`` of the book or an earlier one."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from distconsole.model.events import EndState, FirstFailure
+from distconsole.model.run_events import EndState
+from distconsole.model.run_summary import FirstFailure
 from distconsole.remote import frames
 
 LOST = "lost"

@@ -15,7 +15,7 @@ from statistics import median
 
 from msgspec import UNSET
 
-from distconsole.model.events import GpuSample, RunEvents, Window
+from distconsole.model.run_events import GpuSample, RunEvents, Window
 from distconsole.monitor.series import Band
 
 UNKNOWN = -math.inf
@@ -84,14 +84,18 @@ class Track:
 
     def put(self, name: str, rank: int, column: int, badness: float) -> None:
         """Take a badness at ``column``, which must be there."""
-        rows = self.rows.setdefault(name, {})
+        rows = self.rows.get(name)
+        if rows is None:
+            rows = self.rows[name] = {}
         row = rows.get(rank)
         if row is None:
             row = rows[rank] = array("f")
-        missing = column + 1 - len(row)
-        if missing > 0:
-            row.extend([UNKNOWN] * missing)
-        if badness > row[column]:
+        missing = column - len(row)
+        if missing >= 0:  # most often the next moment, and nothing between
+            if missing:
+                row.extend([UNKNOWN] * missing)
+            row.append(badness)
+        elif badness > row[column]:
             row[column] = badness
 
     def reach(self, column: int, step: int) -> None:
@@ -175,15 +179,15 @@ class RankHistory:
             if not math.isfinite(event.t):
                 return
             self.gpu_use.put(event.t, event.util)
-            self._put(event.rank, event.t, -1, [(USE, event.util)])
+            self._put(event.rank, event.t, -1, [(USE.name, USE, event.util)])
             self.hosts.setdefault(event.rank, event.host)
 
     def _window(self, event: Window) -> None:
         self.hosts[event.rank] = event.host
         if event.step_ms_mean is not None and math.isfinite(event.t):
             self.step_ms.put(event.t, event.step_ms_mean)
-        known: list[tuple[Quantity, float]] = [
-            (quantity, value)
+        known: list[tuple[str, Quantity, float]] = [
+            (quantity.name, quantity, value)
             for quantity, value in (
                 (STEP, event.step_ms_mean),
                 (DATA, event.data_ms),
@@ -192,9 +196,10 @@ class RankHistory:
             if value is not None
         ]
         for name, value in event.metrics.items():
-            quantity = self.quantities.get(f"metric {name}") or self._new_metric(name)
+            key = f"metric {name}"
+            quantity = self.quantities.get(key) or self._new_metric(name)
             if quantity is not None:
-                known.append((quantity, value))
+                known.append((key, quantity, value))
         self._put(event.rank, event.t, event.step, known)
 
     def _new_metric(self, name: str) -> Quantity | None:
@@ -205,21 +210,25 @@ class RankHistory:
         return quantity
 
     def _put(
-        self, rank: int, t: float, step: int, values: Sequence[tuple[Quantity, float]]
+        self, rank: int, t: float, step: int, values: Sequence[tuple[str, Quantity, float]]
     ) -> None:
+        """Take values of one rank; each comes with the key of its quantity."""
         if not math.isfinite(t) or not values:
             return
         if self.started is None:
             self.started = t
+        known = self.quantities
+        for key, quantity, _ in values:
+            if key not in known:
+                known[key] = quantity
+        told = [(key, quantity.badness(value)) for key, quantity, value in values]
         for track, room in ((self.recent, _shifted), (self.whole, self._halved)):
             column = self._column(track, t, room)
             if column < 0:
                 continue
             track.reach(column, step)
-            for quantity, value in values:
-                key = quantity.name if quantity in BUILT_IN else f"metric {quantity.name}"
-                self.quantities.setdefault(key, quantity)
-                track.put(key, rank, column, quantity.badness(value))
+            for key, badness in told:
+                track.put(key, rank, column, badness)
 
     def _column(self, track: Track, t: float, room: Callable[[Track, int], bool]) -> int:
         while True:

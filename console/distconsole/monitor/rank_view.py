@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distconsole.model.events import RankState
+from distconsole.model.run_events import RankState
 
 LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
 

@@ -8,7 +8,8 @@ from typing import assert_never
 
 from msgspec import UNSET
 
-from distconsole.model.events import (
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
     LogLine,
     Metric,
     PhaseReached,
@@ -20,7 +21,6 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
-from distconsole.model.findings import Severity
 from distconsole.monitor.conclusions import (
     NODE_LOST,
     disagreement_finding,

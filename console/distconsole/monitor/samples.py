@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
-from distconsole.model.events import GpuSample, NodeSample
+from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.remote.frames import GpuLoad, GpuProcess, NodeLoad
 
 MAX_STRANGERS = 16

@@ -8,17 +8,19 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import Where
+from distconsole.monitor.catalogue import Catalogue, stamps_in
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -34,8 +36,7 @@ QUEUE_BATCHES = 64
 BUSY_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
+class StoredEntry(NamedTuple):
     """One journal entry: ``t`` on the console's clock, ``body`` as the node wrote it (JSON)."""
 
     host: HostName
@@ -55,6 +56,7 @@ class RunRecord:
         plan: The ``plan`` event as JSON; empty likewise.
         end: The ``end`` event as JSON; empty while it is not known.
         where: The hosts as they were asked for, to reach them again.
+        facts: Host -> fact -> value as JSON, as known when it began; empty for a run that was attached to.
     """
 
     run: RunId
@@ -65,6 +67,7 @@ class RunRecord:
     plan: bytes = b""
     end: bytes = b""
     where: Where = field(default_factory=Where)
+    facts: bytes = b""
 
 
 class RunStore:
@@ -72,6 +75,7 @@ class RunStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.catalogue = Catalogue(folder)
 
     def create(self, record: RunRecord) -> RunFile:
         """Begin a run's file (0600, in a folder of 0700), or go on with the one that is there.
@@ -79,15 +83,19 @@ class RunStore:
         Raises:
             ConsoleError: if the disk refuses.
         """
+        path = self._path(record.run)
+        known = path.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = self._path(record.run)
             path.touch(mode=0o600)
             with contextlib.closing(_connect(path)) as db:
                 db.execute("PRAGMA journal_mode=WAL")
                 db.executescript(SCHEMA)
             run_file = RunFile(path)
         except (OSError, sqlite3.Error) as error:
+            if not known:
+                with contextlib.suppress(OSError):
+                    self.remove(record.run)
             raise _disk_error(self.folder, error) from None
         run_file.write_record(record)
         return run_file
@@ -124,6 +132,23 @@ class RunStore:
                 found.append(run_file.record())
         return sorted(found, key=lambda record: record.started, reverse=True)
 
+    def names(self) -> list[tuple[float, str, RunId]]:
+        """Return start, name and id of every run that can be read; only such are opened as no list has seen."""
+        known = self.catalogue.read()
+        found: list[tuple[float, str, RunId]] = []
+        for run, stamp in stamps_in(self.folder).items():
+            kept = known.get(run)
+            if kept is not None and kept.stamp == stamp:
+                found.append((kept.started, kept.name, RunId(run)))
+            elif RUN_ID_PATTERN.match(run):
+                with (
+                    contextlib.suppress(sqlite3.Error, msgspec.MsgspecError),
+                    RunFile(self._path(run)) as run_file,
+                ):
+                    record = run_file.record()
+                    found.append((record.started, record.name, record.run))
+        return found
+
     def resolve(self, wanted: str) -> RunId:
         """Return the run that ``wanted`` means: an id, a unique prefix, a name, or ``last``.
 
@@ -135,12 +160,12 @@ class RunStore:
         ids = [path.stem for path in self._files()]
         if wanted in ids:
             return RunId(wanted)
-        records = self.runs()
+        known = sorted(self.names(), reverse=True)
         if wanted == "last":
-            if not records:
+            if not known:
                 raise RunNotFoundError("there are no runs yet", "distconsole run SCRIPT makes one")
-            return records[0].run
-        named = [record.run for record in records if wanted and record.name == wanted]
+            return known[0][2]
+        named = [run for _, name, run in known if wanted and name == wanted]
         if named:
             return named[0]
         fitting = sorted(run for run in ids if run.startswith(wanted))
@@ -149,7 +174,7 @@ class RunStore:
         if fitting:
             listed = ", ".join(fitting[:5])
             raise RunNotFoundError(f"{wanted} may be {len(fitting)} runs", f"one of: {listed}")
-        raise _not_found(wanted)
+        raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
 
     def _files(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -167,6 +192,8 @@ class RunFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.damage: dict[str, str] = {}
+        """Host -> why some of its entries could not be read, so far; an empty name stands for all."""
         self._db = _connect(path)
 
     def __enter__(self) -> RunFile:
@@ -192,6 +219,7 @@ class RunFile:
             plan=rows.get("plan", b""),
             end=rows.get("end", b""),
             where=msgspec.convert(fields.get("where", {}), Where),
+            facts=rows.get("facts", b""),
         )
 
     def write_record(self, record: RunRecord) -> None:
@@ -203,7 +231,7 @@ class RunFile:
             "where": record.where,
         }
         rows: list[tuple[str, bytes]] = [("record", msgspec.json.encode(fields))]
-        for key in ("request", "plan", "end"):
+        for key in ("request", "plan", "end", "facts"):
             value: bytes = getattr(record, key)
             if value:
                 rows.append((key, value))
@@ -264,28 +292,56 @@ class RunFile:
     def last_seen(self, hosts: Sequence[str]) -> float | None:
         """Return the time of the last entry of ``hosts`` (UNIX seconds); None without any."""
         newest = "SELECT t FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
-        rows = [self._db.execute(newest, (host,)).fetchone() for host in hosts]
+        rows = []
+        for host in hosts:
+            with contextlib.suppress(sqlite3.DatabaseError):  # a damaged part of the file
+                rows.append(self._db.execute(newest, (host,)).fetchone())
         return max((row[0] for row in rows if row is not None), default=None)
 
-    def entries(self) -> Iterator[StoredEntry]:
-        """Yield all entries by time; those of one host in order of their numbers.
+    def entries(self, after: Mapping[str, int] | None = None) -> Iterator[StoredEntry]:
+        """Yield all entries by time, or those ``after`` a number of each host; of one host in order of
+        their numbers.
 
         A host's clock may be set back, so its order is kept by number and only the hosts are merged
-        by time.
+        by time. What lies on a damaged part of the file is left out, and ``damage`` says so.
         """
-        hosts = [row[0] for row in self._db.execute("SELECT DISTINCT host FROM entries")]
-        yield from heapq.merge(*map(self._of_host, hosts), key=lambda entry: (entry.t, entry.host))
+        begun = after or {}
+        hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
+        yield from heapq.merge(*hosts, key=lambda entry: (entry.t, entry.host))
 
     def count(self) -> int:
-        """Return how many entries there are."""
-        return int(self._db.execute("SELECT count(*) FROM entries").fetchone()[0])
+        """Return how many entries there are; 0 where the file is too damaged to count them."""
+        try:
+            return int(self._db.execute("SELECT count(*) FROM entries").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            self.damage[""] = str(error)
+            return 0
 
-    def _of_host(self, host: str) -> Iterator[StoredEntry]:
-        rows = self._db.execute(
-            "SELECT seq, t, body FROM entries WHERE host = ? ORDER BY seq", (host,)
-        )
-        for seq, t, body in rows:
-            yield StoredEntry(HostName(host), seq, t, body)
+    def _hosts(self) -> list[str]:
+        try:
+            return [row[0] for row in self._db.execute("SELECT DISTINCT host FROM entries")]
+        except sqlite3.DatabaseError as error:
+            self.damage[""] = str(error)
+            return list(self.record().hosts)
+
+    def _of_host(self, host: str, last: int) -> Iterator[StoredEntry]:
+        rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq"
+        try:
+            for seq, t, body in self._db.execute(rows, (host, last)):
+                last = seq
+                yield StoredEntry(HostName(host), seq, t, body)
+        except sqlite3.DatabaseError as error:
+            self.damage[host] = str(error)
+            yield from self._behind_damage(host, last)
+
+    def _behind_damage(self, host: str, last: int) -> Iterator[StoredEntry]:
+        """Yield what can be read of a host's entries after a damaged part of the file."""
+        rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq DESC"
+        found: list[StoredEntry] = []
+        with contextlib.suppress(sqlite3.DatabaseError):
+            for seq, t, body in self._db.execute(rows, (host, last)):
+                found.append(StoredEntry(HostName(host), seq, t, body))
+        yield from reversed(found)
 
 
 class EntryWriter:
@@ -370,9 +426,11 @@ def _connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _not_found(wanted: str) -> RunNotFoundError:
+def _not_found(wanted: str, known: Iterable[str] = ()) -> RunNotFoundError:
     shown = re.sub(r"[^ -~]", "?", wanted)[:80]
-    return RunNotFoundError(f"there is no run {shown}", "distconsole runs lists them")
+    near = nearest(wanted[:80], (*known, "last"))
+    hint = f"did you mean {near}? " if near else ""
+    return RunNotFoundError(f"there is no run {shown}", f"{hint}distconsole runs lists them")
 
 
 def _disk_error(path: Path, error: Exception) -> ConsoleError:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
-FRESH_SECONDS = 3.0
+FRESH_SECONDS, FRESH_STEPS = 3.0, 2.0
+"""A window counts as the present for so long, or so many of its steps where these are longer."""
 WARM_UP_WINDOWS = 3
 PERSISTENT_SECONDS = 6
 """A rank must be the slow one in so many seconds running; a validation or a checkpoint is not that."""
@@ -36,6 +37,10 @@ class Parts(NamedTuple):
         if len(known) < len(computed):
             return None
         return max(0.0, self.step_ms - sum(known) - (self.data_ms or 0.0))
+
+    def fresh(self, t: float) -> bool:
+        """Whether this still tells how the rank is at ``t``."""
+        return t - self.t <= max(FRESH_SECONDS, FRESH_STEPS * self.step_ms / 1000)
 
 
 class Straggler(NamedTuple):
@@ -77,7 +82,7 @@ class StragglerWatch:
         if int(parts.t) <= self._second:
             return []
         self._second = int(parts.t)
-        fresh = {r: p for r, p in self._latest.items() if parts.t - p.t <= FRESH_SECONDS}
+        fresh = {r: p for r, p in self._latest.items() if p.fresh(parts.t)}
         return self._judge(fresh) if len(fresh) >= 2 else []
 
     def _judge(self, fresh: dict[int, Parts]) -> list[Straggler]:
@@ -105,12 +110,14 @@ def _slowest(fresh: dict[int, Parts], part: str) -> Straggler | None:
     values = {rank: value for rank, p in fresh.items() if (value := _part(p, part)) is not None}
     if len(values) < 2:
         return None
-    rank = max(values, key=lambda r: values[r])
+    rank = max(values, key=values.__getitem__)
     others = [value for other, value in values.items() if other != rank]
     typical = median(others)
-    step_ms = median(parts.step_ms for parts in fresh.values())
     excess = values[rank] - typical
-    if excess < max(MIN_EXCESS_MS, MIN_EXCESS_OF_STEP * step_ms):
+    if excess < MIN_EXCESS_MS:
+        return None
+    step_ms = median(parts.step_ms for parts in fresh.values())
+    if excess < MIN_EXCESS_OF_STEP * step_ms:
         return None
     if excess < 2 * (max(others) - typical):
         return None  # the others differ as much among themselves

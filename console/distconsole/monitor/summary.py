@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 from msgspec import UNSET
 
-from distconsole.model.events import PlanMade, RunEnded, RunEvents, RunSummary
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import PlanMade, RunEnded, RunEvents, RunFinding
+from distconsole.model.run_summary import NoticedFinding, RunSummary
+from distconsole.monitor.conclusions import FIRST_FAILURE
 from distconsole.monitor.follow import decode_entry, replay
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.store import RunFile, RunRecord
 from distconsole.monitor.timeline import RunTimeline
 
+MAX_NOTICED = 20
+
+UNSUMMED = ("sample", "log", "phase")
+"""Kinds of entries that a summary says nothing of."""
 BRIEF_ENTRIES = 2000
 """Entries, of all hosts together, that a list reads of a run."""
 
@@ -40,7 +49,28 @@ def listed(record: RunRecord) -> RunSummary:
 
 def summarise(record: RunRecord, timeline: RunTimeline) -> RunSummary:
     """Return the summary of a run whose picture is there."""
-    return seen_in(listed(record), timeline)
+    return msgspec.structs.replace(
+        seen_in(listed(record), timeline), findings=noticed(timeline.findings)
+    )
+
+
+def noticed(findings: Iterable[RunFinding]) -> tuple[NoticedFinding, ...]:
+    """Return the warnings and failures, the first failure left out, at most ``MAX_NOTICED``."""
+    wanted = (
+        finding
+        for finding in findings
+        if finding.severity in (Severity.WARN, Severity.FAIL) and finding.check != FIRST_FAILURE
+    )
+    return tuple(
+        NoticedFinding(
+            t=finding.t,
+            check=finding.check,
+            severity=finding.severity,
+            summary=finding.summary,
+            hint=finding.hint,
+        )
+        for finding in islice(wanted, MAX_NOTICED)
+    )
 
 
 def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
@@ -81,7 +111,7 @@ def brief(run_file: RunFile) -> RunSummary:
                 return before
     timeline, reducer = RunTimeline(), RunReducer(record.run, record.hosts)
     each = max(100, BRIEF_ENTRIES // max(1, len(record.hosts)))
-    with contextlib.suppress(msgspec.MsgspecError):  # a list shows what can be read
+    with contextlib.suppress(ValueError):  # a list shows what can be read
         for stored in run_file.tail(record.hosts, each):
             for event in reducer.feed(stored.host, decode_entry(stored.body), stored.t):
                 timeline.apply(event)
@@ -101,7 +131,7 @@ def summary_of(run_file: RunFile) -> RunSummary:
         with contextlib.suppress(msgspec.MsgspecError):
             return msgspec.json.decode(kept, type=RunSummary)
     timeline = RunTimeline()
-    for event in stored_events(run_file):
+    for event in stored_events(run_file, without=UNSUMMED):
         timeline.apply(event)
     return keep_whole(run_file, timeline)
 
@@ -116,17 +146,58 @@ def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
     return summary
 
 
-def stored_events(run_file: RunFile) -> Iterator[RunEvents]:
-    """Yield a stored run's events, its plan first and its end last if they are known."""
+def stored_events(run_file: RunFile, without: tuple[str, ...] = ()) -> Iterator[RunEvents]:
+    """Yield a stored run's events, its plan first and its end last if they are known.
+
+    Args:
+        without: Kinds of entries that nobody wants, as ``replay`` has them.
+    """
     record = run_file.record()
     plan = stored_plan(record)
     if plan is not None:
         yield plan
     reducer = RunReducer(record.run, record.hosts)
-    yield from replay(run_file, reducer)
+    spoilt: Counter[str] = Counter()
+    yield from replay(run_file, reducer, spoilt, without)
+    damage = damage_finding(
+        record, spoilt, run_file.damage, run_file.last_seen(record.hosts) or record.started
+    )
+    if damage is not None:
+        yield damage
     end = stored_end(record)
     if reducer.ended is None and end is not None:
         yield end  # of a run whose last host never came back
+
+
+def damage_finding(
+    record: RunRecord, spoilt: Mapping[str, int], damage: Mapping[str, str], t: float
+) -> RunFinding | None:
+    """Return what is to be said of a record that can be read in part only; None of a sound one.
+
+    Args:
+        record: The run.
+        spoilt: Host -> entries that mean nothing.
+        damage: Host -> why entries could not be fetched; an empty name stands for all.
+        t: When the record ends (UNIX seconds).
+    """
+    if not spoilt and not damage:
+        return None
+    seen = [f"{count} entries of {host} cannot be read" for host, count in sorted(spoilt.items())]
+    seen += [f"{host or 'the file'}: {why}" for host, why in sorted(damage.items())]
+    lost = sum(spoilt.values())
+    words = "entries on a damaged part of the file are" if damage else f"{lost} entries are"
+    return RunFinding(
+        t=t,
+        run=record.run,
+        check="run.record_damaged",
+        severity=Severity.WARN,
+        hosts=tuple(sorted({*spoilt, *damage} - {""})),
+        summary=f"the kept record of this run is damaged: {words} left out",
+        seen="; ".join(seen),
+        expected="every entry can be read",
+        hint="what can be read is shown; while the hosts have the run's folder, "
+        "'distconsole attach' on a copy of the store without this run fetches it again",
+    )
 
 
 def mean_samples_s(timeline: RunTimeline) -> float | None:
@@ -136,10 +207,14 @@ def mean_samples_s(timeline: RunTimeline) -> float | None:
 
 
 def stored_plan(record: RunRecord) -> PlanMade | None:
-    """Return the run's plan as stored, or None."""
-    return msgspec.json.decode(record.plan, type=PlanMade) if record.plan else None
+    """Return the run's plan as stored; None if it is not there or cannot be read."""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(record.plan, type=PlanMade) if record.plan else None
+    return None
 
 
 def stored_end(record: RunRecord) -> RunEnded | None:
-    """Return the run's end as stored, or None."""
-    return msgspec.json.decode(record.end, type=RunEnded) if record.end else None
+    """Return the run's end as stored; None if it is not there or cannot be read."""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(record.end, type=RunEnded) if record.end else None
+    return None

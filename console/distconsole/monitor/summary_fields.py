@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
-from distconsole.model.events import RunSummary
+from distconsole.model.run_summary import RunSummary
 
 TEXT = Kind.TEXT
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
+from itertools import islice
 from typing import assert_never
 
 from msgspec import UNSET
 
-from distconsole.model.events import (
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
     GpuSample,
     LinkChanged,
     LogLine,
@@ -23,7 +26,6 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
-from distconsole.model.findings import Severity
 from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST
 from distconsole.monitor.health import health_line
 from distconsole.monitor.outlook import Outlook
@@ -34,8 +36,8 @@ MAX_LOG_LINES = 5000
 MAX_LOG_CHARS = 4 * 1024 * 1024
 MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
-FRESH_SECONDS = 5.0
-"""A rank's throughput counts as present this long after its window."""
+FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
+"""A rank's throughput counts as present this long after its window, or so many of its steps."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
 
 
@@ -53,6 +55,8 @@ class RunTimeline:
         self.metrics: dict[str, Series] = {}
         """Name -> curve over steps: mean over the ranks, lowest and highest rank."""
         self.metric_last: dict[str, Metric] = {}
+        self.not_finite_since: dict[str, int] = {}
+        """Metric -> the first step of those without a break at which it is no finite number."""
         self.throughput = Series()
         """Samples a second, summed over the ranks, over UNIX seconds."""
         self.gpus: dict[tuple[str, int], GpuSample] = {}
@@ -113,6 +117,13 @@ class RunTimeline:
                 self.end = event
             case _:
                 assert_never(event)
+
+    def with_last_lines(self, count: int) -> RunTimeline:
+        """Return the same picture, and no copy of it, but for its printed lines: the last ``count``."""
+        shown = copy.copy(self)
+        shown.logs = deque(islice(self.logs, max(0, len(self.logs) - count), None))
+        shown._log_chars = sum(len(line.line) for line in shown.logs)
+        return shown
 
     @property
     def name(self) -> str:
@@ -222,6 +233,7 @@ class RunTimeline:
         self.restart = event
         self.outlook.begin_again()
         self._resuming = set(self.metrics)
+        self.not_finite_since.clear()
         for view in self.ranks.values():
             view.begin_again()
 
@@ -256,8 +268,7 @@ class RunTimeline:
             self._rate_sum = sum(
                 other.samples_s
                 for other in self.ranks.values()
-                if other.samples_s is not None
-                and event.t - (other.last_seen or 0.0) < FRESH_SECONDS
+                if other.samples_s is not None and _fresh(other, event.t)
             )
         if event.samples_s is not None:
             self.throughput.put(float(second), self._rate_sum)
@@ -280,6 +291,10 @@ class RunTimeline:
             series.cut(event.step)
         series.put(event.step, event.value, event.min, event.max)
         self.metric_last[event.name] = event
+        if math.isfinite(event.value):
+            self.not_finite_since.pop(event.name, None)
+        else:
+            self.not_finite_since.setdefault(event.name, event.step)
 
     def _gpu(self, event: GpuSample) -> None:
         self.gpus[event.host, event.gpu] = event
@@ -305,6 +320,12 @@ class RunTimeline:
         self._log_chars += len(event.line)
         while self._log_chars > MAX_LOG_CHARS:
             self._log_chars -= len(self.logs.popleft().line)
+
+
+def _fresh(view: RankView, t: float) -> bool:
+    """Whether the rank's last window still tells how it is at ``t``."""
+    step_seconds = (view.step_ms_mean or 0.0) / 1000
+    return t - (view.last_seen or 0.0) < max(FRESH_SECONDS, FRESH_STEPS * step_seconds)
 
 
 def _moved(mean: float | None, value: float | None, weight: float) -> float | None:

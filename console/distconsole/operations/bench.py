@@ -22,15 +22,13 @@ from distconsole.model.events import (
     BenchProgress,
     BenchRun,
     BenchSkipped,
-    EndState,
     Event,
-    LinkChanged,
     Narration,
-    PlanMade,
 )
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, LauncherName, Run, StrategyName, Where
+from distconsole.model.run_events import EndState, LinkChanged, PlanMade
 from distconsole.monitor.store import RunStore
 from distconsole.operations import launching
 from distconsole.operations.bench_figures import RunFigures, result_of

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distconsole.model.events import (
-    CheckEnded,
-    CheckProgress,
-    CheckReport,
-    CollectivesMeasured,
-    EndState,
-    Event,
-)
+from distconsole.model.events import CheckEnded, CheckProgress, CollectivesMeasured, Event
 from distconsole.model.findings import Severity
+from distconsole.model.reports import CheckReport
 from distconsole.model.requests import BenchCollectives, Check, LauncherName, Level
+from distconsole.model.run_events import EndState
 from distconsole.operations.sessions import SessionSource
 
 CHECKS = {

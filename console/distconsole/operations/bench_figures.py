@@ -7,18 +7,8 @@ from statistics import mean, median
 
 from msgspec import UNSET
 
-from distconsole.model.events import (
-    BenchResult,
-    BenchRun,
-    EndState,
-    Event,
-    GpuSample,
-    Metric,
-    PlanMade,
-    RunEnded,
-    Spread,
-    Window,
-)
+from distconsole.model.events import BenchResult, BenchRun, Event, Spread
+from distconsole.model.run_events import EndState, GpuSample, Metric, PlanMade, RunEnded, Window
 
 SPEED, LOSS, ACCURACY = "images_s", "test_loss", "test_accuracy"
 """What the recipe reports after each epoch."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from distconsole.config.load import load_config
 from distconsole.errors import UnavailableError, UsageError
-from distconsole.model.events import Event, Narration, RunEvent, RunShown
+from distconsole.model.events import Event, Narration, RunShown
 from distconsole.model.requests import Check, Demo, LauncherName, Run, Where
+from distconsole.model.run_events import RunEvent
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import summarise
 from distconsole.monitor.timeline import RunTimeline

@@ -11,8 +11,9 @@ from distconsole.errors import UnavailableError
 from distconsole.formats.lines import CsvLines, JsonLines, Lines
 from distconsole.formats.outlets import LineFile, Outlet, TableFolder
 from distconsole.formats.tables import make_table
-from distconsole.model.events import Event, Narration, RunEvent, TextMade
+from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.requests import Export, ExportFormat, ExportTable
+from distconsole.model.run_events import RunEvent
 from distconsole.monitor.store import RunStore
 from distconsole.operations.control import Control
 from distconsole.operations.kept import run_so_far, run_to_its_end

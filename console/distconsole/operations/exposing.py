@@ -18,17 +18,9 @@ from distconsole.errors import ConfigError
 from distconsole.formats.exposition import CONTENT_TYPE, Page
 from distconsole.formats.gauges import hosts_page, run_page
 from distconsole.formats.outlets import write_whole
-from distconsole.model.events import (
-    Event,
-    GpuSample,
-    HostStatus,
-    LogLine,
-    Narration,
-    NodeSample,
-    RunEvent,
-    TextMade,
-)
+from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.requests import Export, Top
+from distconsole.model.run_events import GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Control

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,50 +10,27 @@ from pathlib import Path
 
 import msgspec
 
-from distconsole.errors import ConsoleError, RunNotFoundError, UsageError
-from distconsole.launch.ask_engines import with_engines
-from distconsole.launch.choose import Choice, able_to_lose_hosts, choose_launcher
+from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.launch.emit import ToEmit
 from distconsole.launch.environment import user_env
 from distconsole.launch.execute import start
-from distconsole.launch.facts import facts_of
 from distconsole.launch.identity import new_secret
-from distconsole.launch.plan import make_plan
-from distconsole.launch.script import ScriptTraits, read_traits
 from distconsole.launch.show import dry_run_text, plan_event
-from distconsole.launch.slurm import Allocation, below_slurm, inside
-from distconsole.launch.sync import script_path
+from distconsole.launch.slurm import Allocation
 from distconsole.model.cluster import Cluster
-from distconsole.model.events import (
-    EndState,
-    Event,
-    Narration,
-    PlanMade,
-    RunEnded,
-    TextMade,
-)
+from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.job import LaunchPlan
-from distconsole.model.names import HostName, RunId
+from distconsole.model.names import RunId
 from distconsole.model.requests import Rerun, Run
+from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.monitor.store import RunRecord, RunStore
-from distconsole.operations.bringing import (
-    bring_code,
-    kept_traits,
-    project_of,
-    sized,
-    with_code,
-    with_needs,
-)
+from distconsole.operations.bringing import bring_code, sized
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.emitting import write_emitted
-from distconsole.operations.reaching import reach
-from distconsole.operations.refusing import (
-    refuse_missing,
-    refuse_one_machine,
-    refuse_our_flags,
-)
+from distconsole.operations.host_facts import facts_of_hosts
+from distconsole.operations.placing import chosen, placed, prepared, script_traits
 from distconsole.operations.sessions import SessionSource, lasting, narrate
-from distconsole.operations.slurm import fit_to_job, run_id_for, run_submitted
+from distconsole.operations.slurm import run_submitted
 from distconsole.operations.slurm_dry import show_submission
 from distconsole.operations.watching import watch_run
 from distconsole.session import Session
@@ -97,39 +73,10 @@ def _run_on(
     allocation: Allocation | None = None,
 ) -> Iterator[Event]:
     """As ``run``, on hosts that are there; ``allocation`` is the job that was submitted for them."""
-    env = user_env(request)
-    refuse_our_flags(request)
-    project = project_of(request, again)
-    traits = kept_traits(request, project) if project is not None else script_traits(request)
-    choice = chosen(request, traits)  # refuse at once
+    ready = prepared(request, again)
     with sessions(request.where) as session:
-        cluster = without(session.cluster, exclude)
-        if project is None:
-            refuse_missing(request, cluster)
-        cluster = yield from reach(session, cluster, request)
-        links = [session.link(host.name) for host in cluster.hosts]
-        refuse_one_machine(links)
-        facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
-        allocation = allocation or inside(os.environ, session.cluster)
-        below_slurm(choice, allocation)  # refuse at once
-        if allocation is not None:
-            cluster, facts = fit_to_job(session, allocation, cluster, facts, request)
-        # What --dry-run prints is to be pasted, where the code lies as it does here.
-        moved = project if not request.dry_run else None
-        plan = make_plan(
-            moved.request if moved is not None else request,
-            cluster,
-            with_engines(session, facts, choice, traits, env),
-            run_id_for(request, allocation),
-            traits=traits,
-            env=env,
-            folder=moved.folder if moved is not None else str(Path.cwd()),
-            allocation=allocation,
-        )
-        if moved is not None:
-            plan = with_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
-        elif project is None:
-            plan = with_needs(plan, request, cluster)
+        placing = yield from placed(request, ready, session, exclude, allocation)
+        plan, project, allocation = placing.plan, ready.project, placing.allocation
         if request.emit is not None:
             yield from narrate(plan.notes)
             yield from _emitted(request, plan)
@@ -168,28 +115,15 @@ def rerun(
         )
     again = msgspec.json.decode(record.request, type=Run)
     where = request.where.over(again.where)
-    again = replace(again, where=where, json=request.json, detach=request.detach, dry_run=False)
+    again = replace(
+        again,
+        where=where,
+        json=request.json,
+        detach=request.detach,
+        dry_run=False,
+        notify=request.notify,
+    )
     yield from run(again, sessions, control, store, request.exclude, record.run)
-
-
-def chosen(request: Run, traits: ScriptTraits) -> Choice:
-    """Return how the script is to be started.
-
-    Raises:
-        ConsoleError: as ``choose_launcher`` and ``able_to_lose_hosts``.
-    """
-    choice = choose_launcher(request.launcher, traits, request.pass_args)
-    return able_to_lose_hosts(choice, request.launcher) if request.may_lose_hosts else choice
-
-
-def script_traits(request: Run) -> ScriptTraits:
-    """Return what the script says about itself, as far as it lies on this machine too."""
-    folder = Path(request.workdir or ".").expanduser()
-    if not request.module:
-        return read_traits(folder / request.script)
-    path = folder.joinpath(*request.script.split("."))
-    found = [path.with_suffix(".py"), path / "__main__.py"]
-    return next((read_traits(each) for each in found if each.is_file()), ScriptTraits())
 
 
 def _emitted(request: Run, plan: LaunchPlan | None) -> Iterator[Event]:
@@ -220,6 +154,7 @@ def _launch(
         request=msgspec.json.encode(_storable(allocation.asked or request, session.cluster)),
         plan=msgspec.json.encode(planned),
         where=lasting(request.where, session.cluster),
+        facts=facts_of_hosts(session.link(node.host) for node in plan.nodes),
     )
     store.create(record).close()
     try:
@@ -254,16 +189,3 @@ def _storable(request: Run, cluster: Cluster) -> Run:
         workdir=str(Path.cwd() / (request.workdir or "")),
         env_file=env_file,
     )
-
-
-def without(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
-    """Return ``cluster`` with hosts left out.
-
-    Raises:
-        UsageError: if one of them is not there.
-    """
-    unknown = [name for name in exclude if cluster.host(HostName(name)) is None]
-    if unknown:
-        names = ", ".join(host.name for host in cluster.hosts)
-        raise UsageError(f"--exclude {unknown[0]}: no such host", f"the hosts are: {names}")
-    return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in exclude))

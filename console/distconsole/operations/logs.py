@@ -14,15 +14,16 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from distconsole.model.events import Event, LogLine, Narration, RunEvents, RunRestarted
+from distconsole.model.events import Event, Narration
 from distconsole.model.moments import parse_since
 from distconsole.model.requests import Logs
+from distconsole.model.run_events import LogLine, RunEvents, RunRestarted
 from distconsole.monitor.log_filter import LogFilter, parse_pattern
 from distconsole.monitor.log_fold import Fold, Row
 from distconsole.monitor.log_levels import Level
 from distconsole.monitor.log_lines import Scribe, said_by
-from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_events
+from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.summary import stored_events, stored_plan
 from distconsole.operations.attach import remote_record, stored_record, where_of
 from distconsole.operations.control import Control
 from distconsole.operations.kept import known_so_far
@@ -45,7 +46,7 @@ def logs(
             ended = run_file.last_seen(record.hosts) or time.time()
             wanted = _wanted(request, ended)
             past = fitting(stored_events(run_file), wanted)
-            yield from fold(_tail(standing_last(past), request.tail))
+            yield from _told(fold(_tail(standing_last(past), request.tail)), request, record)
         return
     with sessions(where_of(record, request.where)) as session:
         record = record or remote_record(session, request.run, request.where)
@@ -54,11 +55,30 @@ def logs(
         skipped = Skipped()
         past = fitting(watch_run(record, session, Control(), store, until), wanted)
         if not request.follow:
-            yield from fold(_tail(standing_last(past), request.tail))
+            yield from _told(fold(_tail(standing_last(past), request.tail)), request, record)
             return
         yield from fold(_tail(skipped.count(past), request.tail))
         coming = watch_run(record, session, control, store)
         yield from fold(skipped.rest(fitting(coming, wanted)))
+
+
+def _told(
+    lines: Iterator[LogLine | Narration], request: Logs, record: RunRecord
+) -> Iterator[LogLine | Narration]:
+    """Yield ``lines``; where there are none, say what the run has."""
+    none = True
+    for line in lines:
+        none = none and not isinstance(line, LogLine)
+        yield line
+    if not none:
+        return
+    plan = stored_plan(record)
+    ranks = f"ranks 0-{plan.world_size - 1}" if plan and plan.world_size > 1 else "rank 0"
+    filters = (request.ranks, request.host, request.stream, request.grep, request.since)
+    fits = "nothing was printed" if record.end else "nothing was printed yet"
+    if any((*filters, request.errors)):
+        fits = "no line fits"
+    yield Narration(text=f"{fits}: {record.run} has {ranks} on {', '.join(record.hosts)}")
 
 
 def _wanted(request: Logs, now: float) -> LogFilter:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from distconsole.model.events import (
-    Event,
-    Narration,
-    RankListed,
-    RunEvent,
-    RunListed,
-    RunShown,
-    RunSummary,
-)
+from distconsole.config.paths import runs_dir
+from distconsole.errors import ConsoleError
+from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
 from distconsole.model.findings import Severity
 from distconsole.model.names import RunId
-from distconsole.model.requests import Replay, Runs, Show, Where
+from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
+from distconsole.model.run_events import RunEvent
+from distconsole.model.run_summary import RunSummary
+from distconsole.monitor.catalogue import Listed, stamps_in
 from distconsole.monitor.rank_fields import RANK_FIELDS, ranks_of
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.store import RunFile, RunStore
 from distconsole.monitor.summary import brief, listed, stored_events, summary_of
 from distconsole.monitor.summary_fields import summary_fields
 from distconsole.monitor.timeline import RunTimeline
@@ -32,6 +31,9 @@ from distconsole.operations.sessions import SessionSource
 
 BRIEF_SECONDS = 1.5
 """A list of runs looks so long into runs that it has not yet looked into; the rest comes next time."""
+
+KEPT_TOGETHER = 500
+"""Summaries that are put into the catalogue at once."""
 
 TOLD_UNKNOWN = 5
 """Runs whose end is not known, and that are told of one by one."""
@@ -47,28 +49,45 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         UsageError: if a condition means nothing.
     """
     judge = Judge(summary_fields(), request.only, request.fail_if)
-    records = {record.run: record for record in store.runs()}
-    enough = time.monotonic() + BRIEF_SECONDS
-    summaries = {run: _stored(record, store, enough) for run, record in records.items()}
+    summaries: dict[RunId, RunSummary] = {}
+    for run, summary in stored_summaries(store):
+        summaries[run] = summary
+        if request.as_found:
+            yield RunListed(summary=summary)
     if request.where.names_hosts:
-        with sessions(request.where) as session:
-            known, silent = known_runs(session)
-        for failure in silent:
-            yield Narration(
-                text=f"{failure.host}: {failure.error.message}; its runs are not listed",
-                severity=Severity.WARN,
-            )
-        for run in known:
-            stored = summaries.get(run.run)
-            if stored is None:
-                summaries[run.run] = summary_of_known(run)
-            elif stored.state == "unknown":
-                summaries[run.run] = msgspec.structs.replace(stored, state=run.state)
-    yield from _say_unknown(summaries.values(), records, time.time())
+        for event in _ask_hosts(request.where, sessions, summaries):
+            if request.as_found or not isinstance(event, RunListed):
+                yield event
+    yield from _say_unreadable(store, summaries)
+    yield from _say_unknown(summaries.values(), store, time.time())
+    if request.as_found:
+        return
     found = judge.judged(sorted(summaries.values(), key=lambda each: -each.started))
     for summary in found.rows:
         yield RunListed(summary=summary)
     yield from found.verdict
+
+
+def _ask_hosts(
+    where: Where, sessions: SessionSource, summaries: dict[RunId, RunSummary]
+) -> Iterator[Event]:
+    """Put what the hosts know of runs into ``summaries``, and yield what is new."""
+    with sessions(where) as session:
+        known, silent = known_runs(session)
+    for failure in silent:
+        yield Narration(
+            text=f"{failure.host}: {failure.error.message}; its runs are not listed",
+            severity=Severity.WARN,
+        )
+    for each in known:
+        stored = summaries.get(each.run)
+        if stored is None:
+            summaries[each.run] = summary_of_known(each)
+        elif stored.state == "unknown":
+            summaries[each.run] = msgspec.structs.replace(stored, state=each.state)
+        else:
+            continue
+        yield RunListed(summary=summaries[each.run])
 
 
 def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
@@ -86,6 +105,17 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         yield RunShown(summary=summary_of(run_file))
 
 
+def open_kept(run: str) -> RunFile:
+    """Return the file of the run that is meant; the caller closes it.
+
+    Raises:
+        RunNotFoundError: if there is no such run.
+        ConsoleError: if its file cannot be read.
+    """
+    store = RunStore(runs_dir())
+    return store.open(store.resolve(run))
+
+
 def replay(request: Replay, store: RunStore) -> Iterator[Event]:
     """Yield a stored run's events with the times at which they happened.
 
@@ -94,6 +124,21 @@ def replay(request: Replay, store: RunStore) -> Iterator[Event]:
     """
     with store.open(store.resolve(request.run)) as run_file:
         yield from stored_events(run_file)
+
+
+def launches(request: Launches, store: RunStore) -> Iterator[Event]:
+    """Yield what was launched from here, the newest first; the same launch again is told once."""
+    told: list[Run] = []
+    for record in store.runs():
+        if len(told) >= request.limit:
+            return
+        try:
+            again = msgspec.json.decode(record.request, type=Run) if record.request else None
+        except msgspec.MsgspecError:  # of a version that had other options
+            continue
+        if again is not None and again not in told:
+            told.append(again)
+            yield LaunchKept(summary=listed(record), request=again)
 
 
 def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
@@ -115,18 +160,70 @@ def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[
     yield from found.verdict
 
 
-def _stored(record: RunRecord, store: RunStore, enough: float) -> RunSummary:
-    """Return what is stored of a run; without looking into it once it is ``enough`` (monotonic)."""
-    with store.open(record.run) as run_file:
-        summary = brief(run_file) if time.monotonic() < enough else listed(record)
+def stored_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
+    """Yield every run that is stored, those written last first; only what no list has seen is opened."""
+    known, stamps = store.catalogue.read(), stamps_in(store.folder)
+    enough = time.monotonic() + BRIEF_SECONDS
+    fresh: list[tuple[RunId, RunSummary, bool]] = []
+    for run, stamp in stamps.items():
+        kept, summary = known.get(run), None
+        whole = time.monotonic() < enough
+        if kept is not None and kept.stamp == stamp and (kept.whole or not whole):
+            with contextlib.suppress(msgspec.MsgspecError):
+                summary = msgspec.json.decode(kept.summary, type=RunSummary)
+        if summary is None:
+            try:
+                summary = _stored(RunId(run), store, whole=whole)
+            except (ConsoleError, sqlite3.Error, msgspec.MsgspecError):
+                continue  # said by the count of those that cannot be read
+            fresh.append((RunId(run), summary, whole))
+        yield RunId(run), summary
+        if len(fresh) >= KEPT_TOGETHER:
+            _keep(store, fresh)
+            fresh = []
+    _keep(store, fresh, known.keys() - stamps.keys())
+
+
+def _keep(
+    store: RunStore, fresh: Sequence[tuple[RunId, RunSummary, bool]], gone: Iterable[str] = ()
+) -> None:
+    """Put summaries into the catalogue."""
+    if not fresh and not gone:
+        return
+    stamps = stamps_in(store.folder)  # to look into a run may have written to its file
+    rows = (
+        Listed(run, stamps.get(run, ""), made.name, made.started, msgspec.json.encode(made), whole)
+        for run, made, whole in fresh
+    )
+    store.catalogue.keep(rows, gone)
+
+
+def _stored(run: RunId, store: RunStore, *, whole: bool) -> RunSummary:
+    """Return what is stored of a run; without looking at its entries if not ``whole``."""
+    with store.open(run) as run_file:
+        record = run_file.record()
+        summary = brief(run_file) if whole else listed(record)
         if summary.state != "unknown":
             return summary
         seen = run_file.last_seen(record.hosts) or record.started
         return msgspec.structs.replace(summary, last_seen=seen)
 
 
+def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> Iterator[Narration]:
+    """Say which files cannot be read at all."""
+    broken = [run for run in stamps_in(store.folder) if run not in summaries]
+    if broken:
+        named = ", ".join(broken[:TOLD_UNKNOWN])
+        more = f" and {len(broken) - TOLD_UNKNOWN} more" if len(broken) > TOLD_UNKNOWN else ""
+        yield Narration(
+            text=f"{store.folder}: {named}{more} cannot be read and "
+            f"{'is' if len(broken) == 1 else 'are'} not listed",
+            severity=Severity.WARN,
+        )
+
+
 def _say_unknown(
-    summaries: Iterable[RunSummary], records: Mapping[RunId, RunRecord], now: float
+    summaries: Iterable[RunSummary], store: RunStore, now: float
 ) -> Iterator[Narration]:
     """Say of runs without an end what is known, and what asks their hosts."""
     unknown = sorted(
@@ -135,7 +232,8 @@ def _say_unknown(
     )
     for summary in unknown[:TOLD_UNKNOWN]:
         ago = ago_text(now - (summary.last_seen or summary.started))
-        where = _words(records[RunId(summary.run)].where, summary.hosts)
+        with store.open(RunId(summary.run)) as run_file:
+            where = _words(run_file.record().where, summary.hosts)
         yield Narration(
             text=f"{summary.run} was running when last seen {ago} on {','.join(summary.hosts)}; "
             f"distconsole runs {where} asks"

@@ -11,8 +11,8 @@ from distconsole.config.schema import Config
 from distconsole.config.writing import Entry, add_entries
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster
-from distconsole.model.events import ProfileLine, ProfileReport
 from distconsole.model.findings import Cure, Finding, HostCure
+from distconsole.model.reports import ProfileLine, ProfileReport
 
 ENV = ("run", "env")
 

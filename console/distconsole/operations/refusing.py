@@ -37,6 +37,9 @@ def refuse_missing(request: Run, cluster: Cluster) -> None:
     runnable = path.is_file() or (path / "__main__.py").is_file()
     if request.module or runnable or not all(host.local for host in cluster.hosts):
         return
+    folder = Path(request.workdir or ".").expanduser()
+    if not folder.is_dir():
+        raise PlanError(f"the folder {folder} of --workdir does not exist", "give one that does")
     what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
     raise PlanError(f"the script {path} {what}", "give its path, or --module with a module's name")
 

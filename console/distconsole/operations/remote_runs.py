@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from distconsole.errors import RunNotFoundError
 from distconsole.launch.everywhere import on_every
-from distconsole.model.events import RunSummary
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
+from distconsole.model.run_summary import RunSummary
 from distconsole.monitor.store import RunRecord
 from distconsole.remote.frames import RunKnown, Runs
 from distconsole.remote.wire import typed

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from distconsole.formats.outlets import write_whole
-from distconsole.model.events import Event, Narration, RunEvent
+from distconsole.model.events import Event, Narration
 from distconsole.model.requests import ReportPage
+from distconsole.model.run_events import RunEvent
 from distconsole.monitor.chronicle import Chronicle
 from distconsole.monitor.store import RunStore
 from distconsole.operations.kept import run_so_far

@@ -22,10 +22,11 @@ from typing import Any
 
 from distconsole.errors import ConsoleError, PlanError, UsageError
 from distconsole.launch.everywhere import on_every, required
-from distconsole.model.events import EndState, Event, LogLine, Narration, RunEnded
+from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, LauncherName, Prepare, Run
+from distconsole.model.run_events import EndState, LogLine, RunEnded
 from distconsole.monitor.store import RunStore
 from distconsole.operations import check, launching
 from distconsole.operations.control import Control

@@ -40,7 +40,7 @@ MARK = "distconsole-rank "
 """Begins the lines that are for us (``collective_values``)."""
 
 KILLED = "killed"
-"""The state of a rank that ended because the run was stopped (``protocol.RANK_STATES``)."""
+"""The state of a rank that ended because the run was stopped (``distconsole_agent.protocol``)."""
 
 TICK_SECONDS = 0.25
 KILL_SECONDS = 5.0

@@ -28,9 +28,10 @@ from distconsole.launch.slurm import (
 )
 from distconsole.launch.slurm_submit import asked_of, submit_command, words_of
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import EndState, Event, Narration, RunEnded
+from distconsole.model.events import Event, Narration
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run, Where
+from distconsole.model.run_events import EndState, RunEnded
 from distconsole.operations.control import Command, Control, Wish
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.slurm_starts import Held, Starts, Then

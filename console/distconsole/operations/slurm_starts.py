@@ -12,10 +12,11 @@ from distconsole.errors import ConsoleError
 from distconsole.launch.identity import new_run_id
 from distconsole.launch.slurm import Allocation, JobState
 from distconsole.launch.slurm_submit import asked_of, words_of
-from distconsole.model.events import Event, Narration, PlanMade, RunEnded, RunEvent
+from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run, Where
+from distconsole.model.run_events import PlanMade, RunEnded, RunEvent
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
 

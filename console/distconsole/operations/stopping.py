@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from distconsole.errors import UnreachableError
 from distconsole.launch import stop as stop_on_nodes
-from distconsole.model.events import Event, LinkChanged, Narration, RunEnded, RunFinding
+from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Stop
+from distconsole.model.run_events import LinkChanged, RunEnded, RunFinding
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_end
 from distconsole.operations.attach import remote_record, stored_record, where_of

@@ -28,7 +28,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import Check, LauncherName, Run, Target
 from distconsole.operations.bringing import Project, kept_traits, project_of, sized
-from distconsole.operations.launching import chosen, script_traits
+from distconsole.operations.placing import chosen, script_traits
 from distconsole.operations.reaching import refuse_other_number
 from distconsole.operations.refusing import refuse_one_machine, refuse_our_flags
 from distconsole.operations.slurm import fit_to_job, run_id_for

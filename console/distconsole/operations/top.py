@@ -10,10 +10,11 @@ from queue import Empty, Full, Queue
 
 from distconsole.errors import NodeError, UnreachableError
 from distconsole.launch.everywhere import on_every
-from distconsole.model.events import Event, GpuSample, HostStatus, NodeSample
+from distconsole.model.events import Event, HostStatus
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Top
+from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.monitor.samples import load_events
 from distconsole.operations.control import Control
@@ -28,8 +29,9 @@ QUEUED_SAMPLES_A_HOST = 4
 
 RETRY_SECONDS = 3.0
 POLL_SECONDS = 0.25
-FIRST_SAMPLE_SECONDS = 10.0
 """How soon a wish to leave is noticed."""
+FIRST_SAMPLE_SECONDS = 10.0
+"""How long ``once`` waits for a host that was reached."""
 
 
 def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Event]:
@@ -127,7 +129,7 @@ class LoadWatch:
 
 
 def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
-    """Yield one sample of each host, as far as they come in time."""
+    """Yield one sample of each host; of one that has none in time, that it has none."""
     missing = set(hosts)
     deadline = time.monotonic() + FIRST_SAMPLE_SECONDS
     while missing and time.monotonic() < deadline:
@@ -140,6 +142,9 @@ def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
                 yield status
             case _:
                 pass
+    for host in hosts:
+        if host in missing:
+            yield _silent(host)
 
 
 def _judged(judge: Judge[LoadRow], samples: list[Event], me: tuple[str, ...]) -> Iterator[Event]:
@@ -171,6 +176,16 @@ def _until_left(watch: LoadWatch, control: Control) -> Iterator[Event]:
                 yield status
             case _:
                 pass
+
+
+def _silent(host: HostName) -> HostStatus:
+    return HostStatus(
+        host=host,
+        reachable=False,
+        detail=f"its agent answers, but told nothing of its load for {FIRST_SAMPLE_SECONDS:g} s",
+        error_kind="timeout",
+        hint="once more, or distconsole check --only os",
+    )
 
 
 def _lost(host: HostName, error: NodeError) -> HostStatus:

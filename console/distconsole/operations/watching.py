@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distconsole.launch import stop as stopping
-from distconsole.model.events import LogLine, RunEvents
 from distconsole.model.names import HostName
+from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.monitor.feed import JournalStream, OpenStream
 from distconsole.monitor.follow import follow
 from distconsole.monitor.store import RunRecord, RunStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distconsole.model.events import CollectiveReport
+from distconsole.model.reports import CollectiveReport
 from distconsole.text.output import Output
 from distconsole.text.tables import number_text, table
 

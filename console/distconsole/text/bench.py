@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distconsole.model.events import (
-    BenchEnded,
-    BenchProgress,
-    BenchResult,
-    BenchRun,
-    EndState,
-    Spread,
-)
+from distconsole.model.events import BenchEnded, BenchProgress, BenchResult, BenchRun, Spread
 from distconsole.model.findings import Severity
+from distconsole.model.run_events import EndState
 from distconsole.text.output import Output
 from distconsole.text.tables import duration_text, number_text, table
 

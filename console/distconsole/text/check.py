@@ -6,14 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from distconsole.model.events import (
-    CheckProgress,
-    CheckReport,
-    PairProgress,
-    ProfileReport,
-    TargetReport,
-)
+from distconsole.model.events import CheckProgress, PairProgress
 from distconsole.model.findings import Cure, Finding, Severity
+from distconsole.model.reports import CheckReport, ProfileReport, TargetReport
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.choices import is_red, panel_lines
 from distconsole.text.output import Output
@@ -148,7 +143,8 @@ def _tried(cure: Cure) -> str:
 def _headline(paint: Paint, finding: Finding) -> str:
     hosts = f" {paint(_hosts(finding.hosts), 'bold')}:" if finding.hosts else ""
     mark = paint.severity(finding.severity)
-    return f"{mark}{hosts} {finding.summary} {paint(finding.check, 'dim')}"
+    said = finding.summary.removeprefix(f"{', '.join(finding.hosts)}: ")
+    return f"{mark}{hosts} {said} {paint(finding.check, 'dim')}"
 
 
 def _hosts(names: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from distconsole.model.events import ChoiceReport
+from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
 from distconsole.text.tables import table
 
 MAX_NAMED = 2
@@ -12,6 +12,9 @@ MAX_KINDS = 4
 MAX_REASONS = 8
 RED = "✗"
 """Stands before an interface at which somebody does not reach the host."""
+
+UNKNOWN = "?"
+"""Stands where nobody can tell which interface it will be."""
 
 SHORT = {"Open MPI's daemons": "its daemons"}
 
@@ -63,7 +66,13 @@ def _interfaces(choices: Sequence[ChoiceReport]) -> str:
 
 
 def _mark(choice: ChoiceReport) -> str:
+    if _unknown(choice):
+        return UNKNOWN
     return f"{RED if choice.meets is False else ''}{choice.interface or 'none'}"
+
+
+def _unknown(choice: ChoiceReport) -> bool:
+    return choice.how.startswith(NOT_FORETOLD)
 
 
 def is_red(choices: Iterable[ChoiceReport]) -> bool:
@@ -80,7 +89,16 @@ def panel_lines(choices: Sequence[ChoiceReport]) -> list[str]:
     lines += [f"  {RED} {reason}" for reason in reasons[:MAX_REASONS]]
     if len(reasons) > MAX_REASONS:
         lines.append(f"  and {len(reasons) - MAX_REASONS} more: --json has them all")
-    return lines
+    return [*lines, *(f"  {UNKNOWN} {line}" for line in unknown_of(choices))]
+
+
+def unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
+    """Return a line for each engine of which it is not known what it takes, as it would be by hand."""
+    found: dict[str, str] = {}
+    for choice in choices:
+        if _unknown(choice) and choice.start == "hand":
+            found.setdefault(choice.engine, f"{choice.engine}: {choice.how}")
+    return list(found.values())
 
 
 def reasons_of(choices: Iterable[ChoiceReport]) -> list[str]:

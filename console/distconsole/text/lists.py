@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from distconsole.model.events import GpuSample, NodeSample, RunSummary
+from distconsole.model.run_events import GpuSample, NodeSample
+from distconsole.model.run_summary import RunSummary
 from distconsole.text.output import Output
 from distconsole.text.tables import bytes_text, duration_text, number_text, table
 
@@ -70,6 +71,12 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         output.data(f"{'failed first':<12} rank {failure.rank} on {failure.host}: {failure.error}")
         for line in failure.traceback.splitlines():
             output.data(f"    {line}")
+    for finding in summary.findings:
+        after = duration_text(max(0.0, finding.t - summary.started))
+        label = output.paint_out.severity(finding.severity)
+        output.data(f"{label} after {after}: {finding.summary}")
+        if finding.hint:
+            output.data(f"     {output.paint_out('hint:', 'cyan')} {finding.hint}")
 
 
 def show_load(output: Output, nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from distconsole.model.findings import Severity
+if TYPE_CHECKING:
+    from distconsole.model.findings import Severity
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
-SEVERITY_COLOURS = {
-    Severity.OK: "green",
-    Severity.INFO: "cyan",
-    Severity.WARN: "yellow",
-    Severity.FAIL: "red",
-}
+SEVERITY_COLOURS = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "red"}
+"""By the severities' own words: what only prints help need not load the model of findings."""
 
-MARKS = {Severity.OK: "ok  ", Severity.INFO: "info", Severity.WARN: "warn", Severity.FAIL: "FAIL"}
+MARKS = {"ok": "ok  ", "info": "info", "warn": "warn", "fail": "FAIL"}
 """A word beside each colour, so that nothing is said by colour alone."""
 
 
@@ -42,5 +39,5 @@ class Paint:
 
     def severity(self, severity: Severity) -> str:
         """Return the mark of ``severity``, painted."""
-        bold = ("bold",) if severity is Severity.FAIL else ()
+        bold = ("bold",) if severity == "fail" else ()
         return self(MARKS[severity], SEVERITY_COLOURS[severity], *bold)

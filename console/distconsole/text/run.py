@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec import UNSET
 
-from distconsole.model.events import (
+from distconsole.model.run_events import (
     EndState,
     GpuSample,
     LinkChanged,
@@ -83,7 +83,8 @@ class RunText:
         paint = self._output.paint_err
         say(f"{paint('run', 'bold')} {plan.run}: {plan.launcher} launcher ({plan.why})")
         for host in plan.hosts:
-            say(f"    {host.host}: ranks {ranks_text(host.ranks)} of {plan.world_size}")
+            ranks = "rank" if len(host.ranks) == 1 else "ranks"
+            say(f"    {host.host}: {ranks} {ranks_text(host.ranks)} of {plan.world_size}")
 
     def _rank(self, event: RankChanged) -> None:
         bad = event.state in (RankState.FAILED, RankState.KILLED, RankState.STALLED)

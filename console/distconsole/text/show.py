@@ -17,23 +17,25 @@ from distconsole.model.events import (
     ConditionJudged,
     Event,
     FindingMade,
-    GpuSample,
     HostStatus,
-    LogLine,
+    LaunchersJudged,
+    LaunchKept,
     Narration,
-    NodeSample,
     PairProgress,
     RankListed,
-    RunEvent,
     RunListed,
+    RunsCompared,
     RunShown,
-    RunSummary,
+    ScriptSought,
     TextMade,
 )
 from distconsole.model.findings import Severity
+from distconsole.model.run_events import GpuSample, LogLine, NodeSample, RunEvent
+from distconsole.model.run_summary import RunSummary
 from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
 from distconsole.text.collectives import show_collectives
+from distconsole.text.compare import show_comparison
 from distconsole.text.conditions import judged_text, show_ranks
 from distconsole.text.lists import show_load, show_runs, show_summary
 from distconsole.text.output import Output
@@ -88,6 +90,8 @@ class JsonShow:
                 self._print(event.summary)
             case RunShown():
                 self._print(event.summary)
+            case RunsCompared():
+                self._print(event.comparison)
             case RankListed():
                 self._print({"run": event.run, **event.fields})
             case ConditionJudged():
@@ -98,7 +102,7 @@ class JsonShow:
                 self._output.data(event.text)
             case CheckProgress() | PairProgress() | FindingMade() | HostStatus():
                 pass
-            case BenchProgress():
+            case BenchProgress() | LaunchKept() | LaunchersJudged() | ScriptSought():
                 pass
             case RunEvent() | BenchRun() | BenchEnded() | CollectivesMeasured():
                 self._print(event)
@@ -152,11 +156,13 @@ class TextShow:
                 show_summary(self._output, event.summary)
             case RankListed():
                 self._ranks.append(event)
+            case RunsCompared():
+                show_comparison(self._output, event.comparison)
             case ConditionJudged():
                 self._judged = event
             case TextMade():
                 self._output.data(event.text)
-            case FindingMade():
+            case FindingMade() | LaunchKept() | LaunchersJudged() | ScriptSought():
                 pass
             case BenchProgress():
                 show_bench_progress(self._output, event)

@@ -1,14 +1,42 @@
 """The full-screen front end on Textual. It does nothing to a host: it asks ``operations``."""
 
-from distconsole.model.requests import Request
+import os
+import sys
+
+from distconsole.errors import UsageError
+from distconsole.model.requests import Replay, Request
+
+WITHOUT = (
+    "what works without: distconsole check, run SCRIPT, top --once, runs, attach RUN, logs RUN"
+)
+WITHOUT_REPLAY = "what works without: distconsole show {run}, logs {run}, report {run}"
 
 
 def open_screen(request: Request) -> int:
     """Open the screen on ``request`` and return the program's exit code.
 
     Raises:
-        ConsoleError: if the hosts given cannot be read.
+        ConsoleError: if there is no terminal for it, or the hosts given cannot be read.
     """
+    lacking = _lacking()
+    if lacking:
+        hint = WITHOUT
+        if isinstance(request, Replay):
+            hint = WITHOUT_REPLAY.format(run=request.run)
+        raise UsageError(f"the console needs {lacking}", hint)
     from distconsole.tui.app import ConsoleApp  # noqa: PLC0415 - Textual takes a third of a second
 
     return ConsoleApp.open(request)
+
+
+def _lacking() -> str:
+    for name, stream in (("stdin", sys.stdin), ("stdout", sys.stdout)):
+        if not stream.isatty():
+            return f"a terminal, and {name} is none"
+    term = os.environ.get("TERM", "")
+    if term in ("", "dumb", "unknown"):
+        named = f"TERM={term}" if term else "TERM is not set"
+        return (
+            f"a terminal that can place its cursor ({named}; TERM=xterm-256color says that it can)"
+        )
+    return ""

@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
-from textual import events, on
-from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual import on
+from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import Screen
-from textual.theme import Theme
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, RichLog
 
+from distconsole.config.load import load_config
 from distconsole.config.paths import state_dir
-from distconsole.grammar import VERBS
-from distconsole.grammar.complete import Completion
+from distconsole.config.schema import Config
+from distconsole.config.shortcuts import startup_file
 from distconsole.model import requests as ask
 from distconsole.monitor.load_fields import LoadRow
 from distconsole.operations import perform
+from distconsole.tui.appearance import Appearance, asked_theme, no_color
 from distconsole.tui.feeds import Feed, Perform
-from distconsole.tui.keys import KEYS, SCREEN_VERBS
-from distconsole.tui.offers import completions, offered_text
-from distconsole.tui.palette import meanings
+from distconsole.tui.history import History
+from distconsole.tui.later import Later
+from distconsole.tui.launching import LaunchingApp
+from distconsole.tui.offers import Offers
 from distconsole.tui.pictures import Clocks
-from distconsole.tui.prompt import History, Prompt
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.question import Question
+from distconsole.tui.replaying import ReplayFeed, then_shown, travelled
+from distconsole.tui.shortcuts import Shortcuts, of_user
 from distconsole.tui.sitting import Sitting
-from distconsole.tui.title import PRESSES, keys_content, title_content
+from distconsole.tui.startup import wants_startup
+from distconsole.tui.themes import LOOKS
+from distconsole.tui.title import keys_content, small_content, title_content, too_small
+from distconsole.tui.transcript import MAX_SHOWN_LINES
 from distconsole.tui.verbs import Doer
 from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster import ClusterView, load_rows_of
+from distconsole.tui.views.compare import CompareView
 from distconsole.tui.views.help import HelpView
+from distconsole.tui.views.jobs import JobsView
+from distconsole.tui.views.launch import LaunchView
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
 from distconsole.tui.watches import Watches
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Said, Words
+from distconsole.tui.widgets.offer_list import OfferList
+from distconsole.tui.widgets.time_bar import TimeBar
 
 BEATS_PER_SECOND = 10
 AGE_SECONDS = 1.0
@@ -51,7 +62,7 @@ SHORT_LINES = 30
 """A screen of fewer lines gives the transcript's tail less."""
 
 
-class ConsoleApp(App[int]):
+class ConsoleApp(LaunchingApp):
     """distconsole, full screen.
 
     Args:
@@ -59,21 +70,16 @@ class ConsoleApp(App[int]):
         history: Where lines typed are kept; None keeps them for this sitting only.
         clocks: Where ages are counted from.
         perform: What does requests.
+        theme: The theme to begin with; None leaves it to what was chosen before, and to the terminal.
+        theme_kept: Where the theme that is chosen is kept; None keeps it for this sitting only.
+        shortcuts: The operator's keys and aliases.
+        startup: The start-up file, which is done when the screen stands; None for none.
     """
 
     CSS_PATH = "app.tcss"
     TITLE = "distconsole"
     AUTO_FOCUS: ClassVar[str | None] = "#prompt"
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT_LINES, "-tall")]  # noqa: RUF012 - as App has it
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(key.key, f"key('{key.key}')", key.label, show=False, priority=True)
-            for key in KEYS
-            if not key.inside
-        ),
-        Binding("escape", "swap_focus", "Prompt/view", show=False),
-        Binding("ctrl+c", "say_how_to_stop", "Stop", show=False, system=True),
-    ]
 
     def __init__(
         self,
@@ -81,20 +87,35 @@ class ConsoleApp(App[int]):
         history: Path | None = None,
         clocks: Clocks | None = None,
         perform: Perform = perform,
+        theme: str | None = None,
+        theme_kept: Path | None = None,
+        shortcuts: Shortcuts | None = None,
+        startup: Path | None = None,
     ) -> None:
-        super().__init__()
+        # Without colours the filter that takes them away must be the one for the terminal's own.
+        super().__init__(ansi_color=True if no_color() else None)
         self.request = request
         self.clocks = clocks or Clocks()
         self.sitting = Sitting(getattr(request, "where", ask.Where()), self.clocks, perform)
+        self.shortcuts = shortcuts or Shortcuts(Config())
+        self.keymap = self.shortcuts.keymap
+        self._startup = startup
         self.doer = Doer(self)
+        self.set_desk()
         self.watches = Watches(self._load_rows, self.clocks.monotonic)
         self.load_feed: Feed | None = None
         self.first: Feed | None = None
         self._history = History(history)
+        self.offers = Offers(
+            self.sitting, self.shortcuts, lambda: self.available_themes, self._files_came
+        )
+        self._title = Words(id="title")
+        self._around: tuple[object, ...] = ()
         self._drawn: dict[str, tuple[int, int]] = {}
         self._drawn_at = 0.0
         self._rest_until = 0.0
-        self._themed = False
+        self._jumps = 0
+        self.appearance = Appearance(self, theme, theme_kept)
 
     @classmethod
     def open(cls, request: ask.Request) -> int:
@@ -103,7 +124,15 @@ class ConsoleApp(App[int]):
         Raises:
             ConsoleError: if the hosts given cannot be read.
         """
-        app = cls(request, state_dir() / "history")
+        state, config = state_dir(), load_config()
+        app = cls(
+            request,
+            state / "history",
+            theme=asked_theme(request),
+            theme_kept=state / "theme",
+            shortcuts=of_user(config),
+            startup=startup_file() if wants_startup(request, config) else None,
+        )
         if not isinstance(request, ask.Demo):
             app.sitting.begin()
         try:
@@ -118,28 +147,32 @@ class ConsoleApp(App[int]):
 
     def compose(self) -> ComposeResult:
         """Title, views, the transcript's tail, completions, prompt, keys."""
-        yield Words(id="title")
+        yield self._title
         with ContentSwitcher(initial="cluster", id="views"):
             yield ClusterView(id="cluster")
             yield CheckView(id="check")
+            yield LaunchView(id="launch")
             yield RunView(id="run")
             yield LogsView(id="logs")
             yield RunsView(id="runs")
-            yield RichLog(id="transcript", max_lines=2000, wrap=True)
-            yield HelpView(id="help")
+            yield CompareView(id="compare")
+            yield RichLog(id="transcript", max_lines=MAX_SHOWN_LINES, wrap=True)
+            yield JobsView(id="jobs")
+            yield HelpView(self.shortcuts, id="help")
+        yield TimeBar(id="time")
         with Vertical(id="bottom"):
             yield Said(id="said")
-            yield Words(id="offered")
-            yield Prompt(self._history, self.completions, id="prompt")
+            offers = OfferList(id="offered")
+            yield offers
+            yield Question(id="question")
+            yield Prompt(self._history, self.offers, offers, id="prompt")
             yield Words(id="keys")
 
     def on_mount(self) -> None:
         """Begin with what was asked for."""
-        self._take_colours(self.current_theme)
-        self.theme_changed_signal.subscribe(self, self._take_colours)
+        self.appearance.begin()
         self.query_one(Said).forget()
         self.query_one(ClusterView).me = self.sitting.my_names
-        self._offer("")
         match self.request:
             case ask.Demo() | ask.Attach() | ask.Replay():
                 self.first = self.sitting.start(self.request, type(self.request).__name__.lower())
@@ -147,20 +180,29 @@ class ConsoleApp(App[int]):
             case _:
                 pass
         if not isinstance(self.request, ask.Demo | ask.Replay):
-            top = ask.Top(where=self.sitting.where)
-            self.load_feed = self.sitting.start(top, "top", quiet=True)
+            # What it needs is loaded while the first screen stands there already.
+            self.call_after_refresh(self._look_at_hosts)
         self.query_one(Prompt).focus()
         self.set_interval(1 / BEATS_PER_SECOND, self.draw_now)
+        self.call_after_refresh(self.doer.prompt_verbs.begin, self._startup)
 
-    def _take_colours(self, _theme: Theme) -> None:
-        if self._themed:
-            self.console.pop_theme()
-        self.console.push_theme(meanings(self.theme_variables))
-        self._themed = True
-        self._drawn.clear()
-        for widget in self.query(Widget):
-            widget.notify_style_update()
-            widget.refresh()
+    def _look_at_hosts(self) -> None:
+        top = ask.Top(where=self.sitting.where)
+        self.load_feed = self.sitting.start(top, "top", quiet=True)
+
+    @property
+    def ansi_theme(self) -> TerminalTheme:
+        """What the sixteen colours of printed text are in the theme that is on."""
+        look = LOOKS.get(self.theme)
+        return look.ansi if look is not None and look.ansi is not None else super().ansi_theme
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the view shows a past run, so that keys move through it."""
+        return isinstance(self._feed_of(self.view), ReplayFeed)
+
+    def _files_came(self) -> None:
+        self.query_one(Prompt).post_message(Prompt.FilesCame())
 
     @property
     def view(self) -> str:
@@ -174,13 +216,15 @@ class ConsoleApp(App[int]):
 
     def show_view(self, name: str) -> None:
         """Put the view called ``name`` on the screen."""
-        inside = not isinstance(self.focused, Prompt) and self.focused is not None
+        inside, before = self.is_inside, self.view
         self.query_one("#views", ContentSwitcher).current = name
+        self.turned_to(name, before)
         self._drawn.clear()
         if name == "runs":
-            self.sitting.start(ask.Runs(where=self.sitting.where), "runs", quiet=True)
+            listing = ask.Runs(where=self.sitting.where, as_found=True)
+            self.sitting.start(listing, "runs", quiet=True)
         if inside:
-            self.call_after_refresh(self._focus_view)
+            self.call_after_refresh(self.focus_view)
         # A view has no size before it was laid out, and what fits depends on it.
         self.call_after_refresh(self.redraw)
 
@@ -197,16 +241,19 @@ class ConsoleApp(App[int]):
 
     def draw_now(self) -> None:
         """Draw what is on the screen, if there is anything new to it and drawing has rested enough."""
-        if not self.query("#title"):
+        if not self._title.is_attached:
             return  # the screen is being taken down
         self._follow_demo()
         self._look()
+        self.doer.prompt_verbs.look()
         self._draw_around()
+        self.launch_beat()
         view = self.view
         feed = self._feed_of(view)
         began = time.monotonic()
-        if feed is None or began < self._rest_until:
+        if feed is None or (began < self._rest_until and feed.jumps == self._jumps):
             return
+        self._jumps = feed.jumps
         version = (id(feed), feed.version)
         if self._drawn.get(view) == version and began - self._drawn_at < AGE_SECONDS:
             return
@@ -222,6 +269,7 @@ class ConsoleApp(App[int]):
             self.sitting.transcript.say(line)
         if said:
             self.bell()
+        self.to_terminal(self.sitting.rings.drain())
 
     def _load_rows(self, feed: Feed) -> list[LoadRow]:
         me = self.query_one(ClusterView).me
@@ -234,31 +282,38 @@ class ConsoleApp(App[int]):
             for line in lines:
                 log.write(Text.from_ansi(line))
         room = 2 if self.size.height < SHORT_LINES else 3
-        self.query_one(Said).add(lines, self.sitting.transcript.now, room)
-        load = self.load_feed.load if self.load_feed is not None else None
-        hosts = self.sitting.hosts
-        lost = sum(1 for host in hosts if load is not None and load.lost_because(host))
-        title = title_content(
-            self.view, len(hosts), lost, len(self.sitting.going), self.size.width
-        )
-        self.query_one("#title", Words).show(title)
-        inside = not isinstance(self.focused, Prompt)
-        keys = keys_content(self.view, inside=inside, width=self.size.width)
+        self.query_one(Said).add(lines, self.doer.prompt_verbs.now_text(), room)
+        feed, hosts, going = self.load_feed, self.sitting.hosts, len(self.sitting.going)
+        view, inside = self.view, self.is_inside
+        past = travelled(self._feed_of(view))
+        self.query_one(TimeBar).show(past)
+        width, told = self.size.width, feed.version if feed else -1
+        seen = (view, inside, self.size, going, len(hosts), told, bool(past))
+        if seen == self._around:
+            return
+        self._around = seen
+        lost = sum(1 for host in hosts if feed is not None and feed.load.lost_because(host))
+        self._title.show(title_content(self.keymap, view, len(hosts), lost, going, width))
+        keys = keys_content(self.keymap, view, inside=inside, width=width, replayed=bool(past))
+        if too_small(self.size):
+            keys = small_content(self.size)
         self.query_one("#keys", Words).show(keys)
 
     def _draw(self, view: str, feed: Feed) -> None:
         match view:
             case "cluster":
-                now = self.clocks.monotonic()
                 plan = feed.run.plan
                 planned = tuple(each.host for each in plan.hosts) if plan is not None else ()
-                self.query_one(ClusterView).draw(feed, self.sitting.hosts or planned, now)
+                own = () if isinstance(feed, ReplayFeed) else self.sitting.hosts
+                self.query_one(ClusterView).draw(feed, own or planned, feed.load_clock())
             case "check":
                 self.query_one(CheckView).draw(feed)
             case "run":
-                self.query_one(RunView).draw(feed, self.clocks.unix())
+                self.query_one(RunView).draw(feed, feed.unix())
             case "logs":
                 self.query_one(LogsView).draw(feed)
+            case "compare":
+                self.query_one(CompareView).draw(feed)
             case "runs":
                 self.query_one(RunsView).draw(feed, self.sitting.live_runs)
             case _:
@@ -267,13 +322,15 @@ class ConsoleApp(App[int]):
     def _feed_of(self, view: str) -> Feed | None:
         match view:
             case "cluster":
-                return self.load_feed or self.sitting.shown_run()
+                return then_shown(self.sitting.shown_run(), self.load_feed)
             case "check":
                 return self.sitting.latest_check()
             case "run" | "logs":
                 return self.sitting.shown_run()
             case "runs":
                 return self.sitting.listing()
+            case "compare":
+                return self.sitting.comparison()
             case _:
                 return None
 
@@ -286,14 +343,17 @@ class ConsoleApp(App[int]):
             self.doer.followed.append(feed)
             self.show_view("run")
 
-    @on(Prompt.Submitted)
-    def do_line(self, event: Prompt.Submitted) -> None:
+    @on(Prompt.Entered)
+    def do_line(self, event: Prompt.Entered) -> None:
         """Do what was typed."""
-        line = event.value.strip()
-        if line:
-            self.query_one(Prompt).keep(line)
-            self._offer("")
-            self.doer.perform(line)
+        if event.value.strip():
+            self.query_one(Prompt).keep(event.value)
+            self.doer.perform(event.value.strip())
+
+    @on(OfferList.Chosen)
+    def take_offer(self, event: OfferList.Chosen) -> None:
+        """Take what was clicked."""
+        self.query_one(Prompt).choose(event.index)
 
     @on(Prompt.Paged)
     def page_view(self, event: Prompt.Paged) -> None:
@@ -311,93 +371,50 @@ class ConsoleApp(App[int]):
             main.scroll_page_down(animate=False)
 
     @on(Prompt.Interrupted)
-    def action_say_how_to_stop(self) -> None:
-        """Ctrl-C stops nothing here: say what does."""
+    def action_interrupt(self) -> None:
+        """Ctrl-C ends the foremost verb, never a run: say what was ended, or what ends a run."""
+        if self.doer.prompt_verbs.interrupt():
+            return
         run = self.doer.shown_run_name()
-        stop = f"F8 stops {run} on every host; " if run else ""
+        key = next((key for key in self.keymap.keys if key.line == "stop {run}"), None)
+        stop = f"{key.shown if key else 'stop RUN'} stops {run} on every host; " if run else ""
         leave = "Ctrl+Q leaves, and the run goes on" if run else "Ctrl+Q leaves"
         self.sitting.transcript.say(f"nothing was interrupted: {stop}{leave}")
 
-    def action_key(self, pressed: str) -> None:
-        """Type the line of a key."""
-        key = next((key for key in KEYS if key.key == pressed and key.works_in(self.view)), None)
-        if key is not None:
-            self.doer.press(key)
+    def on_later(self, message: Later) -> None:
+        """Do what a thread wants done here."""
+        message.do()
 
-    @on(events.Click, "#title, #keys")
-    def press_clicked(self, event: events.Click) -> None:
-        """Do what the key does that was clicked."""
-        key = event.style.meta.get(PRESSES)
-        if key == "escape":
-            self.action_swap_focus()
-        elif key:
-            self.action_key(key)
+    @on(Question.Over)
+    def back_to_prompt(self) -> None:
+        """Where nothing has the focus, the prompt has."""
+        if self.focused is None:
+            self.query_one(Prompt).focus()
 
-    def on_key(self, event: events.Key) -> None:
-        """Letters of the view on the screen, while the prompt has not the focus."""
-        if isinstance(self.focused, Prompt):
-            return
-        for key in KEYS:
-            if key.inside and key.key == event.key and key.works_in(self.view):
-                event.stop()
-                self.doer.press(key)
-                return
+    @on(LineTable.Chosen, "#jobs-table")
+    def open_job(self, event: LineTable.Chosen) -> None:
+        """Go where the verb under the cursor is seen."""
+        self.doer.prompt_verbs.chosen(event.table)
+
+    @on(TimeBar.Sought)
+    def go_to_moment(self, event: TimeBar.Sought) -> None:
+        """Show the moment that was clicked."""
+        self.doer.perform(f"at {event.percent:g}%", quiet=True)
 
     @on(LineTable.Chosen, "#runs-table")
     def open_run(self, event: LineTable.Chosen) -> None:
         """Show the run under the cursor again."""
-        summary = event.table.row_under_cursor()
-        if summary is not None:
-            self.doer.open_run(summary.run, over=summary.state not in ("running", "unknown"))
+        row = event.table.row_under_cursor()
+        if row is not None and not row.head:
+            over = row.run.state not in ("running", "unknown")
+            self.doer.open_run(row.run.run, over=over)
 
-    @on(LineTable.SortAsked, "#ranks")
-    def sort_ranks(self, event: LineTable.SortAsked) -> None:
-        """Order the ranks by the heading that was clicked."""
+    @on(LineTable.SortAsked, "#ranks, #hosts, #gpus")
+    def sort_rows(self, event: LineTable.SortAsked) -> None:
+        """Order the rows by the heading that was clicked."""
         self.doer.perform(f"sort {event.order}", quiet=True)
 
-    @on(Prompt.Offered)
-    def show_offered(self, event: Prompt.Offered) -> None:
-        """Show how the line may go on."""
-        self._offer(offered_text(event.completions))
-
     @on(Prompt.Changed)
-    def forget_offered(self, event: Prompt.Changed) -> None:
-        """What was offered is for the line as it was; what is searched is found as it is typed."""
-        self._offer("")
+    def search_as_typed(self, event: Prompt.Changed) -> None:
+        """Find what is searched while it is typed."""
         self.doer.typing(event.value)
-
-    def _offer(self, words: str) -> None:
-        offered = self.query_one("#offered", Words)
-        offered.show(Text(words))
-        offered.display = bool(words)
-
-    def action_swap_focus(self) -> None:
-        """Go from the prompt into the view and back."""
-        prompt = self.query_one(Prompt)
-        if self.focused is prompt:
-            self._focus_view()
-        else:
-            prompt.focus()
-
-    def _focus_view(self) -> None:
-        view = self.shown_view
-        inside = (node for node in view.walk_children(Widget, with_self=True))
-        usable = [node for node in inside if node.focusable and node.display]
-        full = [node for node in usable if not isinstance(node, LineTable) or node.rows]
-        self.set_focus(next(iter(full or usable), self.query_one(Prompt)))
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Everything that can be done, by name, from the tables of keys and verbs."""
-        for key in KEYS:
-            if key.works_in(self.view):
-                yield SystemCommand(
-                    f"{key.label} ({key.shown})", key.line, lambda key=key: self.doer.press(key)
-                )
-        for verb, words in (*VERBS.items(), *SCREEN_VERBS.items()):
-            yield SystemCommand(
-                verb, words, lambda verb=verb: self.query_one(Prompt).offer(f"{verb} ")
-            )
-
-    def completions(self, line: str) -> list[Completion]:
-        """Return how ``line`` may go on, verbs of the screen included."""
-        return completions(line, self.sitting, self.available_themes)

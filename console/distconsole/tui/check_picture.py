@@ -7,18 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from distconsole.model.events import (
-    CheckEnded,
-    CheckProgress,
-    CheckReport,
-    ChoiceReport,
-    Event,
-    FindingMade,
-    NetworkReport,
-    PairProgress,
-    PairReport,
-)
+from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import CheckReport, ChoiceReport, NetworkReport, PairReport
 from distconsole.tui.pairs import Pair, Pairs, added
 
 

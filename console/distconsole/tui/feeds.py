@@ -7,84 +7,35 @@ is read and folded under the feed's lock; its ``version`` says whether there is 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
+from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
 from distconsole.model.events import (
     CheckEnded,
     ConditionJudged,
     Event,
-    LogLine,
-    RunEnded,
-    RunEvent,
+    LaunchKept,
     RunListed,
-    RunSummary,
+    RunsCompared,
 )
+from distconsole.model.run_events import LogLine, RunEnded, RunEvent
+from distconsole.model.run_summary import RunSummary
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, SessionSource, perform
-from distconsole.text.paint import Paint
+from distconsole.operations.notifying import Notifier
 from distconsole.text.show import show_for
 from distconsole.tui.check_picture import CheckPicture
 from distconsole.tui.pictures import Clocks, LoadPicture
-
-MAX_TRANSCRIPT_LINES = 2000
+from distconsole.tui.transcript import Transcript, Voice
 
 Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
 """What does a request: ``operations.perform``."""
-
-
-class Transcript:
-    """What verbs said, as lines, for the pane above the prompt; an ``Output`` for ``text``."""
-
-    live = True
-
-    def __init__(self) -> None:
-        self.paint_out = Paint(enabled=True)
-        self.paint_err = Paint(enabled=True)
-        self._lock = threading.Lock()
-        self._fresh: deque[str] = deque(maxlen=MAX_TRANSCRIPT_LINES)
-        self._status = ""
-
-    def data(self, line: str) -> None:
-        """Add a line of data."""
-        with self._lock:
-            self._fresh.extend(line.split("\n"))
-
-    def say(self, line: str) -> None:
-        """Add a line of narration."""
-        self.data(line)
-
-    def error(self, error: ConsoleError) -> None:
-        """Add an error and what to do about it."""
-        self.say(f"{self.paint_err('error:', 'red', 'bold')} {error.message}")
-        if error.hint:
-            self.say(f"{self.paint_err('hint:', 'cyan')} {error.hint}")
-
-    def status(self, line: str) -> None:
-        """Set what is going on right now."""
-        self._status = line
-
-    def close(self) -> None:
-        """Nothing goes on any more."""
-        self._status = ""
-
-    def drain(self) -> list[str]:
-        """Return the lines that came since the last call."""
-        with self._lock:
-            lines = list(self._fresh)
-            self._fresh.clear()
-        return lines
-
-    @property
-    def now(self) -> str:
-        """What is going on right now, or nothing."""
-        return self._status
 
 
 class Feed:
@@ -99,6 +50,7 @@ class Feed:
         clocks: Where ages are counted from.
         perform: What does it.
         check: The check that this one makes a part of again; None begins with nothing.
+        number: What the operator calls it by; 0 where the screen asked.
     """
 
     def __init__(
@@ -112,8 +64,12 @@ class Feed:
         clocks: Clocks | None = None,
         perform: Perform = perform,
         check: CheckPicture | None = None,
+        number: int = 0,
     ) -> None:
         self.request = request
+        self.notifier: Notifier | None = None
+        """Tells the operator what becomes of the run."""
+        self.number = number
         self._perform = perform
         self.line = line
         self.control = Control()
@@ -126,18 +82,30 @@ class Feed:
         self.load = LoadPicture()
         self.check = check or CheckPicture()
         self.listed: list[RunSummary] = []
+        self.compared: RunsCompared | None = None
+        self.launches: list[LaunchKept] = []
         self.error: ConsoleError | None = None
         self.exit_code = 0
         self.done = False
+        self.jumps = 0
+        """How often something else altogether came to be shown: that is drawn at once."""
         self._clocks = clocks or Clocks()
         self._sessions = sessions
-        self._transcript = transcript
+        self.began = self._clocks.monotonic()
+        title = f"[{number}] {masked(line)}" if number else line
+        self.voice: Voice = transcript if quiet else transcript.voice(title)
         self._quiet = quiet
+        self._left = False
         self._thread = threading.Thread(target=self._work, name=f"feed:{line[:40]}", daemon=True)
 
     def start(self) -> None:
         """Begin; events come from now on."""
         self._thread.start()
+
+    def leave(self) -> None:
+        """Wait for it no longer; a run goes on."""
+        self._left = True
+        self.control.leave()
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for the thread to end; return whether it did."""
@@ -170,8 +138,18 @@ class Feed:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it is a check that nobody waits for any more; a run is stopped by its own means."""
-        return isinstance(self.request, ask.Check) and self.control.asked is not None
+        """Whether nobody waits for it any more; a run is stopped by its own means."""
+        return self._left or (
+            isinstance(self.request, ask.Check) and self.control.asked is not None
+        )
+
+    def unix(self) -> float:
+        """Return the time from which the ages of what a run told are counted, UNIX seconds."""
+        return self._clocks.unix()
+
+    def load_clock(self) -> float:
+        """Return the time from which the ages of hosts' samples (``load.seen_at``) are counted."""
+        return self._clocks.monotonic()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -194,8 +172,12 @@ class Feed:
                 self.exit_code = event.exit_code
             if isinstance(event, CheckEnded) and not event.report.ok and not self.is_run:
                 self.exit_code = 1
+            if isinstance(event, RunsCompared):
+                self.compared = event
             if isinstance(event, RunListed):
                 self.listed.append(event.summary)
+            if isinstance(event, LaunchKept):
+                self.launches.append(event)
             self.load.fold(event, self._clocks.monotonic())
             self.check.fold(event)
 
@@ -217,7 +199,7 @@ class Feed:
                 self.version += 1
 
     def _follow(self) -> None:
-        show = None if self._quiet else show_for(self.request, self._transcript, on_screen=True)
+        show = None if self._quiet else show_for(self.request, self.voice, on_screen=True)
         drawn = self.is_run or (isinstance(self.request, ask.Top) and not self.request.once)
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
@@ -225,16 +207,20 @@ class Feed:
                 _close(events)
                 break
             self.fold(event)
+            if self.notifier is not None:
+                self.notifier.see(event)
             if show is not None and not (drawn and isinstance(event, RunEvent)):
                 show.event(event)
         if show is not None:
             show.finish()
+        if self._left:
+            self.voice.say(f"cancelled: {masked(self.line)}")
 
     def _end_with(self, error: ConsoleError) -> None:
         self.error = error
         self.exit_code = error.exit_code
-        self._transcript.close()
-        self._transcript.error(error)
+        self.voice.close()
+        self.voice.error(error)
 
 
 def _close(events: Iterator[Event]) -> None:

@@ -19,17 +19,38 @@ LEVELS = 24
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """What colours mean: a quantity, and its badness at both ends."""
+
+    quantity: Quantity
+    low: float
+    high: float
+
+    def level(self, badness: float) -> int:
+        """Return the place of ``badness`` on the scale of ``LEVELS``; -1 where nothing is known."""
+        if badness == UNKNOWN:
+            return -1
+        if badness == BROKEN:
+            return LEVELS
+        share = (badness - self.low) / (self.high - self.low)
+        return min(LEVELS - 1, max(0, int(share * LEVELS)))
+
+
+@dataclass(frozen=True, slots=True)
 class HeatRow:
     """One line of cells: its label and the ranks whose worst it shows."""
 
     label: str
     ranks: tuple[int, ...]
+    middle: bool = False
+    """It shows what is usual instead, for comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worst:
     """A rank that is worse than usual: its value, what is usual, and since when (UNIX seconds)."""
 
+    quantity: Quantity
     rank: int
     host: str
     value: float
@@ -44,13 +65,14 @@ class Heat:
     """What is shown.
 
     Attributes:
+        quantity: What was asked for.
         cells: Badness by row and cell, oldest first.
+        scales: By row.
+        usual: What is usual in each cell, by row.
         first: The number of the first cell; a cell keeps its number while time goes on.
         cell_seconds: How long a cell is.
         began: UNIX seconds at which cell number 0 begins.
-        low, high: Badness at the ends of the scale.
         steps: The last step that some rank had done by each cell.
-        usual: What is usual in each cell.
     """
 
     quantity: Quantity
@@ -59,21 +81,23 @@ class Heat:
     first: int
     cell_seconds: float
     began: float
-    low: float
-    high: float
+    scales: tuple[Scale, ...]
+    usual: tuple[tuple[float, ...], ...]
     steps: tuple[int, ...]
-    usual: tuple[float, ...]
     worst: tuple[Worst, ...]
     ranks: int
+    hosts: tuple[str, ...] = ()
+    """Of one rank, where it is known: its host."""
 
-    def level(self, badness: float) -> int:
-        """Return the place of ``badness`` on the scale of ``LEVELS``; -1 where nothing is known."""
-        if badness == UNKNOWN:
-            return -1
-        if badness == BROKEN:
-            return LEVELS
-        share = (badness - self.low) / (self.high - self.low)
-        return min(LEVELS - 1, max(0, int(share * LEVELS)))
+    @property
+    def count(self) -> int:
+        """Cells of a row."""
+        return len(self.usual[0])
+
+    @property
+    def by_quantity(self) -> bool:
+        """Whether rows are the quantities of one rank instead of ranks."""
+        return self.ranks == 1
 
 
 def rows_for(ranks: Sequence[int], hosts: dict[int, str], room: int) -> tuple[HeatRow, ...]:
@@ -113,7 +137,7 @@ def heat_of(
     Args:
         history: What was.
         quantity: One of its quantities.
-        ranks: Those that are zoomed to; of one the other quantities are not shown.
+        ranks: Those that are zoomed to; of one all quantities are shown, this one first.
         whole: The whole run instead of the last minutes.
         lines: Rows that there is room for.
         width: Cells of a row.
@@ -130,30 +154,102 @@ def heat_of(
     each = math.ceil((track.columns + 1) / width) if track.columns > width else 1
     # Cells begin at multiples of their length, so that a picture moves only when a cell is full.
     first = -(-track.first // each)
-    begin = first * each - track.first
-    rows = rows_for(ranks, history.hosts, lines)
-    cells = tuple(_cells(track, quantity, row.ranks, begin, each) for row in rows)
-    everyone = sorted(known)
-    usual = [track.usual(quantity, everyone, column) for column in range(track.columns)]
-    low, high = _scale(cells)
+    alone = len(ranks) == 1
+    asked = _quantities(history, track, quantity, ranks[0]) if alone else [quantity]
+    middles = {name: _usual(track, name) for name in asked}
+    span = _Span(track, first * each - track.first, each, middles)
+    if alone:
+        compared = 2 * len(asked) <= lines
+        shown = [
+            line for name in asked for line in span.of_rank(history, name, ranks[0], compared)
+        ][:lines]
+    else:
+        shown = span.of_ranks(history, quantity, rows_for(ranks, history.hosts, lines))
+    worst = [
+        each
+        for name, usual in middles.items()
+        for each in _worst(history, track, name, ranks, usual, listed)
+    ]
     return Heat(
         quantity=about,
-        rows=rows,
-        cells=cells,
+        rows=tuple(line.row for line in shown),
+        cells=tuple(line.cells for line in shown),
+        scales=tuple(line.scale for line in shown),
+        usual=tuple(line.usual for line in shown),
         first=first,
         cell_seconds=each * track.seconds,
         began=history.started,
-        low=low,
-        high=high,
-        steps=tuple(track.steps[begin:][each - 1 :: each]) + _tail(track, begin, each),
-        usual=tuple(max(usual[at : at + each]) for at in range(begin, track.columns, each)),
-        worst=tuple(_worst(history, track, quantity, ranks, usual, listed)),
+        steps=tuple(track.steps[span.begin :][each - 1 :: each]) + span.tail(),
+        worst=tuple(worst[:listed]),
         ranks=len(ranks),
+        hosts=tuple(history.hosts[rank] for rank in ranks if alone and rank in history.hosts),
     )
 
 
-def _tail(track: Track, begin: int, each: int) -> tuple[int, ...]:
-    return (track.steps[-1],) if (track.columns - begin) % each else ()
+def _quantities(history: RankHistory, track: Track, chosen: str, rank: int) -> list[str]:
+    """Return what is known of ``rank``, what was ``chosen`` first."""
+    known = [key for key in history.quantities if rank in track.rows.get(key, ())]
+    return [chosen, *(key for key in known if key != chosen)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row with what it shows."""
+
+    row: HeatRow
+    cells: tuple[float, ...]
+    scale: Scale
+    usual: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The moments of ``track`` from column ``begin`` on, ``each`` of them in a cell.
+
+    ``middles`` has, by quantity, what is usual in each column.
+    """
+
+    track: Track
+    begin: int
+    each: int
+    middles: dict[str, list[float]]
+
+    def tail(self) -> tuple[int, ...]:
+        """Return the newest step where the last cell is not full."""
+        left = (self.track.columns - self.begin) % self.each
+        return (self.track.steps[-1],) if left else ()
+
+    def usual(self, quantity: str) -> tuple[float, ...]:
+        """Return what is usual in each cell."""
+        usual, each = self.middles[quantity], self.each
+        return tuple(max(usual[at : at + each]) for at in range(self.begin, len(usual), each))
+
+    def of_ranks(
+        self, history: RankHistory, quantity: str, rows: Sequence[HeatRow]
+    ) -> list[_Line]:
+        """Return lines of one quantity and one scale."""
+        cells = [_cells(self.track, quantity, row.ranks, self.begin, self.each) for row in rows]
+        scale = Scale(history.quantities[quantity], *_ends(cells))
+        usual = self.usual(quantity)
+        return [_Line(row, line, scale, usual) for row, line in zip(rows, cells, strict=True)]
+
+    def of_rank(
+        self, history: RankHistory, quantity: str, rank: int, compared: bool
+    ) -> list[_Line]:
+        """Return the line of one rank's quantity, and for comparison what is usual of all."""
+        about, usual = history.quantities[quantity], self.usual(quantity)
+        own = _cells(self.track, quantity, (rank,), self.begin, self.each)
+        scale = Scale(about, *_ends((own, usual)))
+        lines = [_Line(HeatRow(about.title, (rank,)), own, scale, usual)]
+        if compared and len(self.track.rows[quantity]) > 1:
+            lines.append(_Line(HeatRow("  usual", (rank,), middle=True), usual, scale, usual))
+        return lines
+
+
+def _usual(track: Track, quantity: str) -> list[float]:
+    """Return what is usual of all ranks in each column."""
+    everyone = sorted(track.rows[quantity])
+    return [track.usual(quantity, everyone, column) for column in range(track.columns)]
 
 
 def _cells(
@@ -166,7 +262,7 @@ def _cells(
     return tuple(max(worst[at : at + each]) for at in range(0, len(worst), each))
 
 
-def _scale(cells: Sequence[Sequence[float]]) -> tuple[float, float]:
+def _ends(cells: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the badness at both ends, in round figures; a few outliers do not make all else alike."""
     known = sorted(value for row in cells for value in row if math.isfinite(value))
     if not known:
@@ -212,6 +308,7 @@ def _worst(
         since = (history.started or 0.0) + (track.first + column) * track.seconds
         found.append(
             Worst(
+                quantity=about,
                 rank=rank,
                 host=history.hosts.get(rank, ""),
                 value=about.value(now[rank]),

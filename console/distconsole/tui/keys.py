@@ -4,7 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VIEWS = ("cluster", "check", "run", "logs", "runs", "transcript", "help")
+VIEWS = (
+    "cluster",
+    "check",
+    "launch",
+    "run",
+    "logs",
+    "runs",
+    "compare",
+    "transcript",
+    "jobs",
+    "help",
+)
+
+
+CHARACTERS = {
+    "comma": ",",
+    "full_stop": ".",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "dollar_sign": "$",
+    "at": "@",
+}
+"""Names that Textual has for keys, as people write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +43,7 @@ class Key:
             or unfinished.
         views: The views whose line of keys shows it; empty for all, ("",) for none.
         inside: True if it is an ordinary letter, which works only while the view has the focus.
+        only: True if it works only while one of ``views`` is on the screen.
     """
 
     key: str
@@ -27,20 +52,24 @@ class Key:
     asks: bool = False
     views: tuple[str, ...] = ()
     inside: bool = False
+    only: bool = False
 
     @property
     def shown(self) -> str:
         """The key as people write it."""
+        if self.key in CHARACTERS:
+            return CHARACTERS[self.key]
         return self.key.replace("ctrl+", "^").capitalize() if len(self.key) > 1 else self.key
 
     def works_in(self, view: str) -> bool:
         """Whether the key means this while ``view`` is on the screen."""
-        return not self.inside or view in self.views
+        return not (self.inside or self.only) or view in self.views
 
 
 TABS = (
     Key("f2", "view cluster", "cluster"),
     Key("f3", "view check", "check"),
+    Key("ctrl+n", "view launch", "launch"),
     Key("f4", "view run", "run"),
     Key("f5", "view logs", "logs"),
     Key("f6", "view runs", "runs"),
@@ -51,12 +80,21 @@ KEYS: tuple[Key, ...] = (
     *TABS,
     Key("f1", "help", "help"),
     Key("f7", "check", "check", views=("cluster", "check")),
-    Key("f8", "stop {run}", "stop run", asks=True, views=("run", "logs")),
+    Key("f8", "stop {run}", "stop run", views=("run", "logs")),
     Key("f9", "view transcript", "said so far", views=("check", "runs", "help")),
+    Key("ctrl+s", "launch start", "start", views=("launch",), only=True),
+    Key("ctrl+o", "launch last", "last launches", views=("launch", "runs")),
+    Key("ctrl+y", "launch copy", "copy command", views=("launch",), only=True),
     Key("s", "sort", "sort", views=("run",), inside=True),
-    Key("s", "sort ", "sort", True, ("cluster",), inside=True),
-    Key("f", "filter ", "filter", True, ("cluster", "run"), inside=True),
-    Key("g", "group ", "group", True, ("cluster",), inside=True),
+    Key("m", "mark {run}", "mark", views=("runs",), inside=True),
+    Key("c", "compare {runs}", "compare", views=("runs",), inside=True),
+    Key("a", "axis next", "step/time/samples", views=("compare",), inside=True),
+    Key("c", "plots next", "other plots", views=("compare",), inside=True),
+    Key("s", "sort ", "sort", True, ("cluster", "runs"), inside=True),
+    Key("f", "filter ", "filter", True, ("cluster", "run", "runs"), inside=True),
+    Key("g", "group ", "group", True, ("cluster", "runs"), inside=True),
+    Key("r", "report {run} -o {run}.html", "report", True, ("runs",), inside=True),
+    Key("R", "rerun {run}", "the same again", True, ("runs",), inside=True),
     Key("p", "plots", "plots/error", views=("run",), inside=True),
     Key("c", "plots next", "other plots", views=("run",), inside=True),
     Key("h", "heat", "heat map", views=("run",), inside=True),
@@ -85,28 +123,61 @@ KEYS: tuple[Key, ...] = (
     Key("m", "pairs", "pairs", views=("check",), inside=True),
     Key("i", "interfaces", "interfaces", views=("check",), inside=True),
     Key("x", "cancel", "cancel", views=("check",), inside=True),
+    Key("f10", "theme", "theme", views=("help",)),
+    Key("x", "cancel {job}", "cancel", views=("jobs",), inside=True),
     Key("ctrl+q", "quit", "quit"),
+    Key("S", "screenshot", "screenshot", views=VIEWS, inside=True),
 )
 
+REPLAYED = ("run", "logs", "cluster")
+"""Views that show a past run as it was at a moment."""
+
+REPLAY_KEYS: tuple[Key, ...] = (
+    Key("space", "play toggle", "play/pause", views=REPLAYED, inside=True),
+    Key("comma", "at -1s", "a second back", views=REPLAYED, inside=True),
+    Key("full_stop", "at +1s", "on", views=REPLAYED, inside=True),
+    Key("left_square_bracket", "at previous", "mark before", views=REPLAYED, inside=True),
+    Key("right_square_bracket", "at next", "next", views=REPLAYED, inside=True),
+    Key("less_than_sign", "play slower", "slower", views=REPLAYED, inside=True),
+    Key("greater_than_sign", "play faster", "faster", views=REPLAYED, inside=True),
+    Key("b", "play back", "backwards", views=REPLAYED, inside=True),
+    Key("0", "at start", "start", views=REPLAYED, inside=True),
+    Key("dollar_sign", "at end", "end", views=REPLAYED, inside=True),
+    Key("at", "at ", "a time", True, views=REPLAYED, inside=True),
+)
+"""Keys that work while a past run is shown; the time bar shows them."""
+
 SCREEN_VERBS = {
-    "view": "show one of: cluster check run logs runs transcript help; or a run: view RUN",
-    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next; on the cluster by any field: sort util, sort temp up",
-    "group": "GPUs on the cluster screen by a field: host name user throttle rank; none ends it",
+    "launch": "a form for run, filled in with the line that is being typed; launch last: what was launched before; launch start, launch copy",
+    "view": "show one of: cluster check launch run logs runs compare transcript jobs help; or a run: view RUN",
+    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next; on the cluster and in the list of runs by any field: sort util, sort loss up",
+    "group": "GPUs on the cluster screen, or runs in their list, by a field: host name user rank, script state; none ends it",
     "watch": "say when a condition comes true and when it ends: watch state=failed; alone lists",
     "unwatch": "end a watch: its number, or all",
     "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
-    "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first",
+    "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first; also of compared runs",
     "open": "everything about the finding, the check or the pair of hosts under the cursor",
     "repeat": "one check of the last one again: repeat CHECK",
     "pairs": "the pairs of hosts as a matrix, and back: arrows move, N goes to the next in trouble",
     "interfaces": "which interface each engine takes on each host, and back",
-    "cancel": "end the check that goes on",
-    "filter": "on cluster and run only what matches: filter util<10 and host~gpu0; in the logs only lines: 0-3,8 host:gpu* out err errors since:10m /regex/ -without word; alone shows all",
+    "jobs": "what goes on, for how long, and how it can be ended",
+    "cancel": "end what goes on, never a run that has begun: cancel (the foremost), cancel NUMBER, cancel all",
+    "filter": "on cluster, run and runs only what matches: filter util<10 and host~gpu0, filter state=failed and age<1d; in the logs only lines: 0-3,8 host:gpu* out err errors since:10m /regex/ -without word; alone shows all",
     "find": "search the lines of the run: words, or a regular expression; n and N go on",
     "lines": "in the logs: error error-before first-error next previous end fold digits wrap times copy, at TIME",
+    "mark": "a run in the list, to be compared with others: mark RUN; once more takes the mark away",
+    "axis": "what the curves of compared runs lie along: step, time, samples; alone the next",
+    "at": "a past run as it was: at 14:05:10, at 90s (after its start), at +30s, at 40%, at step 1200; at next and previous: marks; at start, at end",
+    "play": "let a past run go on: play 10 (seconds each second), play back 10; play faster, slower, toggle",
+    "pause": "let a past run stand at this moment",
+    "alias": "a short name for a line, kept: alias NAME = LINE ($1 to $9 and $@ are its arguments); alone lists",
+    "unalias": "forget an alias: unalias NAME",
+    "save": "write what was said so far into a file: save [FILE] [--yes]",
     "clear": "empty the transcript",
-    "screenshot": "save the screen as an SVG file",
-    "theme": "dark, light, ansi-dark (the terminal's own colours) or any theme of Textual's",
+    "yes": "the answer to the question above the prompt",
+    "no": "the answer to the question above the prompt",
+    "screenshot": "save the screen as an SVG file, in this folder if no FILE is said",
+    "theme": "dark, light, contrast or terminal (its own sixteen colours), or any of Textual's; alone takes the next; kept",
     "quit": "leave; a run goes on without the console",
 }
 """Verbs that are about the screen alone and exist only at the prompt."""

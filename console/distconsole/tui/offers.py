@@ -2,55 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from distconsole.grammar import complete_line
-from distconsole.grammar.complete import Completion
+from distconsole.grammar import VERBS, Completion, complete_line
+from distconsole.grammar.aliases import Alias, expanded
+from distconsole.grammar.complete import Listing, going_on
+from distconsole.grammar.secrets import masked
+from distconsole.grammar.words import open_line
 from distconsole.monitor.load_fields import LOAD_FIELDS
 from distconsole.monitor.rank_fields import RANK_FIELDS
+from distconsole.monitor.tally import AXES
+from distconsole.tui.folders import Folders
+from distconsole.tui.jobs import jobs_of
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, VIEWS
+from distconsole.tui.replaying import MOMENTS, WAYS
+from distconsole.tui.shortcuts import Shortcuts
 from distconsole.tui.sitting import Sitting
+from distconsole.tui.themes import NAMES
 from distconsole.tui.views.logs import WHATS
+from distconsole.tui.views.runs import RUN_FIELDS
 
-FIELDS = tuple(dict.fromkeys((*RANK_FIELDS.names, *LOAD_FIELDS.names)))
-"""What conditions may name."""
+FIELDS = {
+    each.name: each.about for fields in (LOAD_FIELDS, RANK_FIELDS, RUN_FIELDS) for each in fields
+}
+"""What conditions may name, and what it is."""
+OF_RUNS = {each.name: each.about for each in RUN_FIELDS}
+LOADS = {each.name: each.about for each in LOAD_FIELDS}
+UNFINISHED_NAME = re.compile(r"[A-Za-z_][\w.]*$")
 
-FEW = 3
-"""So many completions are shown with what they mean."""
+Words = Mapping[str, str]
+"""What may stand there -> what it means."""
 
-SHOWN = 24
+STANDING: Mapping[str, Words] = {
+    "sort": dict.fromkeys(SORTS, "of the ranks") | LOADS | OF_RUNS,
+    "lines": WHATS,
+    "group": {"none": "no groups"} | LOADS | OF_RUNS,
+    "at": MOMENTS,
+    "play": WAYS,
+    "axis": dict.fromkeys(AXES, ""),
+    "unwatch": {"all": "every watch"},
+    "help": VERBS,
+    "launch": {
+        "last": "what was launched before",
+        "start": "what the form says",
+        "copy": "the command that does the same in a shell",
+    },
+}
+"""What may follow a verb, whatever there is."""
+
+OF_FILES = ("save", "screenshot")
+"""Verbs of the screen whose word is a file."""
 
 
-def completions(line: str, sitting: Sitting, themes: Iterable[str]) -> list[Completion]:
-    """Return how ``line`` may go on, verbs of the screen included."""
-    words = line.lstrip().split(" ")
-    last = words[-1]
-    vocabulary = sitting.vocabulary()
-    if len(words) == 1:
-        own = [
-            Completion(verb, verb, meaning)
-            for verb, meaning in SCREEN_VERBS.items()
-            if verb.startswith(last)
+class Offers:
+    """Completes lines; it never blocks.
+
+    Args:
+        sitting: What exists.
+        shortcuts: The operator's aliases.
+        themes: The names of Textual's themes.
+        came: Called from a thread when a slow folder has answered.
+    """
+
+    def __init__(
+        self,
+        sitting: Sitting,
+        shortcuts: Shortcuts,
+        themes: Callable[[], Iterable[str]],
+        came: Callable[[], None],
+    ) -> None:
+        self._sitting = sitting
+        self._shortcuts = shortcuts
+        self._themes = themes
+        self._folders = Folders(came)
+
+    @property
+    def waiting(self) -> str:
+        """The folder that has not answered yet, or nothing."""
+        return self._folders.waiting
+
+    def complete(self, line: str) -> list[Completion]:
+        """Return how ``line`` may go on."""
+        return self._completions(line, self._folders.list)
+
+    def glance(self, line: str) -> list[Completion]:
+        """As ``complete``, without waiting for a folder."""
+        return self._completions(line, self._folders.glance)
+
+    def _completions(self, line: str, listing: Listing) -> list[Completion]:
+        line, blanks = line.lstrip(), line[: len(line) - len(line.lstrip())]
+        if blanks:
+            found = self._completions(line, listing)
+            return [replace(each, line=blanks + each.line) for each in found]
+        typed = open_line(line)
+        vocabulary = self._sitting.vocabulary()
+        if not typed.words:
+            found = complete_line(line, vocabulary, listing=listing)
+            aliases = self._shortcuts.aliases.values()
+            own = _among(SCREEN_VERBS, line)
+            own += _among({alias.name: f"= {masked(alias.line)}" for alias in aliases}, line)
+            return sorted(found + own, key=lambda each: each.word)
+        verb = typed.words[0]
+        alias = self._shortcuts.aliases.get(verb)
+        if alias is not None and "$" not in alias.line:
+            behind = line[typed.spans[0][1] :]
+            return self._behind(alias, line[: typed.spans[0][1]], behind, listing)
+        if verb in ("watch", "filter"):
+            return _names(line, FIELDS)
+        if verb in OF_FILES:
+            found = complete_line(f"report -o {line[typed.start :]}", vocabulary, listing=listing)
+            cut = len("report -o ")
+            return [replace(each, line=line[: typed.start] + each.line[cut:]) for each in found]
+        words = self.words(verb)
+        if words is None:
+            return complete_line(line, vocabulary, listing=listing)
+        return _among(words, line) if len(typed.words) == 1 else []
+
+    def _behind(self, alias: Alias, name: str, behind: str, listing: Listing) -> list[Completion]:
+        """Complete what stands behind an alias as if it stood behind its line."""
+        whole = expanded(alias.name, self._shortcuts.aliases)
+        return [
+            replace(each, line=name + each.line[len(whole) :])
+            for each in self._completions(whole + behind, listing)
+            if each.line.startswith(whole)
         ]
-        return complete_line(line, vocabulary) + own
-    choices: tuple[str, ...] | None = {
-        "view": (*VIEWS, *(feed.run.run for feed in sitting.feeds if feed.run.run)),
-        "sort": tuple(dict.fromkeys((*SORTS, *LOAD_FIELDS.names))),
-        "lines": tuple(WHATS),
-        "group": ("none", *LOAD_FIELDS.names),
-        "unwatch": ("all",),
-        **dict.fromkeys(("watch", "filter"), FIELDS),
-        "theme": ("dark", "light", *sorted(themes)),
-    }.get(words[0])
-    if choices is None:
-        return complete_line(line, vocabulary)
-    start = line[: len(line) - len(last)]
-    return [Completion(word, start + word, "") for word in choices if word.startswith(last)]
+
+    def words(self, verb: str) -> Words | None:
+        """Return what may follow a verb of the screen; None for the other verbs."""
+        sitting = self._sitting
+        match verb:
+            case "view":
+                runs = {feed.run.run: feed.line for feed in sitting.feeds if feed.run.run}
+                return dict.fromkeys(VIEWS, "") | runs
+            case "mark":
+                return dict.fromkeys(sitting.vocabulary().runs, "")
+            case "cancel":
+                jobs = jobs_of(sitting.feeds, sitting.clocks.monotonic())
+                return {str(job.number): job.line for job in jobs} | {"all": ""}
+            case "unalias":
+                return {name: alias.line for name, alias in self._shortcuts.aliases.items()}
+            case "theme":
+                return dict.fromkeys((*NAMES, *sorted(self._themes())), "")
+            case _:
+                return STANDING.get(verb, {} if verb in SCREEN_VERBS else None)
 
 
-def offered_text(found: list[Completion]) -> str:
-    """Return what the screen says of ``found``."""
-    if len(found) <= FEW:
-        return "\n".join(f"{each.word}  {each.help}".rstrip() for each in found)
-    more = f"  (+{len(found) - SHOWN})" if len(found) > SHOWN else ""
-    return "  ".join(completion.word for completion in found[:SHOWN]) + more
+def _among(words: Words, line: str) -> list[Completion]:
+    typed = open_line(line)
+    return [
+        going_on(line, typed, word, meaning)
+        for word, meaning in words.items()
+        if word.startswith(typed.text)
+    ]
+
+
+def _names(line: str, names: Words) -> list[Completion]:
+    """Complete the name at the end of a condition, which has no words as a shell has them."""
+    match = UNFINISHED_NAME.search(line)
+    start = match.start() if match else len(line)
+    return [
+        Completion(name, line[:start] + name, meaning, name)
+        for name, meaning in names.items()
+        if name.startswith(line[start:])
+    ]

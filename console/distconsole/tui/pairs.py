@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import cached_property
 from statistics import median
 
-from distconsole.model.events import PairReport
+from distconsole.model.reports import PairReport
 
 SLOW_RATE = 0.7
 """Of the median rate; as the check of bandwidth has it."""

@@ -22,26 +22,39 @@ ROLES = {
 }
 """Meaning -> the variable of Textual's themes and whether it is bold."""
 
-FAINT_SHARE = 0.4
-"""How far faint text goes towards the background; 4.5:1 contrast stays in both default themes."""
+FAINT_SHARE = 0.35
+"""How far faint text goes towards the background, if the theme does not say."""
 
 
-def meanings(variables: Mapping[str, str]) -> Theme:
+def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> Theme:
     """Return the styles of all meanings under a theme's ``variables``."""
     styles = {
         name: Style(color=_rich(variables.get(variable, "")), bold=bold)
         for name, (variable, bold) in ROLES.items()
     }
-    styles["faint"] = _faint(variables)
+    styles["faint"] = _faint(variables, faint_share)
     styles["strong"] = Style(bold=True)
     return Theme(styles, inherit=False)
 
 
-def _faint(variables: Mapping[str, str]) -> Style:
+def cursor_style(colour: RichColor | None, *, focused: bool, plain: bool) -> Style:
+    """Return what is put over the row under the cursor.
+
+    Args:
+        colour: Its background where there are colours.
+        focused: Whether keys go there.
+        plain: Whether the terminal's own colours are used, of which none stands out for certain, or none.
+    """
+    if plain:
+        return Style(reverse=True) if focused else Style(underline=True)
+    return Style(bgcolor=colour)
+
+
+def _faint(variables: Mapping[str, str], share: float) -> Style:
     front, back = variables.get("foreground", ""), variables.get("background", "")
     if not (front.startswith("#") and back.startswith("#")):
         return Style(dim=True)
-    mixed = Color.parse(front).blend(Color.parse(back), FAINT_SHARE)
+    mixed = Color.parse(front).blend(Color.parse(back), share)
     return Style(color=RichColor.from_rgb(*mixed.rgb))
 
 

@@ -6,13 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from distconsole.model.events import (
-    Event,
-    GpuSample,
-    HostStatus,
-    LinkChanged,
-    NodeSample,
-)
+from distconsole.model.events import Event, HostStatus
+from distconsole.model.run_events import GpuSample, LinkChanged, NodeSample
 
 Clock = Callable[[], float]
 

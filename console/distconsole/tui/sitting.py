@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
+from itertools import count
 
+from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.grammar import Vocabulary, parse_line
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster
-from distconsole.operations import perform
+from distconsole.model.events import Event
+from distconsole.operations import Control, perform
 from distconsole.operations.judging import my_names
 from distconsole.operations.sessions import lent
 from distconsole.session import Session, open_session
 from distconsole.tui.check_picture import CheckPicture
-from distconsole.tui.feeds import Feed, Perform, Transcript
+from distconsole.tui.feeds import Feed, Perform
+from distconsole.tui.foresight import Foresight
 from distconsole.tui.keys import ALIASES, SCREEN_VERBS
+from distconsole.tui.known import Known, known_checks
 from distconsole.tui.pictures import Clocks
+from distconsole.tui.replaying import ReplayFeed
+from distconsole.tui.rings import Rings
+from distconsole.tui.transcript import Transcript
 
 LEAVING_SECONDS = 5.0
 """How long quitting waits for the feeds to let go."""
@@ -44,9 +55,16 @@ class Sitting:
         self.clocks = clocks or Clocks()
         self._chosen: Feed | None = None
         self.transcript = Transcript()
+        self._numbers = count(1)
+        self.confirm: Callable[[Feed, str], bool] | None = None
+        """Asks the person a question for a feed, and blocks its thread."""
+        self.rings = Rings(self.transcript)
         self.feeds: list[Feed] = []
         self._open = contextlib.ExitStack()
         self._own: Session | None = None
+        self.looks: list[Foresight] = []
+        """Looks at launches that are being filled in; they end with the sitting."""
+        self._known = Known(where.ssh_config)
 
     def begin(self) -> None:
         """Read the hosts; they are connected when first needed.
@@ -65,8 +83,15 @@ class Sitting:
             else:
                 feed.control.leave()
         deadline = self.clocks.monotonic() + LEAVING_SECONDS
+        for look in self.looks:
+            look.leave()
+        waited: list[Feed | Foresight] = [*self.feeds, *self.looks]
+        for each in waited:
+            each.join(max(0.0, deadline - self.clocks.monotonic()))
         for feed in self.feeds:
-            feed.join(max(0.0, deadline - self.clocks.monotonic()))
+            if feed.notifier is not None:
+                feed.notifier.close(max(0.0, deadline - self.clocks.monotonic()))
+        self._known.end()
         self._open.close()
         left = [feed for feed in going if not isinstance(feed.request, ask.Demo)]
         return list(dict.fromkeys(feed.run.run for feed in left if feed.run.run))
@@ -86,6 +111,15 @@ class Sitting:
         ]
 
     @property
+    def own(self) -> Session | None:
+        """The console's own session."""
+        return self._own
+
+    def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
+        """Have ``request`` done for the screen alone, without a feed."""
+        return self._perform(request, self.sessions, control)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The names of the console's own hosts."""
         return () if self._own is None else tuple(host.name for host in self._own.cluster.hosts)
@@ -96,18 +130,26 @@ class Sitting:
         return my_names(Cluster(()) if self._own is None else self._own.cluster)
 
     def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
-        """Lend the console's own session, or open one where other hosts are named."""
-        own, meant = self._own, where.over(self.where)
-        return open_session(meant) if own is None or meant != self.where else lent(own)
+        """Lend the console's own session, or of it the hosts named; open one for others.
 
-    def submit(self, line: str) -> Feed:
-        """Start what ``line`` asks for; what it leaves open the configuration says.
+        Raises:
+            ConsoleError: if the hosts cannot be read.
+        """
+        own, meant = self._own, where.over(self.where)
+        if own is None:
+            return open_session(meant)
+        if meant == self.where:
+            return lent(own)
+        part = own.part(resolve_cluster(meant, own.config, os.environ))
+        return open_session(meant) if part is None else lent(part)
+
+    def request(self, line: str) -> ask.Request:
+        """Return what ``line`` asks for; what it leaves open the configuration says.
 
         Raises:
             ConsoleError: if it means nothing, or the configuration cannot be read.
         """
-        defaults = load_config().verbs
-        return self.start(parse_line(line, self.vocabulary(), defaults), line)
+        return parse_line(line, self.vocabulary(), load_config().verbs)
 
     def repeat(self, check: str) -> Feed | None:
         """Make one check of the check that is shown again; None while there is none, or it goes on."""
@@ -129,7 +171,8 @@ class Sitting:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
             request = replace(request, where=request.where.over(self.where))
-        feed = Feed(
+        kind = ReplayFeed if isinstance(request, ask.Replay) else Feed
+        feed = kind(
             request,
             line,
             self.sessions,
@@ -138,7 +181,13 @@ class Sitting:
             clocks=self.clocks,
             perform=self._perform,
             check=check,
+            number=0 if quiet else next(self._numbers),
         )
+        feed.control.confirm = partial(self.confirm, feed) if self.confirm and not quiet else None
+        if isinstance(request, ask.Notify) and request.test:
+            self.rings.trial()
+        if feed.is_run:
+            feed.notifier = self.rings.notifier(request)
         self.add(feed)
         feed.start()
         return feed
@@ -146,22 +195,45 @@ class Sitting:
     def add(self, feed: Feed) -> None:
         """Keep ``feed``; forget those that ended and that no view would show again."""
         self._chosen = feed if feed.is_run else self._chosen
-        shown = {id(self.latest_check()), id(self.listing()), id(self.shown_run())}
+        latest = self.latest_check(), self.listing(), self.shown_run(), self.comparison()
+        shown = {id(each) for each in latest}
         done = [kept for kept in self.feeds if kept.done and id(kept) not in shown]
         old = [kept for kept in done if not kept.is_run] + done[:-MAX_KEPT_RUNS]
+        for kept in old:
+            kept.control.leave()
         forgotten = {id(kept) for kept in old}
         self.feeds = [kept for kept in self.feeds if id(kept) not in forgotten]
         self.feeds.append(feed)
 
     def vocabulary(self) -> Vocabulary:
         """Return what exists right now, for completion."""
-        runs = [feed.run.run for feed in reversed(self.feeds) if feed.run.run]
-        runs += [summary.run for feed in self.feeds for summary in feed.listed]
-        ranks: tuple[str, ...] = ()
-        latest = self.shown_run()
-        if latest is not None:
-            ranks = tuple(str(rank) for rank in sorted(latest.run.ranks))
-        return Vocabulary(hosts=self.hosts, runs=tuple(dict.fromkeys(runs)), ranks=ranks)
+        names = self._known.names()
+        about = dict(names.about)
+        runs: dict[str, None] = {}
+        for feed in reversed(self.feeds):
+            for name in (feed.run.run, feed.run.name):
+                if name and not any(run.startswith(name) for run in runs):
+                    runs[name] = None
+                    about[name] = "goes on" if feed.goes_on else about.get(name, "of this sitting")
+        listed = (summary.run for feed in self.feeds for summary in feed.listed)
+        runs |= dict.fromkeys((*listed, *names.runs))
+        ranks: list[int] = []
+        shown = self.shown_run()
+        if shown is not None:
+            with shown.reading():
+                ranks = sorted(shown.run.ranks)
+                for rank in ranks:
+                    view = shown.run.ranks[rank]
+                    about[f"rank {rank}"] = f"{view.host}  {view.state}"
+        about |= dict.fromkeys(self.hosts, "of this console")
+        return Vocabulary(
+            hosts=tuple(dict.fromkeys((*self.hosts, *names.hosts))),
+            runs=tuple(runs),
+            ranks=tuple(map(str, ranks)),
+            clusters=names.clusters,
+            checks=(*Vocabulary().checks, *known_checks()),
+            about=about | known_checks(),
+        )
 
     def shown_run(self) -> Feed | None:
         """Return the feed of the run to show: the one chosen, or None."""
@@ -179,6 +251,11 @@ class Sitting:
     def latest_check(self) -> Feed | None:
         """Return the newest feed that shows a check, or None."""
         return next((feed for feed in reversed(self.feeds) if feed.is_check), None)
+
+    def comparison(self) -> Feed | None:
+        """Return the newest feed that compares runs, or None."""
+        compared = (feed for feed in reversed(self.feeds) if isinstance(feed.request, ask.Compare))
+        return next(compared, None)
 
     def listing(self) -> Feed | None:
         """Return the newest list of runs that is whole, else the newest, or None."""

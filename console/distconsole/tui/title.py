@@ -5,16 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 
 from textual.content import Content
+from textual.geometry import Size
 from textual.style import Style
 
-from distconsole.tui.keys import KEYS, TABS, Key
+from distconsole.tui.keymap import Keymap
+from distconsole.tui.keys import Key
 
+SMALL = (60, 16)
+"""Columns and lines below which the last line says so; the screens are made for 80 x 24 and more."""
 PRESSES = "presses"
 """Name of the key in the meta of text that can be clicked."""
 
 
+MAX_LABEL = 24
+
+
 @lru_cache(maxsize=64)
-def title_content(view: str, hosts: int, lost: int, going: int, width: int) -> Content:
+def title_content(
+    keymap: Keymap, view: str, hosts: int, lost: int, going: int, width: int
+) -> Content:
     """Return the title: tabs that can be clicked, hosts, runs that go on.
 
     Args:
@@ -22,9 +31,9 @@ def title_content(view: str, hosts: int, lost: int, going: int, width: int) -> C
         hosts: How many hosts there are.
         lost: How many of them fell silent.
         going: How many runs go on.
-        width: Cells there are; the program's name gives way first.
+        width: Cells there are; the program's name gives way first, then words about the hosts.
     """
-    tabs = [_tab(tab, here=tab.line.endswith(f" {view}")) for tab in TABS]
+    tabs = [_tab(tab, here=tab.line.endswith(f" {view}")) for tab in keymap.tabs]
     facts: list[tuple[str, str]] = []
     if hosts:
         facts.append((f" {hosts} host{'s' if hosts > 1 else ''}", ""))
@@ -32,9 +41,15 @@ def title_content(view: str, hosts: int, lost: int, going: int, width: int) -> C
         facts.append((f" {lost} lost", "$text-warning"))
     if going:
         facts.append((f" ● {going} run{'s' if going > 1 else ''}", "$text-success"))
-    line = Content("").join([*tabs, *(Content.styled(words, style) for words, style in facts)])
+    line = _joined(tabs, facts)
+    if line.cell_length > width and lost:
+        line = _joined(tabs, [(f" {hosts - lost}/{hosts} hosts", "$text-warning"), *facts[2:]])
     name = Content.styled(" distconsole ", "bold")
     return Content.assemble(name, line) if width >= line.cell_length + name.cell_length else line
+
+
+def _joined(tabs: list[Content], facts: list[tuple[str, str]]) -> Content:
+    return Content("").join([*tabs, *(Content.styled(words, style) for words, style in facts)])
 
 
 def _tab(tab: Key, *, here: bool) -> Content:
@@ -50,16 +65,41 @@ def _pressing(key: str, *markup: str) -> Content:
     return Content.from_markup("".join(markup)).stylize(Style.from_meta({PRESSES: key}))
 
 
+def too_small(size: Size) -> bool:
+    """Whether a terminal has no room for what the screens are made for."""
+    return size.width < SMALL[0] or size.height < SMALL[1]
+
+
+def small_content(size: Size) -> Content:
+    """Return what the last line says there."""
+    return Content.styled(
+        f" {size.width} x {size.height}: too small, made for 80 x 24", "$text-warning"
+    )
+
+
 @lru_cache(maxsize=64)
-def keys_content(view: str, *, inside: bool, width: int) -> Content:
-    """Return the keys that help in ``view``; its letters work only ``inside`` it."""
-    shown = [key for key in KEYS if key not in TABS and (not key.views or view in key.views)]
+def keys_content(
+    keymap: Keymap, view: str, *, inside: bool, width: int, replayed: bool = False
+) -> Content:
+    """Return the keys that help in ``view``; its letters work only ``inside`` it.
+
+    Args:
+        replayed: A past run is shown: first come the keys that move through it.
+    """
+    moving = [_entry(key, usable=inside) for key in keymap.moving] if replayed else []
+    tabs = {tab.line for tab in keymap.tabs}
+    able = [key for key in keymap.keys if key.line not in tabs]
+    shown = [key for key in able if not key.views or view in key.views]
     letters = [_entry(key, usable=inside) for key in shown if key.inside]
-    others = [_entry(key, usable=True) for key in shown if not key.inside]
+    # There is always room for the way to everything that there is no room for.
+    others = [key for key in shown if not key.inside]
+    first = [_entry(key, usable=True) for key in others if key.line == "help"]
+    rest = [_entry(key, usable=True) for key in others if key.line != "help"]
     where = "to the prompt" if inside else "into the view"
     swap = _pressing("escape", f" [$text-accent]Esc[/] {where} ")
     content = Content("")
-    for entry in [swap, *(letters if inside else ()), *others, *(() if inside else letters)]:
+    letters = [*moving, *letters]
+    for entry in [swap, *first, *(letters if inside else rest), *(rest if inside else letters)]:
         if content.cell_length + entry.cell_length > width:
             break
         content = Content.assemble(content, entry)
@@ -67,6 +107,12 @@ def keys_content(view: str, *, inside: bool, width: int) -> Content:
 
 
 def _entry(key: Key, *, usable: bool) -> Content:
-    name = "/" if key.key == "slash" else key.shown
-    colours = ("$text-accent", "$foreground") if usable else ("$foreground 40%", "$foreground 40%")
-    return _pressing(key.key, f" [{colours[0]}]{name}[/] [{colours[1]}]{key.label}[/] ")
+    name = "/" if key.key == "slash" else key.shown.replace("[", r"\[")
+    colours = ("$text-accent", "$foreground") if usable else ("$text-muted", "$text-muted")
+    return _pressing(key.key, f" [{colours[0]}]{name}[/] [{colours[1]}]{_escaped(key.label)}[/] ")
+
+
+def _escaped(label: str) -> str:
+    """Return ``label``, which may be anybody's, short and with its brackets as they are."""
+    short = label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+    return short.replace("[", r"\[")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.widgets import RichLog
-
+from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError
 from distconsole.expression import ExpressionError
+from distconsole.grammar import VERBS
+from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
 from distconsole.tui.feeds import Feed
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
 from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt_verbs import PromptVerbs
+from distconsole.tui.replaying import travel
 from distconsole.tui.sitting import screen_words
 from distconsole.tui.views.check import CheckView, Page
 from distconsole.tui.views.cluster import ClusterView
+from distconsole.tui.views.compare import CompareView
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
+from distconsole.tui.views.runs import RunsView
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Said
 
 if TYPE_CHECKING:
     from distconsole.tui.app import ConsoleApp
@@ -29,6 +33,7 @@ class Doer:
 
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
+        self.prompt_verbs = PromptVerbs(app)
         self.followed: list[Feed] = []
         """Demos whose run the screen has gone to by itself."""
 
@@ -37,9 +42,14 @@ class Doer:
         app = self._app
         transcript = app.sitting.transcript
         if not quiet:
-            transcript.say(f"\x1b[1m> {line}\x1b[0m")
+            transcript.say(f"\x1b[1m> {masked(line)}\x1b[0m")
+        try:
+            line = app.shortcuts.expanded(line)
+        except ConsoleError as error:
+            self.prompt_verbs.fail(line, error)
+            return
         words = screen_words(line)
-        if self._do_condition(line):
+        if self.prompt_verbs.do_line(line) or self._do_condition(line):
             return
         if words:
             self._do_screen_verb(words)
@@ -48,11 +58,19 @@ class Doer:
             app.show_view("help")
             return
         try:
-            feed = app.sitting.submit(line)
+            self.prompt_verbs.start(line, self._show_where_it_belongs)
         except ConsoleError as error:
-            transcript.error(error)
-            return
-        self._show_where_it_belongs(feed)
+            self.prompt_verbs.fail(line, self._with_all_verbs(line, error))
+
+    def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
+        """Return ``error``; for a wrong verb that is most like one of the screen's, one that says so."""
+        word = line.split()[0]
+        if word in VERBS or "no verb" not in error.message:
+            return error
+        near = nearest(word, (*VERBS, *SCREEN_VERBS, *self._app.shortcuts.aliases))
+        if near is None or near in VERBS:
+            return error
+        return ConsoleError(f"There is no verb {word!r}. Did you mean {near!r}?", "see 'help'")
 
     def press(self, key: Key) -> None:
         """Type the line of ``key``."""
@@ -63,7 +81,16 @@ class Doer:
         elif key.asks:
             app.query_one(Prompt).offer(line)
         else:
-            self.perform(line, quiet=key in TABS or key.inside or line in ("help", "quit"))
+            line = self._once_more(line)
+            quiet = (
+                key.line in {tab.line for tab in TABS}
+                or key.inside
+                or line.startswith("launch")
+                or line in ("help", "quit")
+            )
+            self.perform(line, quiet=quiet)
+            if quiet:
+                app.query_one(Prompt).tell(f"{key.shown}: {line}")
 
     def open_run(self, run: str, *, over: bool) -> None:
         """Show ``run``: as this sitting has it, else from the store or from its hosts."""
@@ -97,8 +124,8 @@ class Doer:
                     app.load_feed.control.leave()
                 app.load_feed = feed
                 app.show_view("cluster")
-            case ask.Runs():
-                app.show_view("runs")
+            case ask.Runs() | ask.Compare():
+                app.show_view(type(feed.request).__name__.lower())
             case ask.Stop():
                 pass  # what it does is seen where one is
             case _:
@@ -107,12 +134,11 @@ class Doer:
     def _do_screen_verb(self, words: list[str]) -> None:  # noqa: C901  (one case a verb, nothing nested)
         app = self._app
         say = app.sitting.transcript.say
+        if self.prompt_verbs.do(words):
+            return
         match words:
             case ["quit"]:
                 app.exit()
-            case ["clear"]:
-                app.query_one(Said).forget()
-                app.query_one("#transcript", RichLog).clear()
             case ["view", name] if name in VIEWS:
                 app.show_view(name)
             case ["view", name] if app.sitting.choose_run(name) is not None:
@@ -127,29 +153,61 @@ class Doer:
                 self._heat(" ".join(names))
             case ["plots", *names]:
                 self._plots(names)
-            case ["open"] | ["pairs"] | ["interfaces"] | ["cancel"] | ["repeat", _]:
+            case ["open"] | ["pairs"] | ["interfaces"] | ["repeat", _]:
                 self._do_check_verb(words)
-            case ["screenshot", *path]:
-                say(f"saved {app.save_screenshot(*path[:1])}")
-            case ["theme", name] if f"textual-{name}" in app.available_themes:
-                app.theme = f"textual-{name}"
-            case ["theme", name] if name in app.available_themes:
-                app.theme = name
+            case ["launch", *rest] if app.do_launch_verb(rest):
+                pass
+            case ["theme", *names] if len(names) < 2:
+                self._theme("".join(names))
+            case ["mark", _] | ["axis", *_]:
+                self._do_comparing(words)
+            case ["at" | "play" | "pause", *_]:
+                self._travel(words)
             case ["filter" | "find" | "lines", *_]:
                 self._do_lines(words[0], words[1:])
             case [verb, *_]:
-                app.sitting.transcript.error(
-                    ConsoleError(
-                        f"'{' '.join(words)}' means nothing", f"{verb}: {SCREEN_VERBS[verb]}"
-                    )
+                line = " ".join(words)
+                near = nearest(words[1], app.offers.words(verb) or ()) if words[1:] else None
+                meant = f"did you mean {near}? " if near else ""
+                error = ConsoleError(
+                    f"'{line}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
                 )
+                self.prompt_verbs.fail(line, error)
             case _:
                 pass
+
+    def _do_comparing(self, words: list[str]) -> None:
+        """Mark a run, or turn the axis of those that are compared."""
+        app = self._app
+        try:
+            if words[0] == "mark":
+                app.query_one(RunsView).mark(words[1])
+                app.redraw()
+            else:
+                app.sitting.transcript.say(app.query_one(CompareView).turn(" ".join(words[1:])))
+        except ConsoleError as error:
+            app.sitting.transcript.error(error)
+
+    def _travel(self, words: list[str]) -> None:
+        """Move through the past run that is shown."""
+        try:
+            travel(self._app.sitting.shown_run(), words)
+        except ConsoleError as error:
+            self._app.sitting.transcript.error(error)
+
+    def _theme(self, name: str) -> None:
+        app = self._app
+        try:
+            app.sitting.transcript.say(app.appearance.choose(name))
+        except ConsoleError as error:
+            self.prompt_verbs.fail(f"theme {name}", error)
 
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
         view = self._app.query_one(RunView)
-        if names:
+        if self._app.view == "compare":
+            self._app.query_one(CompareView).choose(names or ["next"])
+        elif names:
             view.choose_plots(names)
             self._app.show_view("run")
         else:
@@ -161,7 +219,7 @@ class Doer:
         app = self._app
         verb, _, rest = line.strip().partition(" ")
         rest = rest.strip()
-        by_view = verb in ("filter", "sort") and app.view in ("cluster", "run")
+        by_view = verb in ("filter", "sort") and app.view in ("cluster", "run", "runs")
         if verb == "sort" and app.view == "run":
             by_view = False
         if not by_view and verb not in ("watch", "unwatch", "group"):
@@ -169,15 +227,18 @@ class Doer:
         try:
             self._ask_condition(verb, rest)
         except ExpressionError as error:
-            app.sitting.transcript.error(ConsoleError(error.message, error.short))
+            self.prompt_verbs.fail(line, ConsoleError(error.message, error.short))
         except ConsoleError as error:
-            app.sitting.transcript.error(error)
+            self.prompt_verbs.fail(line, error)
         app.redraw()
         return True
 
     def _ask_condition(self, verb: str, rest: str) -> None:
         app = self._app
         say, cluster = app.sitting.transcript.say, app.query_one(ClusterView)
+        if app.view == "runs" and verb in ("filter", "sort", "group"):
+            self._order_runs(verb, rest)
+            return
         match verb, rest.split():
             case "watch", []:
                 say(app.watches.listed())
@@ -197,6 +258,19 @@ class Doer:
             case _:
                 cluster.sort(rest)
 
+    def _order_runs(self, verb: str, rest: str) -> None:
+        """Filter, sort or group the list of runs."""
+        runs = self._app.query_one(RunsView)
+        match verb, rest.split():
+            case "filter", _:
+                runs.filter(rest)
+            case "group", _:
+                runs.group(rest)
+            case _, [name, ("up" | "down") as way]:
+                runs.sort(name, downwards=way == "down")
+            case _:
+                runs.sort(rest)
+
     def _heat(self, what: str) -> None:
         """Turn to the heat map, or change what it shows."""
         app = self._app
@@ -209,9 +283,6 @@ class Doer:
     def _do_check_verb(self, words: list[str]) -> None:
         view = self._app.query_one(CheckView)
         match words:
-            case ["cancel"]:
-                self._cancel()
-                return
             case ["repeat", check]:
                 self._repeat(check)
                 return
@@ -233,15 +304,6 @@ class Doer:
         app.sitting.transcript.say(f"\x1b[1m> {feed.line}\x1b[0m")
         app.show_view("check")
 
-    def _cancel(self) -> None:
-        app = self._app
-        feed = app.sitting.latest_check()
-        if feed is None or feed.done or not isinstance(feed.request, ask.Check):
-            app.sitting.transcript.say("no check goes on")
-            return
-        feed.control.leave()
-        app.redraw()
-
     def _do_lines(self, verb: str, words: list[str]) -> None:
         """Filter, search or walk through the lines of the run."""
         app, logs = self._app, self._app.query_one(LogsView)
@@ -261,7 +323,7 @@ class Doer:
             else:
                 logs.do(words[0] if words else "", " ".join(words[1:]))
         except ConsoleError as error:
-            app.sitting.transcript.error(error)
+            self.prompt_verbs.fail(" ".join((verb, *words)), error)
 
     def typing(self, line: str) -> None:
         """Search while the words are typed; leave off where the line is given up."""
@@ -273,10 +335,12 @@ class Doer:
         """Put what is on the screen into the places of ``line``; None if it is not there."""
         app = self._app
         values = {
+            "job": self._under_cursor("#jobs-table", "number"),
             "run": self._run_for(line),
             "check": self._app.query_one(CheckView).check_under_cursor(),
             "host": self._under_cursor("#hosts", "name"),
             "rank": app.query_one(RunView).rank_under_cursor(),
+            "runs": app.query_one(RunsView).to_compare(),
         }
         for name, value in values.items():
             if f"{{{name}}}" in line:
@@ -285,12 +349,21 @@ class Doer:
                 line = line.replace(f"{{{name}}}", value)
         return line
 
+    def _once_more(self, line: str) -> str:
+        """Return ``line``; of a run that is being stopped already it kills what is left."""
+        words = line.split()
+        if words[:1] != ["stop"] or len(words) != 2:
+            return line
+        feeds = (feed for feed in self._app.sitting.feeds if not feed.done)
+        stopping = (feed.request.run for feed in feeds if isinstance(feed.request, ask.Stop))
+        return f"{line} --grace 0" if words[1] in stopping else line
+
     def _run_for(self, line: str) -> str:
         """The run that a key is about: only one that goes on can be stopped."""
         if line.startswith("stop"):
             return self.shown_run_name()
         if self._app.view == "runs":
-            return self._under_cursor("#runs-table", "run")
+            return self._under_cursor("#runs-table", "run.run")
         feed = self._app.sitting.shown_run()
         return feed.run.run if feed is not None else ""
 

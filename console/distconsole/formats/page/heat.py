@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distconsole.formats.cividis import CIVIDIS
 from distconsole.formats.figures import number_text, ranks_text
 from distconsole.formats.page.plots import Tick, short_time
 from distconsole.monitor.chronicle import Heat
@@ -17,11 +18,6 @@ from distconsole.monitor.chronicle import Heat
 MAX_ROWS = 256
 """Rows of the picture; with more ranks a row is that of several, and shows the slowest of them."""
 UNKNOWN = 65535
-CIVIDIS = (
-    *((0, 34, 78), (18, 53, 112), (59, 73, 108), (87, 93, 109), (112, 113, 115)),
-    *((138, 134, 120), (165, 156, 116), (195, 179, 105), (225, 204, 85), (254, 232, 56)),
-)
-"""Anchors of the colour map cividis (Nuñez, Anderton, Renslow 2018), which the colour-blind read alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from distconsole.formats.figures import bytes_text, duration_text, number_text
 from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
 from distconsole.formats.page.words import findings_of, interesting_ranks, verdict_of
-from distconsole.model.events import RankState, RunFinding
+from distconsole.model.run_events import RankState, RunFinding
 from distconsole.monitor.chronicle import Chronicle, LineEnds
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import PHASE_ORDER, RunTimeline

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from distconsole.formats.figures import duration_text, number_text
-from distconsole.model.events import EndState, FirstFailure, RankState, RunFinding
 from distconsole.model.findings import Severity
+from distconsole.model.run_events import EndState, RankState, RunFinding
+from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.chronicle import Chronicle
 from distconsole.monitor.health import restarts_text
 from distconsole.monitor.timeline import RunTimeline

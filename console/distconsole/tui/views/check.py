@@ -10,8 +10,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widget import Widget
 
-from distconsole.model.events import CheckReport
 from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import CheckReport
 from distconsole.text.check import changes_text, proof_text, target_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pairs import Pairs

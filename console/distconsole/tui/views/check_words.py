@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from distconsole.model.events import CheckReport
 from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import CheckReport
 from distconsole.tui.check_picture import (
     OUTCOME_MARKS,
     OUTCOME_ORDER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msgspec import UNSET
 from rich.text import Text
@@ -10,15 +10,14 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from distconsole.config.spelling import nearest
-from distconsole.errors import UsageError
-from distconsole.expression import Field, Kind, compiled
-from distconsole.model.events import GpuSample, NodeSample
+from distconsole.model.run_events import GpuSample, NodeSample
+from distconsole.monitor.health import span_text
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pictures import LoadPicture
-from distconsole.tui.views.load_order import LoadOrder, head_of
+from distconsole.tui.views.load_order import head_of
+from distconsole.tui.views.row_order import RowOrder
 from distconsole.tui.widgets.bars import level_bar
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
@@ -67,12 +66,12 @@ class GpuRow:
 
 
 def _host_state(row: HostRow) -> Text:
-    age = f"{row.age_seconds:.0f} s ago" if row.age_seconds is not None else ""
+    age = span_text(row.age_seconds) if row.age_seconds is not None else ""
     if row.lost is not None:
-        last = f" (last seen {age})" if age else ""
-        return Text(f"✗ {row.lost}{last}", style="bad")
+        # First for how long: the reason may be cut.
+        return Text(f"✗ {age}: {row.lost}" if age else f"✗ {row.lost}", style="bad")
     if row.stale:
-        return Text(f"? silent, last seen {age}", style="warn")
+        return Text(f"? silent, last seen {age} ago", style="warn")
     if row.node is not None:
         return Text("● connected", style="good")
     return Text("… connecting", style="faint")
@@ -98,13 +97,14 @@ def _gpu_use(row: HostRow) -> Text:
 
 
 HOST_COLUMNS: list[Column[HostRow]] = [
-    Column("host", 14, lambda row: _of_host(row, row.name)),
+    Column("host", 14, lambda row: _of_host(row, row.name), sort="host"),
     Column("cpu", 10, _cpu_bar, need=3),
     Column(
         "cpu%",
         5,
         lambda row: _of_host(row, number_text(row.node.cpu) if row.node else ""),
         right=True,
+        sort="cpu",
     ),
     Column(
         "load",
@@ -112,6 +112,7 @@ HOST_COLUMNS: list[Column[HostRow]] = [
         lambda row: _of_host(row, number_text(row.node.load1) if row.node else ""),
         3,
         True,
+        sort="load",
     ),
     Column(
         "memory",
@@ -121,6 +122,7 @@ HOST_COLUMNS: list[Column[HostRow]] = [
         ),
         1,
         True,
+        sort="ram",
     ),
     Column("gpus", 9, _gpu_use, 2, True),
     Column(
@@ -129,6 +131,7 @@ HOST_COLUMNS: list[Column[HostRow]] = [
         lambda row: _of_host(row, bytes_text(row.node.net_rx_s) if row.node else ""),
         4,
         True,
+        sort="net.in",
     ),
     Column(
         "out/s",
@@ -136,6 +139,7 @@ HOST_COLUMNS: list[Column[HostRow]] = [
         lambda row: _of_host(row, bytes_text(row.node.net_tx_s) if row.node else ""),
         4,
         True,
+        sort="net.out",
     ),
     Column(
         "disk w/s",
@@ -143,6 +147,7 @@ HOST_COLUMNS: list[Column[HostRow]] = [
         lambda row: _of_host(row, bytes_text(row.node.disk_write_s) if row.node else ""),
         6,
         True,
+        sort="disk.write",
     ),
     Column("state", 22, _host_state),
 ]
@@ -187,25 +192,49 @@ def _notes(row: GpuRow) -> Text:
 
 
 GPU_COLUMNS: list[Column[GpuRow]] = [
-    Column("host", 12, lambda row: _of_gpu(row, row.sample.host)),
-    Column("gpu", 5, _gpu_name, right=True),
-    Column("name", 21, lambda row: _of_gpu(row, row.sample.name), need=6),
+    Column("host", 12, lambda row: _of_gpu(row, row.sample.host), sort="host"),
+    Column("gpu", 5, _gpu_name, right=True, sort="gpu"),
+    Column("name", 21, lambda row: _of_gpu(row, row.sample.name), need=6, sort="name"),
     Column("use", 10, _gpu_bar, need=4),
-    Column("util%", 5, lambda row: _of_gpu(row, number_text(row.sample.util)), right=True),
+    Column(
+        "util%", 5, lambda row: _of_gpu(row, number_text(row.sample.util)), right=True, sort="util"
+    ),
     Column(
         "memory",
         13,
         lambda row: _of_gpu(row, _memory(row.sample.mem_used, row.sample.mem_total)),
         1,
         True,
+        sort="mem",
     ),
-    Column("temp", 5, lambda row: _of_gpu(row, number_text(row.sample.temp_c)), 2, True),
-    Column("power", 6, lambda row: _of_gpu(row, number_text(row.sample.power_w, "W")), 2, True),
-    Column("MHz", 5, lambda row: _of_gpu(row, number_text(row.sample.sm_clock_mhz)), 4, True),
-    Column("nvlink/s", 8, _traffic, 7, True),
-    Column("ecc", 4, _ecc, 5, True),
     Column(
-        "rank", 4, lambda row: "" if row.sample.rank is UNSET else str(row.sample.rank), 1, True
+        "temp", 5, lambda row: _of_gpu(row, number_text(row.sample.temp_c)), 2, True, sort="temp"
+    ),
+    Column(
+        "power",
+        6,
+        lambda row: _of_gpu(row, number_text(row.sample.power_w, "W")),
+        2,
+        True,
+        sort="power",
+    ),
+    Column(
+        "MHz",
+        5,
+        lambda row: _of_gpu(row, number_text(row.sample.sm_clock_mhz)),
+        4,
+        True,
+        sort="clock",
+    ),
+    Column("nvlink/s", 8, _traffic, 7, True, sort="nvlink"),
+    Column("ecc", 4, _ecc, 5, True, sort="ecc"),
+    Column(
+        "rank",
+        4,
+        lambda row: _of_gpu(row, "" if row.sample.rank is UNSET else str(row.sample.rank)),
+        1,
+        True,
+        sort="rank",
     ),
     Column("notes", 12, _notes, need=2),
 ]
@@ -237,7 +266,7 @@ class ClusterView(Vertical):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.order = LoadOrder()
+        self.order: RowOrder[LoadRow] = RowOrder()
         self.me: tuple[str, ...] = ()
         """Names of the operator; other users of a GPU are marked."""
 
@@ -247,8 +276,7 @@ class ClusterView(Vertical):
         Raises:
             UsageError: if it means nothing.
         """
-        condition = compiled(text, LOAD_FIELDS) if text else None
-        self.order = replace(self.order, condition=condition)
+        self.order = self.order.with_filter(text, LOAD_FIELDS)
 
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
         """Order hosts and GPUs by the field called ``name``, figures downwards if not said otherwise.
@@ -256,9 +284,10 @@ class ClusterView(Vertical):
         Raises:
             UsageError: if there is none.
         """
-        by = None if name in ("", "host") else field_called(name)
-        down = by is not None and (by.kind is not Kind.TEXT if downwards is None else downwards)
-        self.order = replace(self.order, by=by, downwards=down)
+        name = "" if name == "host" else name
+        if downwards is None and self.order.by is not None and self.order.by.name == name:
+            downwards = not self.order.downwards  # the same once more: the other way
+        self.order = self.order.with_sort(name, LOAD_FIELDS, downwards=downwards)
         for table in self.query(LineTable):
             table.to_top()
 
@@ -268,8 +297,7 @@ class ClusterView(Vertical):
         Raises:
             UsageError: if there is no such field.
         """
-        group = None if name in ("", "none") else field_called(name)
-        self.order = replace(self.order, group=group)
+        self.order = self.order.with_group(name, LOAD_FIELDS)
         self.query_one("#gpus", LineTable).to_top()
 
     def draw(self, feed: Feed, names: tuple[str, ...], now: float) -> None:
@@ -277,6 +305,9 @@ class ClusterView(Vertical):
         with feed.reading():
             rows = _host_rows(feed.load, names, now)
         loads = _load_rows(rows, self.me)
+        for table in self.query(LineTable):
+            table.filtered = self.order.condition is not None
+            table.sorted_by = self.order.by.name if self.order.by is not None else ""
         shown = self.order.shown(loads)
         hosts = {row.name: row for row in rows}
         self.query_one("#hosts", LineTable).show(
@@ -284,7 +315,7 @@ class ClusterView(Vertical):
         )
         silent = {row.name for row in rows if row.stale}
         gpus: list[GpuRow] = []
-        for name, members in self.order.grouped(shown):
+        for name, members in self.order.grouped([row for row in shown if row.gpu is not None]):
             if name:
                 gpus.append(GpuRow(head_of(name, members), stale=False, head=True))
             gpus += [_gpu_row(row, silent) for row in members]
@@ -343,20 +374,6 @@ def _gpu_row(row: LoadRow, silent: set[str]) -> GpuRow:
     assert row.gpu is not None
     other = any(user not in row.me for user in row.users or ()) if row.me else False
     return GpuRow(row.gpu, row.host in silent, other=other)
-
-
-def field_called(name: str) -> Field[LoadRow]:
-    """Return the field of hosts and GPUs with this name.
-
-    Raises:
-        UsageError: if there is none.
-    """
-    found = LOAD_FIELDS.find(name)
-    if found is None:
-        like = nearest(name, LOAD_FIELDS.names)
-        advice = f"did you mean {like}?" if like else f"one of {', '.join(LOAD_FIELDS.names)}"
-        raise UsageError(f"hosts and GPUs have no field '{name[:40]}'", advice)
-    return found
 
 
 def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:

@@ -11,8 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
 
-from distconsole.model.events import CheckReport
 from distconsole.model.findings import Cure, Finding, Severity
+from distconsole.model.reports import CheckReport
 from distconsole.text.check import changes_text, proof_text
 from distconsole.tui.check_picture import SEVERITY_MARKS
 from distconsole.tui.pairs import LOOKS, Pair, Pairs

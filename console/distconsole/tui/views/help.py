@@ -8,7 +8,9 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from distconsole.grammar import VERBS
-from distconsole.tui.keys import KEYS, SCREEN_VERBS
+from distconsole.grammar.secrets import masked
+from distconsole.tui.keys import SCREEN_VERBS, VIEWS
+from distconsole.tui.shortcuts import Shortcuts
 from distconsole.tui.widgets.bars import PARTS, PHASES, REST
 
 MARKS = (
@@ -28,22 +30,35 @@ class HelpView(VerticalScroll):
 
     DEFAULT_CSS = "HelpView { padding: 0 1; }"
 
+    def __init__(self, shortcuts: Shortcuts, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._shortcuts = shortcuts
+
     def compose(self) -> ComposeResult:
         """The page."""
-        yield Static(_page())
+        yield Static(_page(self._shortcuts))
+
+    def on_show(self) -> None:
+        """Aliases may have come since."""
+        self.query_one(Static).update(_page(self._shortcuts))
 
 
-def _page() -> Text:
+def _page(shortcuts: Shortcuts) -> Text:
     text = Text()
     text.append("Type a verb at the prompt, or press a key. ", style="bold")
     text.append(
-        "Tab completes; Up and Down go through what was typed before; Page Up and Page Down scroll the view; "
-        "Escape goes into the view (arrows, Enter, letters) and back; ^P finds everything by name.\n"
+        "Tab completes; Up and Down go through what was typed before, ^R searches it; Page Up and Page Down scroll the view; "
+        "^C gives up the line, or cancels what goes on (jobs lists it), never a run; Escape goes into the view (arrows, Enter, letters) and back; ^P finds everything by name.\n"
         "Quitting never stops a run; 'stop RUN' does. 'help VERB' says everything about a verb.\n"
     )
-    _section(
-        text, "Keys", [(key.shown, _meaning(key.line, key.views, key.inside)) for key in KEYS]
-    )
+    keymap = shortcuts.keymap
+    for title, keys in (("Keys", keymap.keys), ("Keys while a past run is shown", keymap.moving)):
+        _section(
+            text, title, [(key.shown, _meaning(key.line, key.views, key.inside)) for key in keys]
+        )
+    if shortcuts.aliases:
+        lines = [(alias.name, masked(alias.line)) for alias in shortcuts.aliases.values()]
+        _section(text, "Aliases", lines)
     text.append("\nMarks\n", style="bold underline")
     for mark, style, meaning in MARKS:
         text.append(f"  {mark:<12}", style=style)
@@ -63,7 +78,8 @@ def _page() -> Text:
 
 
 def _meaning(line: str, views: tuple[str, ...], inside: bool) -> str:
-    where = f"  (inside {', '.join(views)}: Escape first)" if inside else ""
+    place = "any view" if views == VIEWS else ", ".join(views)
+    where = f"  (inside {place}: Escape first)" if inside else ""
     return f"{line}{where}"
 
 

@@ -13,8 +13,8 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from distconsole.errors import ConsoleError
-from distconsole.model.events import LogLine
 from distconsole.model.moments import span_seconds, time_of_day
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_filter import (
     LogFilter,
     parse_filter,
@@ -23,9 +23,10 @@ from distconsole.monitor.log_filter import (
 from distconsole.monitor.log_lines import Scribe
 from distconsole.monitor.log_rows import LogRows
 from distconsole.tui.feeds import Feed
+from distconsole.tui.replaying import ReplayFeed
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_bars import bars_text
-from distconsole.tui.widgets.log_line import LineStyle, clock_text
+from distconsole.tui.widgets.log_line import LineStyle, clock_text, colours_on
 from distconsole.tui.widgets.log_tail import LogTail
 
 DRAWING_SECONDS = 0.01
@@ -82,6 +83,7 @@ class LogsView(Vertical):
         self._anchor: int | None = None
         """The line of the book to which to go when its row is made."""
         self._times: bool | None = None
+        self._jumps = 0
         self._worker: threading.Thread | None = None
         self._quiet = threading.Event()
 
@@ -180,10 +182,13 @@ class LogsView(Vertical):
         self._say()
 
     def draw(self, feed: Feed) -> None:
-        """Show the lines that ``feed`` holds."""
+        """Show the lines that ``feed`` holds; of a run at a moment those that were there then."""
         if feed is not self._feed:
             self._feed = feed
             self._begin_again(keep_place=False)
+        if feed.jumps != self._jumps:
+            self._jumps, self.tail.follows = feed.jumps, True
+        self.tail.space_pages = not isinstance(feed, ReplayFeed)
         with feed.reading():
             progress = list(feed.run.progress.values())
             world = feed.run.world
@@ -252,7 +257,9 @@ class LogsView(Vertical):
         rows = self._rows
         if rows is None:
             return
-        tail = self.tail
+        tail, feed = self.tail, self._feed
+        moment = feed.moment_t if isinstance(feed, ReplayFeed) and feed.travelling else None
+        tail.limit = None if moment is None else rows.rows_until(moment)
         tail.show(rows, world)
         if self._anchor is not None and (rows.taken > self._anchor or not rows.behind):
             anchor, self._anchor = self._anchor, None
@@ -290,6 +297,10 @@ class LogsView(Vertical):
                 place = rows.found.before(at)
         if place is None:
             raise ConsoleError(*self._nothing(what, rows))
+        row = rows.row(place)
+        if row is not None and place >= self.tail.count and isinstance(self._feed, ReplayFeed):
+            self._feed.go_to(row.t)  # what it asks for is later than the moment that is shown
+            return
         self.tail.go_to(place)
 
     def _nothing(self, what: str, rows: LogRows) -> tuple[str, str]:
@@ -339,7 +350,10 @@ class LogsView(Vertical):
             progress = [event for line, event in lines if fits(line)]
         bars = self.query_one("#log-bars", Words)
         room = max(1, min(8, self.size.height // 4))
-        style = LineStyle(width=self.size.width, dark=self.app.current_theme.dark)
+        style = LineStyle(
+            width=self.size.width,
+            colours=colours_on(dark=self.app.current_theme.dark, plain=self.app.native_ansi_color),
+        )
         texts = bars_text(progress, room, world, style)
         bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
         bars.display = bool(texts)
@@ -349,7 +363,8 @@ class LogsView(Vertical):
         if rows is None or feed is None:
             return
         count = len(feed.book)
-        parts = [f"{feed.run.name}: {count:,} lines"]
+        then = "" if tail.limit is None else f", {tail.count:,} of {len(rows):,} rows by then"
+        parts = [f"{feed.run.name}: {count:,} lines{then}"]
         if not tail.follows:
             row = tail.row_under_cursor()
             when = f"at {clock_text(row.t)}, " if row is not None else ""

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from rich.text import Text
 
-from distconsole.model.events import RankState
+from distconsole.model.run_events import RankState
 from distconsole.monitor.health import silent_ranks, span_text
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
@@ -52,6 +52,7 @@ class RankRow:
         silent_seconds: How long it has finished no step, where that is too long.
         elapsed: Seconds since its process was started; None where it was not.
         longest: The most that any rank has taken to start.
+        lost_seconds: Since when it is not.
     """
 
     view: RankView
@@ -61,6 +62,7 @@ class RankRow:
     silent_seconds: float | None = None
     elapsed: float | None = None
     longest: float = 0.0
+    lost_seconds: float | None = None
 
     @property
     def trouble(self) -> int:
@@ -115,6 +117,7 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
             quiet.get(number),
             starts.get(number),
             longest,
+            None if now is None or view.host not in lost else now - timeline.links[view.host].t,
         )
         for number, view in timeline.ranks.items()
     ]
@@ -189,7 +192,8 @@ def mark_of(row: RankRow) -> tuple[str, str]:
 def _state(row: RankRow) -> Text:
     view = row.view
     if row.trouble == 4:
-        return Text("no connection", style="warn")
+        since = f" {span_text(row.lost_seconds)}" if row.lost_seconds is not None else ""
+        return Text(f"no connection{since}", style="warn")
     words = view.state.value
     if row.silent_seconds is not None:
         return Text(f"no step {span_text(row.silent_seconds)}", style="bad")

@@ -12,8 +12,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
 from distconsole.expression import Condition, compiled
-from distconsole.model.events import EndState, RunFinding
 from distconsole.model.findings import Severity
+from distconsole.model.run_events import EndState, RunFinding
 from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.series import Series
@@ -172,6 +172,7 @@ class RunView(Vertical):
         calm = all(row.view.alive and not row.lost for row in ranks)
         hidden = (*STEP_TITLES, *(("state",) if calm else ()))
         table.leave_out((*(() if gpus else GPU_TITLES), *(hidden if early else (START_TITLE,))))
+        table.filtered = self.condition is not None
         table.sorted_by = "" if self.order == "rank" else self.order
         table.show(ranks)
 

@@ -1,23 +1,30 @@
-"""Past and present runs; Enter shows one again."""
+"""Past and present runs: sorted, filtered, grouped, marked to be compared; Enter shows one again."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from distconsole.model.events import RunSummary
+from distconsole.errors import ConsoleError
+from distconsole.model.comparison import LETTERS
+from distconsole.model.run_summary import RunSummary
 from distconsole.monitor.summary import seen_in
+from distconsole.monitor.summary_fields import summary_fields
 from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.feeds import Feed
+from distconsole.tui.views.row_order import RowOrder
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
 
 SHOWN_METRICS = 4
+RUN_FIELDS = summary_fields()
 
 STATE_STYLES = {
     "running": ("● running", "good"),
@@ -26,6 +33,20 @@ STATE_STYLES = {
     "stopped": ("■ stopped", "warn"),
     "unknown": ("? unknown", "note"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A line of the list: a run, or the head of a group.
+
+    Attributes:
+        mark: Its letter, if it is to be compared.
+        head: The name of the group and how many runs it has; then ``run`` is its first.
+    """
+
+    run: RunSummary
+    mark: str = ""
+    head: str = ""
 
 
 def _state(run: RunSummary) -> Text:
@@ -43,30 +64,51 @@ def _outcome(run: RunSummary) -> Text:
     return Text(", ".join(f"{name} {run.metrics[name]:.4g}" for name in names[:SHOWN_METRICS]))
 
 
-def _as_seen(run: RunSummary, feed: Feed) -> RunSummary:
-    """Return ``run`` as the feed that follows it shows it."""
-    with feed.reading():
-        run = seen_in(run, feed.run)
-    return msgspec.structs.replace(run, state="running") if feed.goes_on else run
+def _loss(run: RunSummary) -> str:
+    loss = run.metrics.get("loss")
+    return "" if loss is None else f"{loss:.3g}"
 
 
-RUN_COLUMNS: list[Column[RunSummary]] = [
-    Column("run", 22, lambda run: run.run),
-    Column("name", 14, lambda run: run.name, need=5),
-    Column("state", 11, _state),
-    Column(
-        "started",
-        16,
-        lambda run: time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started)),
-        need=2,
-    ),
-    Column("time", 7, lambda run: duration_text(run.seconds), right=True),
-    Column("ranks", 5, lambda run: str(run.world_size), 4, True),
-    Column("hosts", 5, lambda run: str(len(run.hosts)), 4, True),
-    Column("steps", 8, lambda run: "" if run.steps is None else str(run.steps), 3, True),
-    Column("samples/s", 9, lambda run: number_text(run.samples_s), 1, True),
-    Column("script", 16, lambda run: run.script.rpartition("/")[2], need=3),
-    Column("outcome", 24, _outcome, need=1),
+def _started(run: RunSummary) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
+
+
+def _run_cell(row: RunRow) -> Text:
+    if row.head:
+        return Text(row.head, style="strong")
+    text = Text(f"{row.mark or ' '} ", style="accent")
+    return text.append(row.run.run, style="accent" if row.mark else "")
+
+
+def _column(
+    title: str,
+    width: int,
+    cell: object,
+    need: int = 0,
+    sort: str = "",
+    *,
+    right: bool = False,
+) -> Column[RunRow]:
+    def made(row: RunRow) -> Text | str:
+        return "" if row.head else cell(row.run)  # type: ignore[operator]
+
+    return Column(title, width, made, need, right, sort)
+
+
+RUN_COLUMNS: list[Column[RunRow]] = [
+    Column("  run", 24, _run_cell, sort="run"),
+    _column("name", 14, lambda run: run.name, 6, "name"),
+    _column("state", 11, _state, 0, "state"),
+    _column("started", 16, _started, 2, "age"),
+    _column("time", 7, lambda run: duration_text(run.seconds), 0, "seconds", right=True),
+    _column("ranks", 5, lambda run: str(run.world_size), 4, "ranks", right=True),
+    _column("hosts", 5, lambda run: str(len(run.hosts)), 5, "hosts", right=True),
+    _column("by", 8, lambda run: run.launcher, 7, "launcher"),
+    _column("steps", 8, lambda run: f"{run.steps or ''}", 4, "steps", right=True),
+    _column("samples/s", 9, lambda run: number_text(run.samples_s), 2, "samples_s", right=True),
+    _column("loss", 9, _loss, 3, "loss", right=True),
+    _column("script", 16, lambda run: run.script.rpartition("/")[2], 6, "script"),
+    _column("outcome", 24, _outcome, 1, "error"),
 ]
 
 
@@ -78,28 +120,158 @@ class RunsView(Vertical):
     RunsView > #runs-table { height: 1fr; }
     """
 
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.order: RowOrder[RunSummary] = RowOrder()
+        self.marked: list[str] = []
+        """Runs to be compared, in the order in which they were marked."""
+        self._drawn: object = None
+        self._last: tuple[Feed, tuple[Feed, ...]] | None = None
+
     def compose(self) -> ComposeResult:
         """A heading and the table."""
         yield Words("looking…", id="runs-line")
         yield LineTable(
             RUN_COLUMNS,
-            same=lambda run: run.run,
+            same=lambda row: (row.head, row.run.run),
             empty="no runs yet: type 'run SCRIPT', or 'demo'",
             id="runs-table",
         )
 
+    @property
+    def table(self) -> LineTable[RunRow]:
+        """The table."""
+        return self.query_one("#runs-table", LineTable)
+
+    def filter(self, text: str) -> None:
+        """Show only runs that match ``text``; all if it is empty.
+
+        Raises:
+            UsageError: if it means nothing.
+        """
+        self.order = self.order.with_filter(text, RUN_FIELDS)
+        self.table.to_top()
+
+    def sort(self, name: str, *, downwards: bool | None = None) -> None:
+        """Order the runs by a field; by nothing the newest come first, those that go on before all.
+
+        Raises:
+            UsageError: if there is no such field.
+        """
+        if name == "age" and downwards is None:
+            downwards = False
+        self.order = self.order.with_sort(name, RUN_FIELDS, downwards=downwards)
+        self.table.to_top()
+
+    def group(self, name: str) -> None:
+        """Put runs together that have the same in a field; ``none`` ends that.
+
+        Raises:
+            UsageError: if there is no such field.
+        """
+        self.order = self.order.with_group(name, RUN_FIELDS)
+        self.table.to_top()
+
+    def mark(self, run: str) -> None:
+        """Mark a run to be compared, or take the mark away.
+
+        Raises:
+            ConsoleError: if there are too many.
+        """
+        if run in self.marked:
+            self.marked.remove(run)
+        elif len(self.marked) >= len(LETTERS):
+            raise ConsoleError(f"{len(LETTERS)} runs are marked, and that is enough", "unmark one")
+        else:
+            self.marked.append(run)
+
+    def to_compare(self) -> str:
+        """The runs that are marked, and the one under the cursor if that is one alone; nothing if too few."""
+        runs = list(self.marked)
+        row = self.table.row_under_cursor()
+        if len(runs) < 2 and row is not None and row.run.run not in runs:
+            runs.append(row.run.run)
+        return " ".join(runs) if len(runs) > 1 else ""
+
     def draw(self, feed: Feed, seen: Iterable[Feed]) -> None:
         """Show the runs that ``feed`` listed; of those in ``seen`` this sitting knows how they are."""
+        seen = tuple(seen)
+        self._last = feed, seen
         with feed.reading():
-            listed = list(feed.listed)
-            done = feed.done
-        if not done and not listed:
+            count, done = len(feed.listed), feed.done
+            listed = feed.listed[:count]
+        live = {each.run.run: each for each in seen}
+        known = {run.run: run for run in listed}
+        now = {name: _as_seen(known.get(name), each) for name, each in live.items()}
+        key = (id(feed), count, done, self.order, tuple(self.marked), now)
+        if (not done and not listed) or key == self._drawn:
             return
-        shown = {each.run.run: each for each in seen}
-        runs = [_as_seen(run, shown[run.run]) if run.run in shown else run for run in listed]
-        self.query_one("#runs-table", LineTable).show(runs)
+        self._drawn = key
+        runs = _in_order([*{**known, **now}.values()])
+        shown = self.order.shown(runs)
+        marks = dict(zip(self.marked, LETTERS, strict=False))
+        rows: list[RunRow] = []
+        for name, members in self.order.grouped(shown):
+            if name:
+                rows.append(RunRow(members[0], head=f"{name} ({len(members)})"))
+            rows += [RunRow(run, marks.get(run.run, "")) for run in members]
+        self.table.filtered = self.order.condition is not None
+        self.table.sorted_by = self.order.by.name if self.order.by is not None else ""
+        self.table.show(rows)
+        self.query_one("#runs-line", Words).show(self._words(runs, len(shown), done=done))
+
+    @on(LineTable.SortAsked, "#runs-table")
+    def sort_by_heading(self, event: LineTable.SortAsked) -> None:
+        """Order the runs by the heading that was clicked; once more turns the order round."""
+        by = self.order.by
+        again = by is not None and by.name == event.order
+        self.sort(event.order, downwards=not self.order.downwards if again else None)
+        if self._last is not None:
+            self.draw(*self._last)
+
+    def _words(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> str:
+        if not runs:
+            return "no runs"
         failed = sum(1 for run in runs if run.state == "failed")
-        words = f"{len(runs)} runs, {failed} failed" if runs else "no runs"
-        self.query_one("#runs-line", Words).show(
-            f"{words}; Escape and Enter, or a double click, show one again"
-        )
+        going = sum(1 for run in runs if run.state == "running")
+        parts = [f"{len(runs):,} runs", f"{failed:,} failed"]
+        if going:
+            parts.insert(1, f"{going} going on")
+        if not done:
+            parts.append("reading more…")
+        line = ", ".join(parts)
+        if self.order.words:
+            left = f", {shown:,} shown" if self.order.condition is not None else ""
+            line += f"; {self.order.words}{left}"
+        if self.marked:
+            more = "c compares them" if len(self.marked) > 1 else "m marks another"
+            return f"{line}; {len(self.marked)} marked: {more}"
+        return f"{line}; Escape and Enter, or a double click, show one again"
+
+
+def _in_order(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Those that go on first, then the newest."""
+    return sorted(runs, key=lambda run: (run.state != "running", -run.started))
+
+
+def _as_seen(run: RunSummary | None, feed: Feed) -> RunSummary:
+    """Return a run as the feed that follows it shows it."""
+    with feed.reading():
+        run = seen_in(run or _new(feed), feed.run)
+    return msgspec.structs.replace(run, state="running") if feed.goes_on else run
+
+
+def _new(feed: Feed) -> RunSummary:
+    """Return a run that was not there when the list was made."""
+    timeline, plan = feed.run, feed.run.plan
+    return RunSummary(
+        run=timeline.run,
+        name=plan.name if plan is not None else "",
+        state="unknown",
+        started=timeline.started or 0.0,
+        seconds=None,
+        script=plan.script if plan is not None else "",
+        launcher=plan.launcher if plan is not None else "",
+        world_size=plan.world_size if plan is not None else len(timeline.ranks),
+        hosts=tuple(host.host for host in plan.hosts) if plan is not None else (),
+    )

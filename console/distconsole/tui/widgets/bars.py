@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rich.text import Text
@@ -11,7 +12,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 def level_bar(percent: float | None, width: int, *, hot: float = 101.0) -> Text:
     """Return a bar filled to ``percent``; nothing if unknown; alarming from ``hot`` on."""
-    if percent is None:
+    if percent is None or math.isnan(percent):
         return Text(" " * width)
     share = max(0.0, min(1.0, percent / 100))
     whole, rest = divmod(round(share * width * 8), 8)
@@ -47,7 +48,8 @@ def parts_bar(parts: Sequence[float | None], whole: float | None, width: int) ->
         width: Cells of the whole step.
     """
     text = Text()
-    if not whole or all(part is None for part in parts):
+    parts = [part if part is not None and math.isfinite(part) else None for part in parts]
+    if not whole or not math.isfinite(whole) or all(part is None for part in parts):
         return Text(" " * width)
     used = 0
     total = 0.0

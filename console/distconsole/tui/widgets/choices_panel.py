@@ -8,8 +8,8 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from distconsole.model.events import ChoiceReport
-from distconsole.text.choices import MAX_KINDS, RED, panel_of, reasons_of
+from distconsole.model.reports import ChoiceReport
+from distconsole.text.choices import MAX_KINDS, RED, UNKNOWN, panel_of, reasons_of, unknown_of
 from distconsole.tui.widgets.lines import Words
 
 GAP = 2
@@ -50,6 +50,8 @@ def _panel(choices: Sequence[ChoiceReport], width: int) -> Text:
         text.append("\n")
     for reason in reasons_of(choices):
         text.append(f"{RED} ", style="bad").append(f"{reason}\n")
+    for unknown in unknown_of(choices):
+        text.append(f"{UNKNOWN} {unknown}\n", style="faint")
     text.rstrip()
     return text
 

@@ -22,10 +22,10 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from distconsole.formats.page.heat import CIVIDIS
+from distconsole.formats.cividis import CIVIDIS
 from distconsole.monitor.health import span_text
 from distconsole.text.tables import number_text
-from distconsole.tui.heat import LEVELS, Heat
+from distconsole.tui.heat import LEVELS, Heat, Worst
 
 SHADES = "·░▒▓█"
 """The scale where colours do not count; a space is unknown."""
@@ -76,7 +76,7 @@ class HeatMap(Widget, can_focus=True):
     def shaped(self) -> bool:
         """Whether shades stand for colours: with 16 colours, none, or the terminal's own."""
         few = self.app.console.color_system in (None, "standard", "windows")
-        return few or "NO_COLOR" in os.environ or bool(self.app.ansi_color)
+        return few or "NO_COLOR" in os.environ or self.app.native_ansi_color
 
     @property
     def lines(self) -> int:
@@ -103,8 +103,9 @@ class HeatMap(Widget, can_focus=True):
         self.heat = heat
         self._silent = tuple(silent)
         if heat is not None and not self._moved:
-            worst = heat.worst[0].rank if heat.worst else -1
-            places = (at for at, row in enumerate(heat.rows) if worst in row.ranks)
+            worst = heat.worst[:1]
+            rows = range(len(heat.rows))
+            places = (at for at in rows for each in worst if self._troubled(heat, at, each))
             self._row = next(places, 0)
         if heat is not None:
             self._row = min(self._row, len(heat.rows) - 1)
@@ -167,9 +168,14 @@ class HeatMap(Widget, can_focus=True):
 
     def _heading(self, heat: Heat) -> Text:
         text = Text()
-        text.append(plain(heat.quantity.title), style="strong")
         most = max(len(row.ranks) for row in heat.rows)
-        parts = [f" of {heat.ranks:,} ranks" if heat.ranks > 1 else f" of rank {self.rank}"]
+        if heat.by_quantity:
+            on_host = f" on {plain(heat.hosts[0])}" if heat.hosts else ""
+            text.append(f"rank {self.rank}{on_host}", style="strong")
+            parts = [": each quantity on its own scale"]
+        else:
+            text.append(plain(heat.quantity.title), style="strong")
+            parts = [f" of {heat.ranks:,} ranks"]
         if most > 1:
             parts.append(f"{most} a row, each cell the worst")
         parts.append(f"{span_text(heat.cell_seconds)} a cell")
@@ -183,7 +189,7 @@ class HeatMap(Widget, can_focus=True):
         text = self._label(heat, rows)
         shown = heat.cells[rows[0]] if rows else ()
         for cell in range(len(shown)):
-            values = [heat.level(heat.cells[row][cell]) for row in rows]
+            values = [heat.scales[row].level(heat.cells[row][cell]) for row in rows]
             here = self._row in rows and cell == self._cell(heat)
             self._add_cell(text, values, here=here, paired=self._paired(heat))
         if self.content_size.width + 2 >= LIST_FROM:
@@ -194,8 +200,7 @@ class HeatMap(Widget, can_focus=True):
     def _label(self, heat: Heat, rows: Sequence[int]) -> Text:
         if not rows:
             return Text(" " * LABEL)
-        troubled = {each.rank for each in heat.worst}
-        marked = any(rank in troubled for row in rows for rank in heat.rows[row].ranks)
+        marked = any(self._troubled(heat, row, each) for row in rows for each in heat.worst)
         here = self._row in rows
         name = heat.rows[self._row if here else rows[0]].label
         text = Text(plain(name), style="strong" if here else "")
@@ -203,11 +208,18 @@ class HeatMap(Widget, can_focus=True):
         label = Text().append("▲ " if marked else "  ", style="warn")
         return label.append_text(text).append(" ")
 
+    def _troubled(self, heat: Heat, row: int, worst: Worst) -> bool:
+        """Whether row number ``row`` shows the trouble of ``worst``."""
+        shown = heat.rows[row]
+        same = heat.scales[row].quantity is worst.quantity
+        return same and worst.rank in shown.ranks and not shown.middle
+
     def _add_cell(self, text: Text, values: Sequence[int], *, here: bool, paired: bool) -> None:
         if here:
-            colour = _ramp(max(values)) if not self.shaped else None
             style = Style(reverse=True, bold=True) if self.has_focus else Style(underline=True)
-            text.append("◆", Style(color=colour) + style)
+            if not self.shaped:
+                style = Style(bold=self.has_focus, underline=not self.has_focus) + _on(max(values))
+            text.append("◆", style)
         elif LEVELS in values:
             text.append("!", style="bad")
         elif self.shaped:
@@ -223,15 +235,18 @@ class HeatMap(Widget, can_focus=True):
             return Text(f"‖ {plain(self._silent[line])}", style="bad")
         place = line - len(self._silent)
         if not heat.worst:
-            even = "no rank is worse by a tenth" if not place and not self._silent else ""
+            who = "nothing" if heat.by_quantity else "no rank"
+            even = f"{who} is worse by a tenth" if not place and not self._silent else ""
             return Text(even, style="faint")
         if place >= len(heat.worst):
             return Text()
         worst = heat.worst[place]
-        value = number_text(worst.value, heat.quantity.unit) if math.isfinite(worst.value) else "!"
-        now = heat.began + (heat.first + len(heat.usual)) * heat.cell_seconds
+        unit = worst.quantity.unit
+        value = number_text(worst.value, unit) if math.isfinite(worst.value) else "!"
+        now = heat.began + (heat.first + heat.count) * heat.cell_seconds
         since = span_text(max(0.0, now - worst.since))
-        who = f"▲ {worst.rank} {plain(worst.host)}"
+        own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
+        who = f"▲ {plain(own)}"
         tail = f" {value} for {'over ' if worst.always else ''}{since}"
         text = Text(who)
         text.truncate(max(4, LIST - 1 - len(tail)), overflow="ellipsis")
@@ -240,7 +255,7 @@ class HeatMap(Widget, can_focus=True):
 
     def _times(self, heat: Heat) -> Text:
         """The time below the first, the middle and the last cell."""
-        count = len(heat.usual)
+        count = heat.count
         text = Text(" " * LABEL, style="faint")
         first = _clock(heat.began + heat.first * heat.cell_seconds)
         last = _clock(heat.began + (heat.first + count) * heat.cell_seconds)
@@ -249,23 +264,28 @@ class HeatMap(Widget, can_focus=True):
 
     def _scale(self, heat: Heat) -> Text:
         text = Text(" " * LABEL)
-        quantity = heat.quantity
-        text.append(f"{number_text(quantity.value(heat.low), quantity.unit)} ", style="note")
+        scale = heat.scales[self._row]
+        quantity = scale.quantity
+        text.append(f"{number_text(quantity.value(scale.low), quantity.unit)} ", style="note")
         if self.shaped:
             text.append(SHADES)
         else:
             for level in range(0, LEVELS, 2):
                 text.append("█", Style(color=_ramp(level)))
-        words = f" {number_text(quantity.value(heat.high), quantity.unit)} is worst"
+        words = f" {number_text(quantity.value(scale.high), quantity.unit)} is worst"
         text.append(words, style="note")
         return text.append("  blank: not known  ! no number", style="faint")
 
     def _below_cursor(self, heat: Heat) -> Text:
         """Which rank, host, step and value the cursor is on."""
         cell, row = self._cell(heat), heat.rows[self._row]
-        badness, quantity = heat.cells[self._row][cell], heat.quantity
+        badness, quantity = heat.cells[self._row][cell], heat.scales[self._row].quantity
+        usual = number_text(quantity.value(heat.usual[self._row][cell]))
         label = plain(row.label)
-        if len(row.ranks) == 1:
+        if heat.by_quantity:
+            of = "usual" if row.middle else f"of rank {row.ranks[0]}"
+            who = f"{plain(quantity.title)} {of}"
+        elif len(row.ranks) == 1:
             who = f"rank {label}"
         else:
             who = f"{label}, worst of ranks {row.ranks[0]}-{row.ranks[-1]}"
@@ -273,14 +293,14 @@ class HeatMap(Widget, can_focus=True):
         if not math.isfinite(badness):
             value = "not known" if badness < 0 else "no number"
         step = heat.steps[cell] if cell < len(heat.steps) else -1
-        parts = [f"{who}: {value}", f"usual {number_text(quantity.value(heat.usual[cell]))}"]
+        parts = [f"{who}: {value}", "" if row.middle else f"usual {usual}"]
         if step >= 0:
             parts.append(f"step {step:,}")
         parts.append(_clock(heat.began + (heat.first + cell) * heat.cell_seconds))
         return Text("◆ " + ", ".join(each for each in parts if each), style="strong")
 
     def _cell(self, heat: Heat) -> int:
-        last = len(heat.usual) - 1
+        last = heat.count - 1
         return last if self._at is None else max(0, min(last, self._at - heat.first))
 
     def action_move(self, rows: int, cells: int) -> None:
@@ -290,8 +310,8 @@ class HeatMap(Widget, can_focus=True):
             return
         self._moved = True
         self._row = max(0, min(len(heat.rows) - 1, self._row + rows))
-        cell = max(0, min(len(heat.usual) - 1, self._cell(heat) + cells))
-        self._at = None if cell == len(heat.usual) - 1 else heat.first + cell
+        cell = max(0, min(heat.count - 1, self._cell(heat) + cells))
+        self._at = None if cell == heat.count - 1 else heat.first + cell
         self._draw()
 
     def action_next(self) -> None:
@@ -300,14 +320,15 @@ class HeatMap(Widget, can_focus=True):
         if heat is None or not heat.worst:
             return
         self._next = (self._next + 1) % len(heat.worst)
-        rank = heat.worst[self._next].rank
-        self._row = next(at for at, row in enumerate(heat.rows) if rank in row.ranks)
+        worst = heat.worst[self._next]
+        places = (at for at in range(len(heat.rows)) if self._troubled(heat, at, worst))
+        self._row = next(places, self._row)
         self._moved, self._at = True, None
         self._draw()
 
     def action_zoom(self) -> None:
         """Ask for the ranks of the row under the cursor alone."""
-        if self.heat is None or len(self.heat.rows) == 1:
+        if self.heat is None or self.heat.by_quantity or len(self.heat.rows) == 1:
             return
         self.zooms.append(self.heat.rows[self._row].ranks)
         self._row, self._moved = 0, False
@@ -367,6 +388,13 @@ def _half(values: Sequence[int]) -> tuple[str, Style]:
     if lower < 0:
         return "▀", Style(color=_ramp(upper))
     return "▀", Style(color=_ramp(upper), bgcolor=_ramp(lower))
+
+
+def _on(level: int) -> Style:
+    """Return what can be read on a colour of the scale."""
+    back = _ramp(level)
+    bright = back.triplet is not None and sum(back.triplet) > 3 * 128
+    return Style(color="#000000" if bright else "#ffffff", bgcolor=back)
 
 
 def _ramp(level: int) -> Color:

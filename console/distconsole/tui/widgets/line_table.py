@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -20,6 +21,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from distconsole.tui.palette import cursor_style
+
+NONE_MATCH = "nothing matches the filter; 'filter' alone shows all"
 Row = TypeVar("Row")
 RowIn = TypeVar("RowIn", contravariant=True)
 
@@ -60,7 +64,7 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
     LineTable { height: auto; min-height: 2; background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; }
     LineTable > .table--heading { color: $text-muted; text-style: bold; }
     LineTable > .table--cursor { background: $boost; }
-    LineTable:focus > .table--cursor { background: $primary 40%; }
+    LineTable:focus > .table--cursor { background: $primary 25%; }
     LineTable > .table--empty { color: $text-muted; text-style: italic; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,6 +79,8 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
 
     cursor = reactive(0)
     sorted_by = reactive("")
+    filtered = False
+    """Whether a condition hides rows; where none is left, that is why."""
 
     class About(Message):
         """Something happened to a table."""
@@ -120,6 +126,11 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         self._held = False
 
     @property
+    def cells(self) -> int:
+        """Cells of a line, the scrollbar left out."""
+        return self.scrollable_content_region.width
+
+    @property
     def rows(self) -> Sequence[Row]:
         """What is shown."""
         return self._rows
@@ -130,12 +141,19 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         cursor = self._followed(rows)
         self._rows = rows
         if resized:
-            self.virtual_size = Size(self.size.width, len(rows) + 1)
+            self.virtual_size = Size(self.cells, len(rows) + 1)
             self.refresh(layout=True)
         if cursor != self.cursor:
             self.cursor = cursor
         if not resized:
             self.refresh_changed()
+
+    def set_columns(self, columns: Sequence[Column[Row]]) -> None:
+        """Show other columns from now on."""
+        self._columns = list(columns)
+        self._made.clear()
+        self._on_screen.clear()
+        self.refresh()
 
     def leave_out(self, titles: Sequence[str]) -> None:
         """Show no column with one of these ``titles``."""
@@ -176,7 +194,7 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
             strip = self._make_line(y)
             if self._on_screen.get(y) != strip:
                 self._made[y] = strip
-                self.refresh(Region(0, y, self.size.width, 1))
+                self.refresh(Region(0, y, self.cells, 1))
 
     def notify_style_update(self) -> None:
         """Forget what was drawn in the colours of another theme."""
@@ -184,7 +202,7 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         self._made.clear()
 
     def _make_line(self, y: int) -> Strip:
-        width = self.size.width
+        width = self.cells
         if y == 0:
             style = self.get_component_rich_style("table--heading")
             return self._strip(
@@ -192,13 +210,18 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
             )
         index = y - 1 + self.scroll_offset.y
         if index >= len(self._rows):
-            empty = self._empty if y == 1 and not self._rows else ""
+            why = NONE_MATCH if self.filtered else self._empty
+            empty = why if y == 1 and not self._rows else ""
             style = self.get_component_rich_style("table--empty")
             return Strip([Segment(f" {empty}", style)]).adjust_cell_length(width, self.rich_style)
         row = self._rows[index]
         style = self.rich_style
         if index == self.cursor:
-            style = style + Style(bgcolor=self.get_component_rich_style("table--cursor").bgcolor)
+            style += cursor_style(
+                self.get_component_rich_style("table--cursor").bgcolor,
+                focused=self.has_focus,
+                plain=self.app.native_ansi_color,
+            )
         return self._strip(
             [(column, column.cell(row)) for column in self._visible()], style, width
         )
@@ -211,7 +234,7 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
     def _visible(self) -> list[Column[Row]]:
         """The columns that fit, in order; the least needed give way first."""
         columns = [each for each in self._columns if each.title not in self._left_out]
-        while len(columns) > 1 and sum(c.width + 1 for c in columns) > self.size.width + 1:
+        while len(columns) > 1 and sum(c.width + 1 for c in columns) > self.cells + 1:
             least = max(columns, key=lambda column: column.need)
             if least.need == 0:
                 break
@@ -221,24 +244,40 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
     def _strip(
         self, cells: Sequence[tuple[Column[Row], Text | str]], style: Style, width: int
     ) -> Strip:
-        segments: list[Segment] = []
+        pieces: list[Segment] = []
+        used = 0
         spare = width - sum(column.width + 1 for column, _ in cells) + 1
-        console = self.app.console
         for position, (column, cell) in enumerate(cells):
             last = position == len(cells) - 1
             room = column.width + (max(0, spare) if last and not column.right else 0)
-            text = cell.copy() if isinstance(cell, Text) else Text(cell)
-            text.truncate(room, overflow="ellipsis")
-            text.align("right" if column.right else "left", room)
-            # Text.render leaves the text's own style out where it has no spans.
-            base = style + console.get_style(text.style, default="")
-            segments += [
-                Segment(segment.text, base + segment.style if segment.style else base)
-                for segment in text.render(console)
-                if segment.text
-            ]
-            segments.append(Segment(" ", style))
-        return Strip(segments).simplify().adjust_cell_length(width, style).crop(0, width)
+            pieces += self._cell(cell, room, style, right=column.right)
+            pieces.append(Segment(" ", style))
+            used += room + 1
+        if used < width:
+            pieces.append(Segment(" " * (width - used), style))
+        segments = list(Segment.simplify(pieces))
+        return Strip(segments, width) if used <= width else Strip(segments, used).crop(0, width)
+
+    def _cell(self, cell: Text | str, room: int, style: Style, *, right: bool) -> list[Segment]:
+        """Return ``cell`` in ``room`` cells: most are short and of one colour, and need no more than blanks."""
+        console = self.app.console
+        plain, spans = (cell, ()) if isinstance(cell, str) else (cell.plain, cell.spans)
+        if not spans and plain.isprintable() and (width := cell_len(plain)) <= room:
+            base = style
+            if not isinstance(cell, str) and cell.style:
+                base = style + console.get_style(cell.style, default="")
+            blanks = " " * (room - width)
+            return [Segment(blanks + plain if right else plain + blanks, base)]
+        text = cell.copy() if isinstance(cell, Text) else Text(cell)
+        text.truncate(room, overflow="ellipsis")
+        text.align("right" if right else "left", room)
+        # Text.render leaves the text's own style out where it has no spans.
+        base = style + console.get_style(text.style, default="")
+        return [
+            Segment(segment.text, base + segment.style if segment.style else base)
+            for segment in text.render(console)
+            if segment.text
+        ]
 
     def watch_cursor(self, _before: int, _after: int) -> None:
         """Keep the cursor on the screen and say that it moved."""
@@ -274,7 +313,7 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         """What fits depends on the size."""
         self._made.clear()
         self._on_screen.clear()
-        self.virtual_size = Size(self.size.width, len(self._rows) + 1)
+        self.virtual_size = Size(self.cells, len(self._rows) + 1)
 
     def validate_cursor(self, cursor: int) -> int:
         """Stay within the rows."""

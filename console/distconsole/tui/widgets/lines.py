@@ -18,16 +18,23 @@ class Words(Static):
     def show(self, content: Content | Text | str) -> None:
         """Show ``content`` from now on."""
         before = self.content
-        if content == before and not (
+        if content is before or (
+            content == before
             # Two contents are equal when their letters are; colours count here too.
-            isinstance(content, Content)
-            and isinstance(before, Content)
-            and not content.is_same(before)
+            and not (
+                isinstance(content, Content)
+                and isinstance(before, Content)
+                and not content.is_same(before)
+            )
         ):
             return
         lines = str(content).count("\n") == str(self.content).count("\n")
         fixed = self.styles.height is not None and not self.styles.height.is_auto
         self.update(content, layout=not (fixed and lines))
+
+    def recolour(self) -> None:
+        """Take the colours of another theme, which names in a text were made into when it was shown."""
+        self.update(self.content, layout=False)
 
 
 class Said(Static):
@@ -51,7 +58,7 @@ class Said(Static):
         """Show what fits."""
         shown = [Text.from_ansi(line, end="") for line in self._lines]
         if self._now:
-            shown.append(Text(f"… {self._now}", style="", end=""))
+            shown.append(Text(self._now, style="note", end=""))
         shown = shown[-room:]
         for line in shown:
             line.no_wrap, line.overflow = True, "ellipsis"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from distconsole.model.events import LogLine
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_lines import Said
 from distconsole.text.progress import Bar, alike
 from distconsole.tui.widgets.log_line import LineStyle, rank_colour, rank_shape, said_text
@@ -35,7 +35,7 @@ def _drawn(bar: Bar, world: int, style: LineStyle) -> Text:
         who.append(said_text(Said(bar.ranks, bar.hosts), bar.count, world, cells - 1), "strong")
     elif bar.ranks:
         rank = bar.ranks[0]
-        who.append(f"{rank_shape(rank)} {rank}", rank_colour(rank, style.dark))
+        who.append(f"{rank_shape(rank)} {rank}", rank_colour(rank, style.colours))
     else:
         who.append(bar.hosts[0], "faint")
     who.truncate(cells - 1, overflow="ellipsis")

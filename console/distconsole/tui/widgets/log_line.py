@@ -19,8 +19,10 @@ from distconsole.text.tables import ranks_text
 
 SHAPES = "●■▲◆▼"
 COLOURS_ON_DARK = ("#56b4e9", "#e69f00", "#2bb58a", "#f0e442", "#e08a5a", "#cc79a7")
-COLOURS_ON_LIGHT = ("#00629b", "#8a5a00", "#00664b", "#6b6400", "#a64500", "#8f3f6e")
+COLOURS_ON_LIGHT = ("#00507e", "#6e4700", "#005a42", "#575200", "#8a3a00", "#7d3560")
 """After Okabe and Ito, told apart by colour-blind people; five shapes and six colours make thirty ranks."""
+COLOURS_OF_TERMINAL = ("cyan", "yellow", "green", "magenta", "blue", "red")
+"""Where there are no others."""
 
 ABOVE = "◇"
 """The shape of what stands above the ranks: torchrun, mpirun."""
@@ -41,7 +43,7 @@ class LineStyle:
         width: Cells of a line.
         shift: Cells of the text that lie to the left of the screen.
         times: Whether the time is shown.
-        dark: Whether the background is.
+        colours: Of the ranks.
         height: Lines that a long one may take; 1 cuts it.
         found: What is searched, to be marked.
     """
@@ -49,7 +51,7 @@ class LineStyle:
     width: int
     shift: int = 0
     times: bool = False
-    dark: bool = True
+    colours: tuple[str, ...] = COLOURS_ON_DARK
     height: int = 1
     found: re.Pattern[str] | None = None
 
@@ -90,10 +92,15 @@ def clock_text(t: float) -> str:
         return "??:??:??.?"  # a node may say any number
 
 
-@lru_cache(maxsize=512)
-def rank_colour(rank: int, dark: bool) -> str:
-    """Return the colour that ``rank`` always has."""
-    colours = COLOURS_ON_DARK if dark else COLOURS_ON_LIGHT
+def colours_on(*, dark: bool, plain: bool) -> tuple[str, ...]:
+    """Return the ranks' colours on a dark or a light background, or of the terminal's own."""
+    if plain:
+        return COLOURS_OF_TERMINAL
+    return COLOURS_ON_DARK if dark else COLOURS_ON_LIGHT
+
+
+def rank_colour(rank: int, colours: Sequence[str]) -> str:
+    """Return the colour of ``rank``."""
     return colours[rank % len(colours)]
 
 
@@ -126,7 +133,7 @@ def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) ->
         if speaker.rank is None:
             text.append(f"{ABOVE} {speaker.host}", "faint")
         else:
-            colour = rank_colour(speaker.rank, style.dark)
+            colour = rank_colour(speaker.rank, style.colours)
             text.append(f"{rank_shape(speaker.rank)} {speaker.rank}", colour)
             if cells > 10:
                 text.append(f" {speaker.host}", "faint")

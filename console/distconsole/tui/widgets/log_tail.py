@@ -21,10 +21,11 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from distconsole.model.events import LogLine
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_fold import Row
 from distconsole.monitor.log_rows import LogRows, rows_of
-from distconsole.tui.widgets.log_line import LineStyle, drawn
+from distconsole.tui.palette import cursor_style
+from distconsole.tui.widgets.log_line import LineStyle, colours_on, drawn
 
 SHIFT_CELLS = 20
 """How far one press of Left or Right moves long lines."""
@@ -39,13 +40,14 @@ class LogTail(ScrollView, can_focus=True):
     DEFAULT_CSS = """
     LogTail { background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: auto; }
     LogTail > .log--cursor { background: $boost; }
-    LogTail:focus > .log--cursor { background: $primary 40%; }
+    LogTail:focus > .log--cursor { background: $primary 25%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "line(-1)", "Up", show=False),
         Binding("down,j", "line(1)", "Down", show=False),
         Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("space", "page_by_space", "Page down", show=False),
         Binding("end,G", "follow", "Follow", show=False),
         Binding("home,g", "first", "First", show=False),
         Binding("left", "shift(-1)", "Left", show=False),
@@ -65,6 +67,9 @@ class LogTail(ScrollView, can_focus=True):
         self.rows: LogRows | None = None
         self.world = 0
         self.follows = True
+        self.limit: int | None = None
+        """Rows from there on are not shown yet: they are of later than the moment that is looked at."""
+        self.space_pages = True
         self.cursor = 0
         """The row that the reader is at."""
         self._made: LRUCache[tuple[object, ...], list[Strip]] = LRUCache(512)
@@ -78,7 +83,8 @@ class LogTail(ScrollView, can_focus=True):
     @property
     def count(self) -> int:
         """How many rows there are."""
-        return len(self.rows) if self.rows is not None else 0
+        count = len(self.rows) if self.rows is not None else 0
+        return count if self.limit is None else min(count, self.limit)
 
     @property
     def cells(self) -> int:
@@ -159,6 +165,16 @@ class LogTail(ScrollView, can_focus=True):
         self.cursor = max(0, min(self.cursor + step, self.count - 1))
         self.follows = count > 0 and top >= last
         self._settle(top)
+
+    def action_page_by_space(self) -> None:
+        """Go on by a screen."""
+        self.action_page(1)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave the space bar to others where it means something else."""
+        if action == "page_by_space" and not self.space_pages:
+            return False
+        return super().check_action(action, parameters)
 
     def action_first(self) -> None:
         """Go to the oldest line."""
@@ -292,7 +308,9 @@ class LogTail(ScrollView, can_focus=True):
         more = max(0, self.size.height - 1) if self.wraps else 0
         size = Size(self.cells, self.count + more)
         if size != self.virtual_size:
-            self.virtual_size = size
+            # Nothing is laid out by it: only the scrollbar changes.
+            self.set_reactive(LogTail.virtual_size, size)
+            self._scroll_update(size)
 
     def _last_top(self) -> int:
         """The row at the top when the last line is at the bottom."""
@@ -323,7 +341,7 @@ class LogTail(ScrollView, can_focus=True):
             width=self.cells,
             shift=self.shift,
             times=self.times,
-            dark=self.app.current_theme.dark,
+            colours=colours_on(dark=self.app.current_theme.dark, plain=self.app.native_ansi_color),
             height=max(1, self.size.height // 2) if self.wraps else 1,
             found=self.found,
         )
@@ -352,7 +370,11 @@ class LogTail(ScrollView, can_focus=True):
         line = rows.line_of(row)
         style = self.rich_style
         if here:
-            style += Style(bgcolor=self.get_component_rich_style("log--cursor").bgcolor)
+            style += cursor_style(
+                self.get_component_rich_style("log--cursor").bgcolor,
+                focused=self.has_focus,
+                plain=self.app.native_ansi_color,
+            )
         if line is None:
             texts = [Text(" this line is no longer kept here", "faint", end="")]
         else:

@@ -185,9 +185,9 @@ class Plot(Widget):
         scale = (columns * 2 - 1) / (last - first) if last > first else 0.0
         gaps = sorted({max(0, int((x - first) * scale)) for x in curve.broken})
         self._broken = {gap // 2 for gap in gaps}
-        for x, value, bottom, top in _columns_of(curve, scale, gaps):
-            self._dots(x, _row_of(top, low, high, rows), _row_of(bottom, low, high, rows), 1)
-            at = _row_of(value, low, high, rows)
+        for x, value, bottom, top in columns_of(curve, scale, gaps, first):
+            self._dots(x, row_of(top, low, high, rows), row_of(bottom, low, high, rows), 1)
+            at = row_of(value, low, high, rows)
             self._dots(x, at, at, 2)
 
     def _dots(self, x: int, top: int, bottom: int, kind: int) -> None:
@@ -205,16 +205,16 @@ def _rounded(span: float) -> float:
     return math.ceil(span / unit) * unit
 
 
-def _row_of(value: float, low: float, high: float, rows: int) -> int:
+def row_of(value: float, low: float, high: float, rows: int) -> int:
+    """Return the row of dots, from the top, on which ``value`` lies."""
     share = (value - low) / (high - low)
     return min(rows * 4 - 1, max(0, round((1 - share) * (rows * 4 - 1))))
 
 
-def _columns_of(
-    curve: Curve, scale: float, gaps: Sequence[int]
+def columns_of(
+    curve: Curve, scale: float, gaps: Sequence[int], first: float
 ) -> list[tuple[int, float, float, float]]:
-    """Return (dot column, mean, lowest, highest) of the points that fall on each dot column."""
-    first = curve.xs[0]
+    """Return (dot column, mean, lowest, highest) of the points that fall on each dot column from ``first`` on."""
     found: list[tuple[int, float, float, float]] = []
     count = 0
     for x, value, low, high in zip(curve.xs, curve.values, curve.lows, curve.highs, strict=True):

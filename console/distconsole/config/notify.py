@@ -1,0 +1,141 @@
+"""``[notify]`` of the configuration: who is told of what, and how. A webhook's address is a secret: no message has it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from distconsole.config.schema import Key, Kind
+from distconsole.model.notices import NoticeKind
+
+DEFAULT_KINDS = (NoticeKind.FINISH, NoticeKind.FAILURE, NoticeKind.STALL)
+DESKTOPS = ("auto", "osc9", "osc777", "both", "off")
+
+NOTIFY_KEYS: dict[str, Key] = {
+    "on": Key(Kind.WORDS),
+    "bell": Key(Kind.FLAG),
+    "desktop": Key(Kind.TEXT, choices=DESKTOPS),
+    "command": Key(Kind.WORDS),
+    "shell": Key(Kind.TEXT),
+    "webhook": Key(Kind.TEXT, secret=True),
+    "webhook_env": Key(Kind.TEXT),
+    "allow_http": Key(Kind.FLAG),
+    "timeout": Key(Kind.SECONDS),
+}
+
+OWN_KEYS = ("command", "shell", "webhook", "webhook_env", "allow_http")
+"""Only in a person's own file: whoever writes a project's would run programs here, or be told of runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """How to tell somebody.
+
+    Attributes:
+        kinds: Of what.
+        bell: None: on the screen only.
+        desktop: One of ``DESKTOPS``; None: ``auto`` on the screen, off elsewhere.
+        command: A program and its words, which no shell reads.
+        webhook: An address to post to; not shown.
+        timeout_seconds: A command, and all tries of a webhook, take no longer.
+    """
+
+    kinds: frozenset[NoticeKind] = frozenset(DEFAULT_KINDS)
+    bell: bool | None = None
+    desktop: str | None = None
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+    timeout_seconds: float = 10.0
+
+    def __repr__(self) -> str:
+        """Leave the secrets out: a command's words may have some, too."""
+        return "NotifySettings(…)"
+
+
+NOBODY = NotifySettings()
+
+
+def notify_settings(values: Mapping[str, Any]) -> NotifySettings:
+    """Return what the values of ``[notify]`` say.
+
+    Raises:
+        ValueError: with two arguments, the key and what is wrong with it.
+    """
+    if not values:
+        return NOBODY
+    command = _command(values)
+    return NotifySettings(
+        kinds=_kinds(values.get("on")),
+        bell=values.get("bell"),
+        desktop=values.get("desktop"),
+        command=command,
+        webhook=_webhook(values),
+        timeout_seconds=values.get("timeout", NOBODY.timeout_seconds),
+    )
+
+
+def _kinds(words: tuple[str, ...] | None) -> frozenset[NoticeKind]:
+    if words is None:
+        return NOBODY.kinds
+    known = [kind.value for kind in NoticeKind if kind is not NoticeKind.TEST]
+    for word in words:
+        if word not in known:
+            raise ValueError("on", f"'on' has '{word}', which is none of {', '.join(known)}")
+    return frozenset(NoticeKind(word) for word in words)
+
+
+def _command(values: Mapping[str, Any]) -> tuple[str, ...]:
+    command: tuple[str, ...] = values.get("command", ())
+    shell = values.get("shell")
+    if command and shell:
+        raise ValueError("shell", "'command' and 'shell' are two ways to say the same: keep one")
+    if shell:
+        return ("/bin/sh", "-c", shell)
+    if len(command) != 1:
+        return command
+    try:
+        return tuple(shlex.split(command[0]))
+    except ValueError as error:
+        raise ValueError("command", f"'command' cannot be split into words: {error}") from None
+
+
+def _webhook(values: Mapping[str, Any]) -> str:
+    name, address = values.get("webhook_env"), values.get("webhook", "")
+    key = "webhook"
+    if name:
+        key, address = "webhook_env", os.environ.get(name, "")
+        if not address:
+            return ""  # where the secret is not given there is nobody to tell
+    if address and not _may_post(address, allow_http=values.get("allow_http", False)):
+        raise ValueError(
+            key,
+            f"'{key}' must be an https:// address; http:// only to this machine, or with "
+            "allow_http = true",
+        )
+    return str(address)
+
+
+def _may_post(address: str, *, allow_http: bool) -> bool:
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        return False
+    if not host or not address.isprintable() or not address.isascii() or " " in address:
+        return False
+    return parts.scheme == "https" or (
+        parts.scheme == "http" and (allow_http or _is_this_machine(host))
+    )
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

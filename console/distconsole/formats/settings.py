@@ -1,0 +1,143 @@
+"""How a run was configured, as names and values that can be laid side by side. It compares none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from distconsole.formats.configuration import shown_command, without_secrets
+from distconsole.formats.figures import ranks_text
+from distconsole.launch.environment import HIDDEN, SECRET_NAME, shown_env
+from distconsole.model.requests import Run
+from distconsole.model.run_events import PlanMade
+
+PASSING = re.compile(
+    r"(DISTCONSOLE_.*|MASTER_(ADDR|PORT)|PYTHONPATH|(.*_)?RANK|(LOCAL_)?WORLD_SIZE|SLURM_JOB.*"
+    r"|HOROVOD_GLOO_RENDEZVOUS_(ADDR|PORT)|HOROVOD_SECRET_KEY|TORCHELASTIC_RUN_ID)"
+)
+"""Variables that are others in every run, or follow from what is told anyway."""
+
+ASKED = (
+    "nproc", "nnodes", "workdir", "nic", "max_restarts", "verify_sync", "pass_args", "module", "sync",
+    "slurm", "env_file",
+)  # fmt: skip
+"""Of a request, besides script, arguments, launcher and variables."""
+
+Facts = Mapping[str, Mapping[str, str]]
+"""Host -> fact (``torch.version``) -> value."""
+
+
+def settings_of_run(
+    plan: PlanMade | None, request: Run | None, facts: Facts, gpus: Iterable[str]
+) -> dict[str, str]:
+    """Return everything that is known of how a run was configured, what may be secret hidden.
+
+    Args:
+        plan: The run's plan, where it is known.
+        request: What was asked for, where it was asked from here.
+        facts: What was known of its hosts.
+        gpus: Names of its GPUs.
+    """
+    found: dict[str, str] = {}
+    if plan is not None:
+        found |= _of_plan(plan)
+    if request is not None:
+        found |= _of_request(request)
+    elif plan is not None and plan.hosts:
+        found["command"] = shown_command(plan.hosts[0].command)
+    if names := sorted(set(gpus)):
+        found["GPU"] = ", ".join(names)
+    return found | _of_hosts(facts)
+
+
+def arguments_of(words: Sequence[str]) -> dict[str, str]:
+    """Return a script's arguments by name: ``--lr 0.1``, ``--lr=0.1``, ``--flag``, and others by place."""
+    found: dict[str, str] = {}
+    place, at = 0, 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.startswith("-") or _number(word):
+            place += 1
+            found[f"argument {place}"] = word
+            continue
+        name, equals, value = word.partition("=")
+        if (
+            not equals
+            and at < len(words)
+            and (not words[at].startswith("-") or _number(words[at]))
+        ):
+            value = words[at]
+            at += 1
+        told = found.get(name)
+        value = value or "given"
+        found[name] = value if told is None else f"{told} {value}"
+    return found
+
+
+def _of_plan(plan: PlanMade) -> dict[str, str]:
+    hosts = [host.host for host in plan.hosts]
+    each = [len(host.ranks) for host in plan.hosts]
+    per_host = str(each[0]) if len(set(each)) == 1 else ranks_text(sorted(set(each)))
+    found = {
+        "script": plan.script,
+        "launcher": plan.launcher,
+        "hosts": ", ".join(hosts[:64])
+        + (f" and {len(hosts) - 64} more" if len(hosts) > 64 else ""),
+        "ranks": str(plan.world_size),
+        "ranks per host": per_host,
+    }
+    env: dict[str, list[str]] = {}
+    for host in plan.hosts:
+        for name, value in shown_env(host.env).items():
+            if not PASSING.fullmatch(name):
+                env.setdefault(name, []).append(without_secrets(value))
+    for name, values in sorted(env.items()):
+        found[f"env {name}"] = _together(values)
+    return found
+
+
+def _of_request(request: Run) -> dict[str, str]:
+    arguments = _shown(arguments_of(request.arguments))
+    found = {
+        f"arg {name}" if name.startswith("-") else name: value for name, value in arguments.items()
+    }
+    for name in ASKED:
+        value = getattr(request, name)
+        if value not in (None, "", 0, False):
+            found[name.replace("_", "-")] = str(value)
+    if request.where.python:
+        found["python"] = request.where.python
+    if request.where.setup:
+        found["setup"] = without_secrets(request.where.setup)
+    return found
+
+
+def _shown(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return arguments without what their name, or they themselves, say is secret."""
+    return {
+        name: HIDDEN
+        if SECRET_NAME.search(name.lstrip("-").replace("-", "_"))
+        else without_secrets(value)
+        for name, value in arguments.items()
+    }
+
+
+def _of_hosts(facts: Facts) -> dict[str, str]:
+    names = dict.fromkeys(name for marks in facts.values() for name in marks)
+    return {
+        name: _together([marks[name] for marks in facts.values() if name in marks])
+        for name in names
+    }
+
+
+def _together(values: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
+def _number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

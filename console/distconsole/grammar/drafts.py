@@ -1,0 +1,294 @@
+"""A launch before it is understood: what each option of ``run`` was given, as text. It judges nothing.
+
+The fields are those of the verb itself, so that an option that ``run`` gets is a field here too.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+import click
+
+from distconsole.errors import UsageError
+from distconsole.grammar.asking import PROGRAM
+from distconsole.grammar.hosts import HOST_OPTIONS
+from distconsole.grammar.root import parse_args, root, usage_error
+from distconsole.model import requests as ask
+
+VERB = "run"
+SCRIPT, ARGUMENTS = "script", "arguments"
+NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
+"""Options of which one excludes the others."""
+
+YES, NO = "yes", "no"
+DIVIDER = "--"
+TRIES = 4
+"""So often a request is written anew because an option's default follows from another option."""
+
+
+class FieldKind(StrEnum):
+    """What a field holds."""
+
+    TEXT = "text"
+    CHOICE = "choice"
+    FLAG = "flag"
+    """``YES`` or nothing."""
+    SWITCH = "switch"
+    """``YES``, ``NO`` or nothing."""
+    WORDS = "words"
+    """Any number of words, written as a shell has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchField:
+    """One option of ``run``, its script or the script's arguments.
+
+    Attributes:
+        name: The parameter, as requests call it.
+        flag: The option, ``--nproc``; empty for script and arguments.
+        kind: What it holds.
+        help: One line.
+        metavar: How a value looks, ``N|gpu``; may be empty.
+        choices: All that there are, for a choice.
+        off: The option that says no, for a switch.
+        default: What holds where nothing is given, as text; may be empty.
+    """
+
+    name: str
+    flag: str
+    kind: FieldKind
+    help: str = ""
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    off: str = ""
+    default: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name that people read."""
+        return self.flag.removeprefix("--") or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What was given, by field.
+
+    Attributes:
+        given: Values as they were typed, right or wrong; fields that are not here were not given.
+        unfinished: By field, words of which a quote is still open.
+        divided: A ``--`` stood before the script.
+    """
+
+    given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unfinished: Mapping[str, str] = field(default_factory=dict)
+    divided: bool = False
+
+    def text(self, name: str) -> str:
+        """Return what a form shows for the field called ``name``."""
+        if name in self.unfinished:
+            return self.unfinished[name]
+        values = self.given.get(name, ())
+        kind = fields_by_name()[name].kind
+        return shlex.join(values) if kind is FieldKind.WORDS else next(iter(values), "")
+
+    def holding(self, name: str, text: str) -> Draft:
+        """Return it with ``text`` in the field called ``name``; an empty one takes the option back."""
+        values: tuple[str, ...] = (text,) if text else ()
+        unfinished = {each: words for each, words in self.unfinished.items() if each != name}
+        if fields_by_name()[name].kind is FieldKind.WORDS:
+            try:
+                values = tuple(shlex.split(text))
+            except ValueError:
+                values, unfinished[name] = (), text
+        return replace(self.giving(name, values), unfinished=unfinished)
+
+    def giving(self, name: str, values: Sequence[str]) -> Draft:
+        """Return it with exactly these ``values`` in the field called ``name``."""
+        given = {each: before for each, before in self.given.items() if each != name}
+        if name in NAMES_OF_HOSTS and values:
+            given = {each: before for each, before in given.items() if each not in NAMES_OF_HOSTS}
+        if values:
+            given[name] = tuple(values)
+        return replace(self, given=given)
+
+    def line(self) -> str:
+        """Return the line of the prompt that says this."""
+        words = [VERB]
+        for each in launch_fields():
+            if each.name in self.unfinished:
+                words.append(f"{each.flag} {self.unfinished[each.name]}".strip())
+            else:
+                words += map(shlex.quote, self._option(each))
+        return " ".join(words)
+
+    def _option(self, option: LaunchField) -> list[str]:
+        values = self.given.get(option.name, ())
+        if option.name == SCRIPT:
+            behind = ARGUMENTS in self.given or ARGUMENTS in self.unfinished
+            script = values or (("",) if behind else ())
+            dashed = bool(script) and script[0].startswith("-")
+            return [DIVIDER, *script] if self.divided or dashed else [*script]
+        if option.name == ARGUMENTS:
+            return list(values)
+        match option.kind:
+            case FieldKind.FLAG:
+                return [option.flag] if values == (YES,) else []
+            case FieldKind.SWITCH:
+                return [option.flag if values == (YES,) else option.off] if values else []
+            case _:
+                return [word for value in values for word in _valued(option.flag, value)]
+
+
+@cache
+def launch_fields() -> tuple[LaunchField, ...]:
+    """Return every field of ``run``, in the order in which a line has them."""
+    params = {str(param.name): param for param in _command().params}
+    names = [name for name in params if name not in (*HOST_OPTIONS, SCRIPT, ARGUMENTS)]
+    return tuple(_field(params[name]) for name in (*HOST_OPTIONS, *names, SCRIPT, ARGUMENTS))
+
+
+@cache
+def fields_by_name() -> dict[str, LaunchField]:
+    """Return every field by its name."""
+    return {each.name: each for each in launch_fields()}
+
+
+def read_draft(line: str) -> Draft | None:
+    """Return what ``line`` gives; None if it is about something else than ``run``.
+
+    Raises:
+        UsageError: if its words cannot be told apart: an open quote, an option that is none.
+    """
+    if VERB not in line.split():
+        return None
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise UsageError(f"cannot split the line: {error}", "close the quote") from None
+    if words[:1] == [PROGRAM]:
+        words = words[1:]
+    try:
+        before, rest = _split(root, words)
+        if rest[:1] != [VERB]:
+            return None
+        own, behind = _split(_command(), rest[1:])
+    except click.UsageError as error:
+        raise usage_error(error) from None
+    if "help" in own or behind:
+        return None
+    if not any(name in own for name in NAMES_OF_HOSTS):
+        own = {**{name: before[name] for name in NAMES_OF_HOSTS if name in before}, **own}
+    own = {**{name: value for name, value in before.items() if name not in NAMES_OF_HOSTS}, **own}
+    given = {name: _texts(value) for name, value in own.items() if name in fields_by_name()}
+    given = {name: values for name, values in given.items() if values}
+    after = 1 + len(given.get(ARGUMENTS, ()))
+    divided = len(rest) > after and rest[-after - 1] == DIVIDER
+    return Draft(given, divided=divided)
+
+
+def draft_of(request: ask.Run, defaults: Mapping[str, Mapping[str, Any]] | None = None) -> Draft:
+    """Return the draft whose line asks for ``request``, saying only what holds not by itself.
+
+    Args:
+        request: What is asked for.
+        defaults: As for ``parse_line``. A flag or a list that they set cannot be taken back by any
+            option; such a request is not met.
+    """
+    draft = Draft({SCRIPT: (request.script,)}, divided=request.divided)
+    draft = draft.giving(ARGUMENTS, request.arguments)
+    for _ in range(TRIES):
+        made = parse_args(shlex.split(draft.line()), defaults=defaults)
+        assert isinstance(made, ask.Run)
+        wrong = [each for each in launch_fields() if _value(made, each) != _value(request, each)]
+        if not wrong:
+            break
+        for each in wrong:
+            draft = draft.giving(each.name, _written(_value(request, each)))
+    return draft
+
+
+def text_of(request: ask.Run, option: LaunchField) -> str:
+    """Return what ``request`` has for an option, as a form shows it; empty for nothing."""
+    return " ".join(_written(_value(request, option)))
+
+
+def _valued(flag: str, value: str) -> list[str]:
+    return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
+
+
+def _command() -> click.Command:
+    return root.commands[VERB]
+
+
+def _field(param: click.Parameter) -> LaunchField:
+    name = str(param.name)
+    if not isinstance(param, click.Option):
+        kind = FieldKind.WORDS if param.nargs != 1 else FieldKind.TEXT
+        return LaunchField(name, "", kind, help=_ARGUMENT_HELP.get(name, ""))
+    kind, choices = FieldKind.TEXT, tuple[str, ...]()
+    if param.is_bool_flag:
+        kind = FieldKind.SWITCH if param.secondary_opts else FieldKind.FLAG
+    elif param.multiple:
+        kind = FieldKind.WORDS
+    elif isinstance(param.type, click.Choice):
+        kind, choices = FieldKind.CHOICE, tuple(map(str, param.type.choices))
+    blank = parse_args([VERB, "x"])
+    assert isinstance(blank, ask.Run)
+    flag = max(param.opts, key=len)
+    made = LaunchField(
+        name,
+        flag,
+        kind,
+        help=param.help or "",
+        metavar=param.metavar or "",
+        choices=choices,
+        off=max(param.secondary_opts, key=len, default=""),
+    )
+    return replace(made, default=text_of(blank, made))
+
+
+_ARGUMENT_HELP = {
+    SCRIPT: "What every rank runs.",
+    ARGUMENTS: "The script's own, as a shell has them.",
+}
+
+
+def _split(command: click.Command, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the options of ``command`` as they were given, and the words that are left."""
+    context = click.Context(command, info_name=command.name, **command.context_settings)
+    values, rest, _ = command.make_parser(context).parse_args(list(words))
+    return values, rest
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, bool):
+        return (YES if value else NO,)
+    if isinstance(value, str):
+        return (value,)
+    return tuple(map(str, value)) if isinstance(value, Sequence) else ()
+
+
+def _value(request: ask.Run, option: LaunchField) -> Any:
+    return getattr(request.where if option.name in HOST_OPTIONS else request, option.name)
+
+
+def _written(value: Any) -> tuple[str, ...]:
+    """Return a value of a request as words of the grammar."""
+    match value:
+        case None | False if value is None:
+            return ()
+        case bool():
+            return (YES if value else NO,)
+        case float():
+            whole = value.is_integer()
+            return (str(int(value)) if whole else format(Decimal(repr(value)), "f"),)
+        case tuple():
+            return tuple(each if isinstance(each, str) else "=".join(each) for each in value)
+        case _:
+            return (str(value),)

@@ -1,0 +1,96 @@
+"""Which words of a line look like secrets, so that they are neither shown nor kept. It keeps none."""
+
+from __future__ import annotations
+
+import re
+
+from distconsole.grammar.words import open_line, quoted
+
+MASK = "•••"
+"""Stands where a secret stood; a line with it is not done."""
+
+_ALWAYS = {
+    *("secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials"),
+    *("apikey", "authorization", "pat", "bearer"),
+}
+_OF_TEXT = {
+    *(
+        "pad",
+        "eos",
+        "bos",
+        "unk",
+        "mask",
+        "sep",
+        "cls",
+        "start",
+        "end",
+        "stop",
+        "special",
+        "image",
+    ),
+    *("per", "max", "num", "first", "last", "next"),
+}
+"""Before ``token`` these make it a piece of text, as language models have it."""
+_OF_KEY = {"api", "access", "private", "secret", "auth", "account", "license", "encryption", "ssh"}
+
+_NAMED = re.compile(r"(?:^|(?<=[\s;=&|\"'])|(?<=^\+))-{0,2}([A-Za-z_][\w.-]*)=")
+_VALUE = re.compile(r"""'[^']*'?|"[^"]*"?|[^\s;&|]*""")
+_IN_ADDRESS = re.compile(
+    r"(?P<lead>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)[^\s/@\"']+(?=@)"
+)
+_KNOWN_SHAPE = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|"
+    r"xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[A-Za-z0-9_-]{16,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or an option of this name most likely holds a secret.
+
+    ``HF_TOKEN``, ``WANDB_API_KEY``, ``db-password``; not ``max_tokens``, ``pad-token`` or ``key``.
+    """
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+    low = [part.lower() for part in parts]
+    before = low[-2] if len(low) > 1 else ""
+    if any(part in _ALWAYS for part in low):
+        return True
+    if low[-1:] == ["token"]:
+        return before not in _OF_TEXT
+    if low[-1:] == ["key"]:
+        return before in _OF_KEY or (bool(before) and name.isupper())
+    return False
+
+
+def masked(line: str) -> str:
+    """Return ``line`` with what looks like a secret as ``MASK``."""
+    found = open_line(line)
+    last = line[found.start :] if found.comment else found.text
+    words, spans = [*found.words, last], [*found.spans, (found.start, len(line))]
+    hidden = {at: shown for at, word in enumerate(words) if (shown := _shown(word)) != word}
+    for at, word in enumerate(words[:-1]):
+        if word.startswith("-") and "=" not in word and is_secret_name(word):
+            following = words[at + 1]
+            if following and not following.startswith("-"):
+                hidden[at + 1] = MASK
+    for at in sorted(hidden, reverse=True):
+        start, end = spans[at]
+        quote = line[start] if line[start] in "'\"" else ""
+        comment = found.comment and at == len(words) - 1
+        shown = hidden[at] if comment else quoted(hidden[at], quote)
+        line = f"{line[:start]}{shown}{line[end:]}"
+    return line
+
+
+def _shown(word: str) -> str:
+    told, at = "", 0
+    for match in _NAMED.finditer(word):
+        if match.start() < at or not is_secret_name(match[1]) or match.end() == len(word):
+            continue
+        told += f"{word[at : match.end()]}{MASK}"
+        if not match.start() or " " not in word[: match.start()]:
+            return told
+        # In a command, as --setup has it, more follows.
+        value = _VALUE.match(word, match.end())
+        at = value.end() if value else len(word)
+    told += word[at:]
+    return _KNOWN_SHAPE.sub(MASK, _IN_ADDRESS.sub(rf"\g<lead>{MASK}", told))

@@ -1,0 +1,105 @@
+"""A line as words, as a shell has them, also while the last one is unfinished. It expands nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+BARE = re.compile(r"[^\s'\"\\#;&|<>()$`!*?{}]+")
+"""What needs no quote; a word that begins with # is a comment."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLine:
+    """A line that is being typed.
+
+    Attributes:
+        words: The finished words, without their quotes.
+        spans: Where each of them stands in the line.
+        start: Where the unfinished word begins in the line.
+        text: The unfinished word without its quotes.
+        quote: The quote that is open in it, or nothing.
+        comment: Whether the end of the line is a comment.
+        escaping: Whether it ends with a backslash that waits for what it escapes.
+    """
+
+    words: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    start: int
+    text: str = ""
+    quote: str = ""
+    comment: bool = False
+    escaping: bool = False
+
+
+def open_line(line: str) -> OpenLine:
+    """Return ``line`` as words, of which the last (empty behind a blank) is unfinished."""
+    words: list[str] = []
+    spans: list[tuple[int, int]] = []
+    text, quote, start, at, inside, escaping = "", "", 0, 0, False, False
+    while at < len(line):
+        each = line[at]
+        if quote:
+            if each == quote:
+                quote = ""
+            elif each == "\\" and quote == '"' and line[at + 1 : at + 2] in ('"', "\\", "$", "`"):
+                at += 1
+                text += line[at]
+            else:
+                text += each
+        elif each.isspace():
+            if inside:
+                words.append(text)
+                spans.append((start, at))
+            text, inside = "", False
+            start = at + 1
+        elif each == "#" and not inside:
+            return OpenLine(tuple(words), tuple(spans), start, comment=True)
+        else:
+            inside = True
+            if each in "'\"":
+                quote = each
+            elif each == "\\":
+                at += 1
+                text += line[at : at + 1]
+                escaping = at == len(line)
+            else:
+                text += each
+        at += 1
+    return OpenLine(tuple(words), tuple(spans), start, text, quote, escaping=escaping)
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a finished line; what follows a # at the beginning of a word is a comment.
+
+    Raises:
+        ValueError: if a quote is open, or nothing follows a backslash.
+    """
+    found = open_line(line)
+    if found.quote:
+        raise ValueError(f"the quote {found.quote} is not closed")
+    if found.escaping:
+        raise ValueError("nothing follows the backslash")
+    if found.comment or found.start == len(line):
+        return list(found.words)
+    return [*found.words, found.text]
+
+
+def quoted(text: str, quote: str = "") -> str:
+    """Return ``text`` as it is typed: inside ``quote`` (closed), else with backslashes where needed."""
+    if quote == "'":
+        return "'" + text.replace("'", "'\"'\"'") + "'"
+    if quote == '"':
+        return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'
+    if not text:
+        return "''"
+    return "".join(
+        each if BARE.fullmatch(each) or (each == "#" and at) else f"\\{each}"
+        for at, each in enumerate(text)
+    )
+
+
+def opened(text: str, quote: str) -> str:
+    """As ``quoted``, but the word goes on: an open quote stays open."""
+    whole = quoted(text, quote)
+    return whole[: -len(quote)] if quote else whole if text else ""

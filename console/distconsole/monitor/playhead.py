@@ -1,0 +1,155 @@
+"""Where on a run's time axis the reader is, and how that moves. It knows no run and reads no clock of its own."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from distconsole.model.moments import DAY_SECONDS, span_seconds, time_of_day
+
+SPEEDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Seconds of the run for each second."""
+PLAY_SECONDS = 120.0
+"""A run is played at a speed at which it takes no longer, if nobody names another."""
+
+
+@dataclass(slots=True)
+class Axis:
+    """From when to when the run is known, UNIX seconds."""
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """How long that is; never 0."""
+        return max(1e-3, self.end - self.start)
+
+
+class Playhead:
+    """A moment of ``axis`` that stands, or moves as time goes on.
+
+    Args:
+        axis: May still grow at its end.
+        monotonic: Seconds that pass meanwhile.
+    """
+
+    def __init__(self, axis: Axis, monotonic: Callable[[], float]) -> None:
+        self.axis = axis
+        self.playing = False
+        self.backwards = False
+        self.speed = 0
+        """0 until it is first played, or told."""
+        self.jumps = 0
+        """How often it was put elsewhere."""
+        self._monotonic = monotonic
+        self._from = math.inf
+        self._since = 0.0
+
+    @property
+    def t(self) -> float:
+        """Where it is, UNIX seconds; on the axis."""
+        t = self._from
+        if self.playing:
+            gone = (self._monotonic() - self._since) * self.speed
+            t = t - gone if self.backwards else t + gone
+        return max(self.axis.start, min(t, self.axis.end))
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there is nothing after it."""
+        return self.t >= self.axis.end
+
+    def go(self, t: float) -> None:
+        """Put it at ``t``; infinity is the end, wherever that comes to be."""
+        self.jumps += 1
+        self._put(t)
+
+    def play(self, speed: int = 0, *, backwards: bool = False) -> None:
+        """Let it move, at ``speed`` seconds a second if given; from the other end where it can go no further."""
+        here = self.t
+        self.speed = speed or self.speed or self._usual_speed()
+        if backwards and here <= self.axis.start:
+            here = self.axis.end
+        elif not backwards and here >= self.axis.end:
+            here = self.axis.start
+        self.backwards = backwards
+        self.playing = True
+        self._put(here)
+
+    def pause(self) -> None:
+        """Let it stand."""
+        here = self.t
+        self.playing = False
+        self._put(math.inf if here >= self.axis.end else here)
+
+    def faster(self, by: int) -> None:
+        """Take the next speed, or the one before."""
+        now = self.speed or self._usual_speed()
+        here = self.t
+        place = min(range(len(SPEEDS)), key=lambda each: abs(SPEEDS[each] - now))
+        self.speed = SPEEDS[max(0, min(place + by, len(SPEEDS) - 1))]
+        if self.playing:
+            self._put(here)
+
+    def rest(self) -> bool:
+        """Stop where it can go no further; return whether it stands."""
+        t = self.t
+        if self.playing and t == (self.axis.start if self.backwards else self.axis.end):
+            self.pause()
+        return not self.playing
+
+    def _put(self, t: float) -> None:
+        self._from, self._since = t, self._monotonic()
+
+    def _usual_speed(self) -> int:
+        wanted = self.axis.seconds / PLAY_SECONDS
+        return next((speed for speed in SPEEDS if speed >= wanted), SPEEDS[-1])
+
+
+def parse_moment(
+    text: str, axis: Axis, now: float, time_of_step: Callable[[int], float | None]
+) -> float:
+    """Return the moment of ``axis`` that ``text`` means, UNIX seconds.
+
+    ``start``, ``end``, ``14:05:10`` (that day, or the next ones), ``90s`` or ``1h30m`` after the start,
+    ``+30s`` and ``-30s`` from ``now``, ``40%``, ``step 1200``, or a date as ``2026-11-22T14:05``.
+
+    Raises:
+        ValueError: if it means none.
+    """
+    text = text.strip()
+    if text in ("start", "end"):
+        return axis.start if text == "start" else math.inf
+    found = re.fullmatch(r"step\s+(\d+)", text)
+    if found is not None:
+        t = time_of_step(int(found[1]))
+        if t is None:
+            raise ValueError(f"no rank has done step {found[1]}")
+        return t
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
+    if found is not None:
+        return axis.start + axis.seconds * min(100.0, float(found[1])) / 100
+    span = span_seconds(text.lstrip("+-"))
+    if span is not None:
+        return {"+": now, "-": now}.get(text[0], axis.start) + (-span if text[0] == "-" else span)
+    clock = time_of_day(text, axis.start)
+    if clock is not None:
+        return _on_axis(clock, axis, now)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text!r} is no moment: 14:05:10, 90s (after the start), +30s, 40%, step 1200, start or end"
+        ) from None
+
+
+def _on_axis(clock: float, axis: Axis, now: float) -> float:
+    """Return the day's time on the day of the run that is nearest to ``now``."""
+    days = range(int(axis.seconds // DAY_SECONDS) + 2)
+    times = [clock + day * DAY_SECONDS for day in days]
+    inside = [t for t in times if axis.start - 60 <= t <= axis.end + 60]
+    return min(inside or times[:1], key=lambda t: abs(t - now))

@@ -1,0 +1,93 @@
+"""Runs side by side as lines and tables; it compares nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from distconsole.model.comparison import ComparedRun, Comparison, Figure
+from distconsole.text.output import Output
+from distconsole.text.tables import duration_text, number_text, table
+
+VALUE_CHARS = 60
+
+
+def show_comparison(output: Output, found: Comparison) -> None:
+    """Print what is to be said in words, then figures, then what differs."""
+    for line in comparison_lines(found):
+        output.data(line)
+
+
+def comparison_lines(found: Comparison) -> list[str]:
+    """Return all of a comparison as lines."""
+    letters = [run.letter for run in found.runs]
+    lines = [run_words(run) for run in found.runs]
+    lines += ["", *found.words]
+    lines += [f"note: {note}" for note in found.notes]
+    rows = [(figure.title, *_cells(figure)) for figure in found.figures]
+    lines += ["", *table(("", *letters), rows, right=range(1, len(letters) + 1))]
+    if found.differs:
+        settings = [
+            (each.name, *(value_text(value, VALUE_CHARS) for value in each.values))
+            for each in found.differs
+        ]
+        lines += ["", *table(("differs", *letters), settings)]
+    if found.same:
+        lines += ["", f"the same: {', '.join(found.same)}"]
+    return lines
+
+
+def run_words(run: ComparedRun) -> str:
+    """Return one line that says which run a letter is."""
+    summary = run.summary
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
+    name = f" ({summary.name})" if summary.name not in ("", summary.run) else ""
+    parts = [
+        f"{run.letter}  {summary.run}{name}",
+        summary.state,
+        when,
+        duration_text(summary.seconds),
+    ]
+    parts.append(f"{summary.world_size} ranks on {len(summary.hosts)} hosts, {summary.launcher}")
+    return "  ".join(part for part in parts if part)
+
+
+def figure_text(figure: Figure, place: int) -> str:
+    """Return a figure of one run as people read it."""
+    value = figure.values[place]
+    if value is None:
+        return "-"
+    if figure.name in ("seconds", "start_up"):
+        return duration_text(value)
+    if figure.name in ("steps", "restarts"):
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if figure.name.startswith(("last.", "best.")) else number_text(value)
+
+
+def ratio_text(figure: Figure, place: int) -> str:
+    """Return how a run's figure stands to the first run's: ``+12 %``, ``x2.3``; nothing where that says nothing."""
+    ratio = figure.ratios[place]
+    if place == 0 or ratio is None or ratio <= 0:
+        return ""
+    if ratio >= 2 or ratio <= 0.5:
+        return f"x{ratio:.2f}"
+    percent = round(100 * (ratio - 1))
+    return f"{percent:+d} %" if percent else "="
+
+
+def value_text(value: str | None, chars: int) -> str:
+    """Return a setting on one line of at most so many ``chars``."""
+    if value is None:
+        return "-"
+    line = " ".join(value.split())
+    return line if len(line) <= chars else f"{line[: chars - 1]}…"
+
+
+def _cells(figure: Figure) -> Sequence[str]:
+    cells = []
+    for place in range(len(figure.values)):
+        ratio = ratio_text(figure, place)
+        text = figure_text(figure, place)
+        unit = f" {figure.unit}" if figure.unit in ("ms", "%") and text != "-" else ""
+        cells.append(f"{text}{unit}" + (f"  {ratio:>6}" if ratio else ""))
+    return cells

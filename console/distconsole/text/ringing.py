@@ -1,0 +1,77 @@
+"""A notice as bytes that a terminal rings for: the bell, and a note on the desktop. It writes nothing.
+
+OSC 9 (iTerm2, Windows Terminal, WezTerm, Ghostty, kitty): ``ESC ] 9 ; text BEL``. OSC 777 (urxvt, VTE, foot,
+Ghostty, WezTerm): ``ESC ] 777 ; notify ; title ; text BEL``. tmux keeps both to itself unless they are
+wrapped, and passes those on where ``allow-passthrough`` is on (tmux(1), from 3.3); so does screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from distconsole.model.notices import Notice, Way
+from distconsole.remote.plain import plain_text
+
+MAX_CHARS = 200
+BELL = "\x07"
+NINE = ("iTerm.app", "WezTerm", "ghostty")
+"""TERM_PROGRAM of terminals that know OSC 9."""
+SILENT = ("linux", "dumb", "")
+"""TERM of what has no desktop."""
+
+
+def ringing(
+    notice: Notice, ways: AbstractSet[Way], desktop: str, environment: Mapping[str, str]
+) -> str:
+    """Return what to write to the terminal.
+
+    Args:
+        desktop: ``auto``, ``osc9``, ``osc777``, ``both`` or ``off``.
+        environment: The variables by which terminals are known.
+    """
+    bell = BELL if Way.BELL in ways else ""
+    if Way.DESKTOP not in ways:
+        return bell
+    return bell + "".join(
+        _wrapped(sequence, environment) for sequence in _sequences(notice, desktop, environment)
+    )
+
+
+def _sequences(notice: Notice, desktop: str, environment: Mapping[str, str]) -> list[str]:
+    title, text = _words(notice.title), _words(notice.text)
+    nine = f"\x1b]9;{title}: {text}{BELL}"
+    named = f"\x1b]777;notify;{title.replace(';', ',')};{text.replace(';', ',')}{BELL}"
+    match _known(environment) if desktop == "auto" else desktop:
+        case "osc9":
+            return [nine]
+        case "osc777":
+            return [named]
+        case "both":
+            return [nine, named]
+        case _:
+            return []
+
+
+def _known(environment: Mapping[str, str]) -> str:
+    """Return what the terminal knows; both where it says nothing of itself: each takes its own."""
+    term = environment.get("TERM", "")
+    if term in SILENT:
+        return "off"
+    if environment.get("TERM_PROGRAM") in NINE or term == "xterm-kitty":
+        return "osc9"
+    vte = "VTE_VERSION" in environment and "TMUX" not in environment
+    return "osc777" if vte or term.startswith(("rxvt", "foot")) else "both"
+
+
+def _words(text: str) -> str:
+    """Return a text in which nothing ends or begins a sequence."""
+    return plain_text(text).replace("\t", " ")[:MAX_CHARS]
+
+
+def _wrapped(sequence: str, environment: Mapping[str, str]) -> str:
+    if environment.get("TMUX"):
+        return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\"
+    if environment.get("STY"):
+        return f"\x1bP{sequence}\x1b\\"
+    return sequence

@@ -1,0 +1,124 @@
+"""What goes on: verbs that have not ended, how each can be ended, and which is meant. It draws nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from distconsole.grammar.secrets import masked
+from distconsole.model import requests as ask
+from distconsole.operations import StopReason
+from distconsole.tui.feeds import Feed
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+TURNS_PER_SECOND = 4
+SHORT_SECONDS = 0.5
+"""What ends sooner is not worth a line."""
+
+
+class Ending(Enum):
+    """What ``cancel`` does to a verb."""
+
+    LEAVE = "ends it; it changes nothing"
+    STOP = "stops it before its ranks start"
+    ASK = "asks first: it ends what was started on the hosts"
+    NOT = "goes on: stop RUN ends it"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One verb that goes on."""
+
+    feed: Feed
+    seconds: float
+
+    @property
+    def number(self) -> int:
+        """What it is called by ``cancel``."""
+        return self.feed.number
+
+    @property
+    def line(self) -> str:
+        """How it was asked for."""
+        return masked(self.feed.line)
+
+    @property
+    def ending(self) -> Ending:
+        """What ``cancel`` would do."""
+        return ending_of(self.feed)
+
+    @property
+    def way_out(self) -> str:
+        """What Ctrl-C does, for the line above the prompt."""
+        if self.feed.is_cancelled or self.ending is Ending.NOT:
+            return ""
+        return "^C waits no longer" if isinstance(self.feed.request, ask.Stop) else "^C cancels"
+
+    @property
+    def now(self) -> str:
+        """What it is at, in words."""
+        feed = self.feed
+        if feed.is_cancelled:
+            return "ending"
+        if not feed.is_run or feed.run.plan is None:
+            return feed.voice.now
+        with feed.reading():
+            ranks, steps = len(feed.run.ranks), feed.run.steps
+        return f"{feed.run.run}: {ranks} ranks" + (f", step {steps}" if steps else "")
+
+
+def jobs_of(feeds: list[Feed], now: float) -> list[Job]:
+    """Return what goes on and was asked for, the newest first.
+
+    Args:
+        now: Monotonic seconds.
+    """
+    return [
+        Job(feed, max(0.0, now - feed.began))
+        for feed in reversed(feeds)
+        if feed.number and not feed.done and not _only_shows(feed)
+    ]
+
+
+def _only_shows(feed: Feed) -> bool:
+    """Whether it lives as long as its screen, and nobody waits for it."""
+    opened = isinstance(feed.request, ask.Replay) and feed.run.plan is not None
+    return opened or (isinstance(feed.request, ask.Top) and not feed.request.once)
+
+
+def ending_of(feed: Feed) -> Ending:
+    """Return what ``cancel`` does to ``feed``."""
+    match feed.request:
+        case ask.Bench() | ask.BenchCollectives() | ask.Prepare():
+            return Ending.ASK
+        case ask.Run() | ask.Rerun() | ask.Demo() if feed.run.plan is None:
+            return Ending.STOP
+        case ask.Run(dry_run=True):
+            return Ending.LEAVE
+        case ask.Run() | ask.Rerun() | ask.Demo():
+            return Ending.NOT
+        case ask.Attach() if feed.goes_on and feed.run.plan is not None:
+            return Ending.NOT
+        case _:
+            return Ending.LEAVE
+
+
+def foremost(jobs: list[Job], view: str) -> Job | None:
+    """Return the job that Ctrl-C means: that of the view, else the newest that may be ended; or None."""
+    able = [job for job in jobs if job.ending is not Ending.NOT and not job.feed.is_cancelled]
+    if view == "check":
+        able.sort(key=lambda job: not job.feed.is_check)
+    return next(iter(able), None)
+
+
+def end(feed: Feed) -> None:
+    """End what ``feed`` does, as far as it may be ended."""
+    if ending_of(feed) is Ending.LEAVE:
+        feed.leave()
+    elif ending_of(feed) in (Ending.STOP, Ending.ASK):
+        feed.control.stop(StopReason.INTERRUPT)
+
+
+def spinner(now: float) -> str:
+    """Return how the spinner stands."""
+    return SPINNER[int(now * TURNS_PER_SECOND) % len(SPINNER)]

@@ -1,0 +1,118 @@
+"""Names for completion that lie in files: hosts, clusters, past runs. Read in a thread; it asks no host."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from distconsole.config.load import load_config
+from distconsole.config.paths import runs_dir
+from distconsole.config.ranges import names_in
+from distconsole.config.ssh_names import ssh_names
+from distconsole.errors import ConsoleError
+from distconsole.model.names import RunId
+from distconsole.monitor.store import RunStore
+from distconsole.monitor.summary import listed
+from distconsole.text.tables import duration_text
+
+PATIENCE_SECONDS = 0.03
+FRESH_SECONDS = 10.0
+MAX_RUNS = 200
+MAX_LOOKED_INTO = 50
+MAX_HOSTS = 2000
+
+
+@cache
+def known_checks() -> dict[str, str]:
+    """Return what each check catches; all their rules are loaded for it, which takes a moment."""
+    from distconsole.checks.catalogue import CATALOGUE  # noqa: PLC0415 - not before the first screen
+
+    return {rule.id: rule.catches for rule in CATALOGUE}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What was found; ``about`` says what some of them mean."""
+
+    hosts: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    about: dict[str, str] = field(default_factory=dict)
+
+
+class Known:
+    """The names, read again when they are asked for and old.
+
+    Args:
+        ssh_config: The file that is read in place of ``~/.ssh/config``.
+    """
+
+    def __init__(self, ssh_config: str | None = None) -> None:
+        self._ssh_config = Path(ssh_config).expanduser() if ssh_config else None
+        self._names = Names()
+        self._at = float("-inf")
+        self._reader: threading.Thread | None = None
+
+    def names(self) -> Names:
+        """Return what is known; the first time after at most ``PATIENCE_SECONDS``."""
+        reading = self._reader is not None and self._reader.is_alive()
+        if not reading and time.monotonic() - self._at > FRESH_SECONDS:
+            self._reader = threading.Thread(target=self._read, name="known", daemon=True)
+            self._reader.start()
+            self._reader.join(PATIENCE_SECONDS)
+        return self._names
+
+    def end(self) -> None:
+        """Wait a moment for the reader."""
+        if self._reader is not None:
+            self._reader.join(1.0)
+
+    def _read(self) -> None:
+        about: dict[str, str] = {}
+        hosts: dict[str, None] = {}
+        clusters: tuple[str, ...] = ()
+        with contextlib.suppress(ConsoleError, OSError):
+            config = load_config()
+            clusters = tuple(config.clusters)
+            for name, cluster in config.clusters.items():
+                for host in names_in(cluster.hosts):
+                    hosts[host] = None
+                    about.setdefault(host, f"of {name}")
+                about[name] = ",".join(cluster.hosts) or str(cluster.hostfile)
+            hosts |= dict.fromkeys(config.hosts)
+        place = self._ssh_config or Path.home() / ".ssh" / "config"
+        for alias in ssh_names(place):
+            hosts[alias] = None
+            about.setdefault(alias, f"in {place.name}")
+        runs = self._runs(about)
+        self._names = Names(tuple(hosts)[:MAX_HOSTS], clusters, runs, about)
+        self._at = time.monotonic()
+        known_checks()
+
+    def _runs(self, about: dict[str, str]) -> tuple[str, ...]:
+        store = RunStore(runs_dir())
+        try:
+            files = sorted(
+                store.folder.glob("*.db"), key=lambda path: path.stat().st_mtime, reverse=True
+            )
+        except OSError:
+            return ()
+        found: dict[str, None] = {}
+        for at, path in enumerate(files[:MAX_RUNS]):
+            found[path.stem] = None
+            if at >= MAX_LOOKED_INTO:
+                continue
+            with contextlib.suppress(ConsoleError, OSError, ValueError):
+                with store.open(RunId(path.stem)) as run_file:
+                    summary = listed(run_file.record())
+                ago = duration_text(max(0.0, time.time() - summary.started))
+                words = (summary.name, summary.script.rpartition("/")[2], summary.state)
+                about[path.stem] = "  ".join(filter(None, (*words, f"{ago} ago")))
+                if summary.name and not path.stem.startswith(summary.name):
+                    found[summary.name] = None
+                    about.setdefault(summary.name, f"{path.stem}, {summary.state}")
+        return tuple(found)

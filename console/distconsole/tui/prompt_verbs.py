@@ -1,0 +1,312 @@
+"""Verbs about the prompt itself: what goes on, its end, answers, what was said. It touches no host."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.widgets import RichLog
+
+from distconsole.config.shortcuts import startup_lines
+from distconsole.errors import ConsoleError, UsageError
+from distconsole.grammar.mending import mended
+from distconsole.grammar.secrets import MASK
+from distconsole.model import requests as ask
+from distconsole.text.tables import duration_text
+from distconsole.tui.dangers import Danger, may_be_dangerous, overwriting, weighed
+from distconsole.tui.feeds import Feed
+from distconsole.tui.history import plain
+from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
+from distconsole.tui.later import aside
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.question import Asked, Question, confirmed
+from distconsole.tui.screenshots import save_screenshot
+from distconsole.tui.views.jobs import JobsView
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Said
+
+if TYPE_CHECKING:
+    from distconsole.tui.app import ConsoleApp
+
+SAVED_AS = "distconsole-%Y%m%d-%H%M%S.txt"
+
+
+class PromptVerbs:
+    """Does them on the screen of ``app``."""
+
+    def __init__(self, app: ConsoleApp) -> None:
+        self._app = app
+        self._looked = 0
+        app.sitting.confirm = self._confirm
+
+    @property
+    def jobs(self) -> list[Job]:
+        """What goes on, the newest first."""
+        return jobs_of(self._app.sitting.feeds, self._app.clocks.monotonic())
+
+    def do(self, words: list[str]) -> bool:
+        """Do ``words`` if they are a verb of the prompt; return whether they were."""
+        match words:
+            case ["jobs"]:
+                self._app.show_view("jobs")
+            case ["cancel"]:
+                self.cancel()
+            case ["cancel", which]:
+                self._cancel_one(which)
+            case ["save", *rest] if len(set(rest) - {"--yes", "-y"}) <= 1:
+                self._save([word for word in rest if word not in ("--yes", "-y")], rest)
+            case ["clear"]:
+                self._app.query_one(Said).forget()
+                self._app.query_one("#transcript", RichLog).clear()
+                self._app.sitting.transcript.forget()
+            case ["screenshot"]:
+                self._screenshot(None)
+            case ["screenshot", path]:
+                self.ask_about_files([path], partial(self._screenshot, path))
+            case ["yes" | "no" as answer]:
+                if not self._app.query_one(Question).answer(answer == "yes"):
+                    self._say("nothing was asked")
+            case _:
+                return False
+        return True
+
+    def do_line(self, line: str) -> bool:
+        """Do what is no words as a shell has them: ``alias NAME = LINE``; return whether it was."""
+        verb, _, rest = line.strip().partition(" ")
+        if verb not in ("alias", "unalias"):
+            return False
+        shortcuts = self._app.shortcuts
+        try:
+            said = shortcuts.define(rest) if verb == "alias" else shortcuts.forget(rest.strip())
+        except ConsoleError as error:
+            self.fail(line, error)
+        else:
+            self._say(said)
+        return True
+
+    def begin(self, startup: Path | None) -> None:
+        """Say how keys meet, and do the lines of the start-up file."""
+        for told in self._app.keymap.told:
+            self._say(told)
+        if startup is None:
+            return
+        transcript = self._app.sitting.transcript
+        try:
+            lines = startup_lines(startup)
+        except ConsoleError as error:
+            transcript.error(error)
+            return
+        for number, line in lines:
+            transcript.place = f"{startup}:{number}"
+            self._app.doer.perform(plain(line))
+        transcript.place = ""
+
+    def start(self, line: str, then: Callable[[Feed], None]) -> None:
+        """Start what ``line`` asks for, once it is sure that it is wanted.
+
+        Raises:
+            ConsoleError: if it means nothing.
+        """
+        if MASK in line:
+            raise UsageError(
+                f"where {MASK} stands was a secret, which the history has not kept",
+                "type it again, or name a file of variables with --env-file",
+            )
+        request = self._app.sitting.request(line)
+        place = self._app.sitting.transcript.place
+        if not may_be_dangerous(request):
+            then(self._app.sitting.start(request, line))
+            return
+
+        def work() -> Callable[[], None]:
+            try:
+                meant, danger = weighed(request)
+            except ConsoleError as error:
+                return partial(self.fail, line, error, place)
+            return partial(
+                self._if_wanted, danger, lambda: then(self._app.sitting.start(meant, line))
+            )
+
+        aside(self._app, work, "weigh")
+
+    def fail(self, line: str, error: ConsoleError, place: str = "") -> None:
+        """Say what is wrong with ``line``, and have the right one ready.
+
+        Args:
+            place: The file and line that it stands in, if that is long done.
+        """
+        if place:
+            error = ConsoleError(f"{place}: {error.message}", error.hint)
+        self._app.sitting.transcript.error(error)
+        meant = mended(line, f"{error.message} {error.hint}")
+        if meant is not None:
+            self._app.query_one(Prompt).mean(meant)
+
+    def cancel(self) -> None:
+        """End the foremost of what goes on, and say so."""
+        if not self.interrupt():
+            self._say("nothing goes on that 'cancel' ends" + self._of_runs())
+
+    def interrupt(self) -> bool:
+        """Do what Ctrl-C means: end the foremost, if there is one; return whether there was."""
+        job = foremost(self.jobs, self._app.view)
+        if job is not None:
+            self._cancel(job)
+        return job is not None
+
+    def show(self, job: Job) -> None:
+        """Go where ``job`` is seen."""
+        feed = job.feed
+        if feed.is_run and self._app.sitting.choose_run(feed.run.run) is not None:
+            self._app.show_view("run")
+        else:
+            self._app.show_view("check" if feed.is_check else "transcript")
+
+    def now_text(self) -> str:
+        """What goes on, in one line, with the way out; nothing if there is none."""
+        jobs = [
+            job
+            for job in self.jobs
+            if job.seconds >= SHORT_SECONDS and job.ending is not Ending.NOT
+        ]
+        if not jobs:
+            return ""
+        job, *others = jobs
+        words = [
+            f"{spinner(self._app.clocks.monotonic())} [{job.number}] {job.line}",
+            duration_text(job.seconds),
+            job.now,
+            job.way_out,
+            f"jobs: {len(others)} more" if others else "",
+        ]
+        return "  ".join(filter(None, words))
+
+    def look(self) -> None:
+        """Draw the jobs, and have the right line ready for one that failed by a wrong word."""
+        app = self._app
+        if app.view == "jobs":
+            app.query_one(JobsView).draw(self.jobs, app.clocks.monotonic())
+        for feed in app.sitting.feeds:
+            if feed.error is None or feed.number <= self._looked:
+                continue
+            self._looked = feed.number
+            meant = mended(feed.line, f"{feed.error.message} {feed.error.hint}")
+            prompt = app.query_one(Prompt)
+            if meant is not None and not prompt.value:
+                prompt.mean(meant)
+
+    def chosen(self, table: LineTable[Job]) -> None:
+        """Show the job under the cursor."""
+        job = table.row_under_cursor()
+        if job is not None:
+            self.show(job)
+
+    def ask_about_files(self, paths: list[str], then: Callable[[], None]) -> None:
+        """Do ``then``; if one of ``paths`` is there already, only if it may be overwritten."""
+
+        def work() -> Callable[[], None]:
+            return partial(self._if_wanted, overwriting(paths), then)
+
+        aside(self._app, work, "look")
+
+    def _if_wanted(self, danger: Danger | None, then: Callable[[], None]) -> None:
+        if danger is None:
+            then()
+            return
+
+        def answered(yes: bool) -> None:
+            if yes:
+                then()
+            else:
+                self._say("nothing was done")
+
+        self._app.query_one(Question).ask(Asked(danger, answered))
+
+    def _confirm(self, feed: Feed, question: str) -> bool:
+        """Ask for a verb that goes on in a thread."""
+        words = f"[{feed.number}] {feed.line.split()[0]}: {question}"
+        return confirmed(
+            self._app.query_one(Question).post_message,
+            words,
+            lambda: feed.control.asked is None and self._app.is_running,
+        )
+
+    def _cancel_one(self, which: str) -> None:
+        jobs = self.jobs
+        if which == "all":
+            able = [each for each in jobs if each.ending is Ending.LEAVE]
+            for each in able:
+                self._cancel(each)
+            if not able:
+                self._say("nothing goes on that 'cancel all' ends" + self._of_runs())
+            return
+        job = next((each for each in jobs if str(each.number) == which), None)
+        if job is None:
+            numbers = ", ".join(str(each.number) for each in jobs)
+            hint = f"what goes on: {numbers}" if numbers else "nothing goes on"
+            self.fail(f"cancel {which}", UsageError(f"nothing goes on as number {which}", hint))
+        elif job.ending is Ending.NOT:
+            run = job.feed.run.run
+            self._say(f"[{which}] is a run that goes on: 'stop {run}' ends it")
+            self._app.query_one(Prompt).mean(f"stop {run}")
+        else:
+            self._cancel(job)
+
+    def _cancel(self, job: Job) -> None:
+        if job.ending is Ending.ASK:
+            verb = job.feed.line.split()[0]
+            details = ("what it has started on the hosts is ended there",)
+            danger = Danger(f"End [{job.number}] {job.line}?", details, f"end {verb}")
+            self._if_wanted(danger, partial(end, job.feed))
+            return
+        ending = isinstance(job.feed.request, ask.Stop)
+        more = "; the run is being stopped all the same" if ending else ""
+        self._say(f"cancelling [{job.number}] {job.line}{more}")
+        end(job.feed)
+
+    def _of_runs(self) -> str:
+        run = self._app.doer.shown_run_name()
+        return f"; 'stop {run}' stops the run" if run else ""
+
+    def _save(self, files: list[str], rest: list[str]) -> None:
+        path = Path(files[0] if files else time.strftime(SAVED_AS)).expanduser().absolute()
+        text = self._app.sitting.transcript.text()
+
+        def write() -> Callable[[], None]:
+            try:
+                _write(path, text)
+            except OSError as error:
+                return partial(
+                    self.fail,
+                    "save",
+                    ConsoleError(f"{path} cannot be written: {error.strerror}", "save FILE"),
+                )
+            return partial(self._say, f"saved {text.count(chr(10))} lines as {path}")
+
+        def save() -> None:
+            aside(self._app, write, "save")
+
+        if len(rest) > len(files):
+            save()
+        else:
+            self.ask_about_files([str(path)], save)
+
+    def _screenshot(self, path: str | None) -> None:
+        try:
+            self._say(save_screenshot(self._app, path))
+        except ConsoleError as error:
+            self._app.sitting.transcript.error(error)
+
+    def _say(self, words: str) -> None:
+        self._app.sitting.transcript.say(words)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write for the owner alone: what was said may hold what others need not know."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)

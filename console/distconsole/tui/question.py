@@ -1,0 +1,154 @@
+"""A question above the prompt, for yes or no; the rest of the screen goes on. It does nothing itself."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.style import Style
+from textual.widget import Widget
+from textual.widgets import Static
+
+from distconsole.tui.dangers import Danger
+from distconsole.tui.history import plain
+
+LOOK_SECONDS = 0.2
+"""Whoever waits for an answer looks so often whether it is still wanted."""
+ANSWER = "answer"
+
+
+@dataclass(slots=True)
+class Asked:
+    """One question.
+
+    Attributes:
+        answered: Called with the answer, on the screen's thread.
+        at_once: Whether the person has just asked for it; else it does not take the keys, which
+            might be in the middle of a word.
+    """
+
+    danger: Danger
+    answered: Callable[[bool], None]
+    at_once: bool = True
+
+
+class Question(Static, can_focus=True):
+    """The question that waits for an answer; hidden while there is none."""
+
+    DEFAULT_CSS = """
+    Question { height: auto; padding: 0 1; display: none; background: $warning 20%; }
+    Question:focus { background: $warning 40%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,y,Y", "answer(True)", "Yes", show=False),
+        Binding("escape,n,N,ctrl+c", "answer(False)", "No", show=False),
+    ]
+
+    class Put(Message):
+        """Ask this; may be posted from any thread."""
+
+        def __init__(self, asked: Asked) -> None:
+            super().__init__()
+            self.asked = asked
+
+    class Over(Message):
+        """No question waits any more."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id, markup=False)
+        self._asked: deque[Asked] = deque()
+        self._before: Widget | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is one."""
+        return bool(self._asked)
+
+    def ask(self, asked: Asked) -> None:
+        """Ask it, after those that wait already."""
+        self._asked.append(asked)
+        if len(self._asked) == 1:
+            self._show()
+
+    def answer(self, yes: bool) -> bool:
+        """Take the answer to the question that is shown; return whether there was one."""
+        if not self._asked:
+            return False
+        asked = self._asked.popleft()
+        if self._asked:
+            self._show()
+        else:
+            self.display = False
+            if self.has_focus:
+                self.screen.set_focus(self._before)
+            self.post_message(self.Over())
+        asked.answered(yes)
+        return True
+
+    def action_answer(self, yes: bool) -> None:
+        """Take the answer."""
+        self.answer(yes)
+
+    def on_question_put(self, message: Put) -> None:
+        """Ask what another thread wants to know."""
+        message.stop()
+        self.ask(message.asked)
+
+    def on_click(self, event: events.Click) -> None:
+        """Take the answer that was clicked."""
+        answer = event.style.meta.get(ANSWER)
+        if answer is not None:
+            self.answer(answer == "yes")
+        else:
+            self.focus()
+
+    def _show(self) -> None:
+        asked = self._asked[0]
+        danger = asked.danger
+        yes, no = (
+            f"Enter or y: {danger.yes}" if asked.at_once else f"yes: {danger.yes}",
+            "Esc or n: do nothing" if asked.at_once else "no: do nothing",
+        )
+        lines = [
+            Content(plain(danger.question)).stylize("bold"),
+            *(Content(plain(line)) for line in danger.details),
+            Content.assemble(
+                Content(yes).stylize(Style.from_meta({ANSWER: "yes"})).stylize("bold"),
+                "   ·   ",
+                Content(no).stylize(Style.from_meta({ANSWER: "no"})).stylize("bold"),
+                "" if asked.at_once else "   (typed at the prompt)",
+            ),
+        ]
+        self.update(Content("\n").join(lines))
+        self.display = True
+        if asked.at_once:
+            if not self.has_focus:
+                self._before = self.screen.focused
+            self.focus()
+        else:
+            self.app.bell()
+
+
+def confirmed(
+    post: Callable[[Question.Put], object], question: str, wanted: Callable[[], bool]
+) -> bool:
+    """Ask from a thread that may block, and return the answer; no if it is not wanted any more."""
+    known = threading.Event()
+    said: list[bool] = []
+
+    def answered(yes: bool) -> None:
+        said.append(yes)
+        known.set()
+
+    post(Question.Put(Asked(Danger(question, (), "do it"), answered, at_once=False)))
+    while not known.wait(LOOK_SECONDS):
+        if not wanted():
+            return False
+    return said[0]

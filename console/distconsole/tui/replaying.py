@@ -1,0 +1,298 @@
+"""A past run whose moment can be chosen: a feed that shows it as it was then. It draws nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import ConsoleError
+from distconsole.model import requests as ask
+from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
+from distconsole.monitor.moment import Moment
+from distconsole.monitor.playhead import SPEEDS, Axis, Playhead, parse_moment
+from distconsole.monitor.recording import Mark, Recording, Walk
+from distconsole.monitor.store import RunFile
+from distconsole.tui.feeds import Feed
+from distconsole.tui.keys import SCREEN_VERBS
+from distconsole.tui.pictures import LoadPicture
+
+if TYPE_CHECKING:
+    from distconsole.monitor.timeline import RunTimeline
+
+READ_ENTRIES = 128
+"""So many entries at once are read while the screen waits."""
+WALK_ENTRIES = 256
+YIELD_SECONDS = 0.001
+FORWARD_SECONDS, BACKWARD_SECONDS = 0.1, 0.25
+"""How often a moving moment is shown; backwards each is a seek."""
+IDLE_SECONDS = 0.25
+
+MOMENTS = {
+    "start": "of the run",
+    "end": "of the run",
+    "next": "what stands out next: a finding, a restart, the end",
+    "previous": "what stands out before",
+    "step": "step 1200: when some rank had first done it",
+}
+"""Words that ``at`` takes, besides times."""
+WAYS = {
+    "toggle": "go on or stand",
+    "back": "backwards",
+    "faster": "the next speed",
+    "slower": "the speed before",
+}
+"""Words that ``play`` takes, besides a speed."""
+
+
+class ReplayFeed(Feed):
+    """A stored run, as it was at the moment that is chosen: at first its end.
+
+    Its pictures (``run``, ``history``, ``load``) are those of that moment; its ``book`` has all lines.
+    """
+
+    playhead: Playhead | None = None
+    """None until the run is open."""
+    recording: Recording | None = None
+
+    _shown_t = 0.0
+    _walk: Walk | None = None
+    _whole_shown = False
+    _wanted = ""
+    _wake: threading.Event
+
+    @property
+    def moment_t(self) -> float | None:
+        """The moment that is shown, UNIX seconds; None until there is one."""
+        return self._shown_t or None
+
+    @property
+    def travelling(self) -> bool:
+        """Whether what is shown is not the end."""
+        return self.playhead is not None and (self.playhead.playing or not self.playhead.at_end)
+
+    def unix(self) -> float:
+        """Ages are counted from the moment that is shown."""
+        return self._shown_t or super().unix()
+
+    def load_clock(self) -> float:
+        """Samples of hosts are as old as they were at that moment."""
+        return self._shown_t
+
+    def marks(self) -> list[Mark]:
+        """Return what stands out, as far as the run was read."""
+        return [] if self.recording is None else list(self.recording.marks)
+
+    def go(self, wanted: str) -> None:
+        """Show the moment that ``wanted`` means (``parse_moment``; ``next`` and ``previous`` mark, too).
+
+        Raises:
+            ValueError: if it means none.
+        """
+        head, recording = self.playhead, self.recording
+        if head is None or recording is None:
+            self._wanted = wanted
+            return
+        if wanted in ("next", "previous"):
+            self._go_to_mark(head, recording, after=wanted == "next")
+        else:
+            head.go(parse_moment(wanted, head.axis, head.t, recording.time_of_step))
+        self.wake()
+
+    def go_to(self, t: float) -> None:
+        """Show the moment ``t``, UNIX seconds."""
+        if self.playhead is not None:
+            self.playhead.go(t)
+            self.wake()
+
+    def play(self, words: Sequence[str]) -> None:
+        """Let it go on or stand: ``toggle``, ``pause``, ``faster``, ``slower``, or ``back`` and a speed.
+
+        Raises:
+            ValueError: if that means nothing.
+        """
+        head = self.playhead
+        if head is None:
+            return
+        match list(words):
+            case ["toggle"] if head.playing:
+                head.pause()
+            case ["pause"]:
+                head.pause()
+            case ["faster" | "slower" as way]:
+                head.faster(1 if way == "faster" else -1)
+            case ["back", *speed]:
+                head.play(_speed(speed), backwards=True)
+            case ["toggle"]:
+                head.play(backwards=head.backwards)
+            case speed:
+                head.play(_speed(speed))
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at the playhead now."""
+        self._wake.set()
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._wake = threading.Event()
+        super().start()
+
+    def _go_to_mark(self, head: Playhead, recording: Recording, *, after: bool) -> None:
+        # While it plays, the mark that was just passed is not the one before.
+        here = head.t - (head.speed if head.playing and not after else 0) - 1e-3
+        places = [mark.t for mark in recording.marks]
+        if after:
+            head.go(min((t for t in places if t > head.t + 1e-3), default=head.axis.end))
+        else:
+            head.go(max((t for t in places if t < here), default=head.axis.start))
+
+    def _follow(self) -> None:
+        assert isinstance(self.request, ask.Replay)
+        self._wanted = self._wanted or self.request.at or ""
+        from distconsole.operations.past import open_kept  # noqa: PLC0415 - only who looks back needs it
+
+        with open_kept(self.request.run) as run_file:
+            folder = runs_dir()
+            recording = Recording(run_file, folder if folder.is_dir() else None, self._keep)
+            try:
+                with closing(recording):
+                    self._show_all(recording, run_file)
+            finally:
+                self._walk = None  # it still reads the file
+
+    def _show_all(self, recording: Recording, run_file: RunFile) -> None:
+        end = run_file.last_seen(recording.record.hosts) or recording.start
+        self.playhead = Playhead(Axis(recording.start, end), self._clocks.monotonic)
+        self.recording = recording
+        while self.control.asked is None:
+            if not recording.whole:
+                self._read_some(recording)
+            waits = self._show_moment(recording, self.playhead)
+            if recording.whole:
+                self._wake.wait(waits)
+                self._wake.clear()
+            else:
+                time.sleep(YIELD_SECONDS)
+
+    def _read_some(self, recording: Recording) -> None:
+        with self.lock:
+            recording.read(READ_ENTRIES)
+        head = self.playhead
+        assert head is not None
+        head.axis.end = recording.end if recording.whole else max(head.axis.end, recording.end)
+        if self._wanted and (recording.whole or not self._wanted.startswith("step")):
+            wanted, self._wanted = self._wanted, ""
+            try:
+                self.go(wanted)
+            except ValueError as error:
+                self.voice.say(str(error))
+        if recording.whole:
+            self.done = True
+
+    def _show_moment(self, recording: Recording, head: Playhead) -> float:
+        """Show where the playhead is; return for how long that lasts, unless it is put elsewhere."""
+        stands = head.rest() if recording.whole else not head.playing
+        t = head.t
+        if t >= recording.end:
+            if t != self._shown_t or self._walk is not None or not self._whole_shown:
+                self._walk, self._whole_shown = None, recording.whole
+                self._show(recording.head, t)
+        elif t != self._shown_t or self._walk is None:
+            self._move(recording, t)
+        if stands:
+            return IDLE_SECONDS
+        return BACKWARD_SECONDS if head.backwards else FORWARD_SECONDS
+
+    def _move(self, recording: Recording, t: float) -> None:
+        walk = self._walk
+        if walk is None or t < self._shown_t or recording.leaps(self._shown_t, t):
+            self._walk = walk = recording.at(t)
+            self._show(walk.moment, t)
+            return
+        there = False
+        while not there:
+            with self.lock:
+                there = walk.to(t, WALK_ENTRIES)
+            time.sleep(0)
+        self._show(walk.moment, t)
+
+    def _show(self, moment: Moment, t: float) -> None:
+        jumps = self.playhead.jumps if self.playhead is not None else 0
+        load = _load_of(moment.timeline)
+        with self.lock:
+            self.run, self.history, self.load = moment.timeline, moment.history, load
+            self._shown_t = t
+            self.version += 1
+            self.jumps = jumps
+
+    def _keep(self, event: RunEvents) -> None:
+        """Take an event that was read: lines for the book, and how it ended. The lock is held."""
+        if isinstance(event, LogLine) and not event.transient:
+            self.book.append(event)
+        elif isinstance(event, RunEnded):
+            self.exit_code = event.exit_code
+        elif isinstance(event, RunFinding) and event.check == "run.record_damaged":
+            self.voice.say(f"! {event.summary}: {event.seen}")
+
+
+def _speed(words: Sequence[str]) -> int:
+    """Return the speed that is named; 0 for none.
+
+    Raises:
+        ValueError: if it is none from 1 to 1000.
+    """
+    if not words:
+        return 0
+    text = words[0].lstrip("x")
+    if len(words) > 1 or not text.isdecimal() or not 1 <= int(text) <= SPEEDS[-1]:
+        raise ValueError(f"'{' '.join(words)}' is no speed: 1 to {SPEEDS[-1]} seconds a second")
+    return int(text)
+
+
+def _load_of(timeline: RunTimeline) -> LoadPicture:
+    """Return the hosts and their GPUs as the run saw them, ages counted from its own times."""
+    picture = LoadPicture(nodes=dict(timeline.nodes), links=dict(timeline.links))
+    for gpu in timeline.gpus.values():
+        picture.gpus[gpu.host, gpu.uuid or str(gpu.gpu), gpu.mig or ""] = gpu
+        if gpu.rank is not UNSET:
+            picture.seen_at.setdefault(gpu.host, gpu.t)
+    picture.seen_at.update({host: node.t for host, node in timeline.nodes.items()})
+    return picture
+
+
+def travelled(feed: Feed | None) -> ReplayFeed | None:
+    """Return ``feed`` if its moment can be chosen."""
+    return feed if isinstance(feed, ReplayFeed) else None
+
+
+def then_shown(run: Feed | None, load: Feed | None) -> Feed | None:
+    """Return what the screen of the cluster shows: ``load``, or the hosts as they were in a past ``run``."""
+    past = travelled(run)
+    return past if past is not None and (past.travelling or load is None) else load or run
+
+
+def travel(feed: Feed | None, words: list[str]) -> None:
+    """Do what ``at``, ``play`` and ``pause`` mean for the run that is shown.
+
+    Raises:
+        ConsoleError: if that is no past run, or the words mean nothing.
+    """
+    past = travelled(feed)
+    if past is None:
+        raise ConsoleError(
+            f"'{words[0]}' moves through a past run, and none is shown", "replay RUN shows one"
+        )
+    verb, rest = words[0], words[1:]
+    try:
+        if verb == "at":
+            past.go(" ".join(rest))
+        else:
+            past.play(["pause"] if verb == "pause" else rest)
+    except ValueError as error:
+        raise ConsoleError(str(error), f"{verb}: {SCREEN_VERBS[verb]}") from None

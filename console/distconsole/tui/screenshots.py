@@ -1,0 +1,43 @@
+"""The screen as an SVG file that needs nothing from the network. It asks nobody and overwrites nothing by itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distconsole.config.paths import state_dir
+from distconsole.errors import ConsoleError
+
+if TYPE_CHECKING:
+    from distconsole.tui.app import ConsoleApp
+
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts from a server: whoever opens the file would tell that server."""
+
+
+def save_screenshot(app: ConsoleApp, path: str | None) -> str:
+    """Write what is on the screen and return what is said.
+
+    Args:
+        path: The file; None makes up a name, in this folder, or where that may not be written, in the
+            folder of the console's state.
+
+    Raises:
+        ConsoleError: if it cannot be written.
+    """
+    picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {app.view}"))
+    name = time.strftime(f"distconsole-{app.view}-%Y%m%d-%H%M%S.svg")
+    folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
+    file = folder / name if path is None else Path(path).expanduser()
+    try:
+        if path is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(picture, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConsoleError(
+            f"the picture cannot be written: {error.strerror}: {file}", "screenshot FILE"
+        ) from None
+    return f"saved {file.name} in {file.parent.resolve()}"

@@ -1,0 +1,170 @@
+"""The console's own themes, and which one a terminal begins with. It draws nothing and keeps nothing.
+
+Text reaches a contrast of 4.5:1 on every background it stands on, and 7:1 in ``contrast`` (WCAG 2.2,
+1.4.3 and 1.4.6); a test reads that off the screens. ``terminal`` has no colours of its own: it takes
+the terminal's sixteen, for terminals that have no more, and for none at all (NO_COLOR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from rich.terminal_theme import TerminalTheme
+from textual.theme import Theme
+
+DARK, LIGHT, CONTRAST, TERMINAL = "dark", "light", "contrast", "terminal"
+NAMES = (DARK, LIGHT, CONTRAST, TERMINAL)
+"""In the order in which a key goes through them."""
+
+_Words = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A theme with what the sixteen colours of printed text are in it.
+
+    Attributes:
+        ansi: None where they are the terminal's own.
+        faint_share: How far faint text goes towards the background.
+    """
+
+    theme: Theme
+    ansi: TerminalTheme | None
+    faint_share: float = 0.35
+
+
+def _ansi(back: str, front: str, dull: str, **colours: str) -> TerminalTheme:
+    """Return sixteen colours, the bright ones the same; black and bright black are ``dull``, to be read at all."""
+    names = ("red", "green", "yellow", "blue", "magenta", "cyan")
+    eight = [_rgb(each) for each in (dull, *(colours[name] for name in names), front)]
+    return TerminalTheme(_rgb(back), _rgb(front), eight, eight)
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _text(muted: str, primary: str, accent: str, good: str, warn: str, bad: str) -> dict[str, str]:
+    return {
+        "text-muted": muted,
+        "text-primary": primary,
+        "text-accent": accent,
+        "text-success": good,
+        "text-warning": warn,
+        "text-error": bad,
+    }
+
+
+_DARK = Look(
+    Theme(
+        DARK,
+        primary="#0178D4",
+        secondary="#004578",
+        accent="#ffa62b",
+        warning="#ffa62b",
+        error="#ba3c5b",
+        success="#4EBF71",
+        foreground="#e0e0e0",
+        variables=_text("#a0a0a0", "#57A5E2", "#FFC473", "#8AD4A1", "#FFC473", "#E58FA3"),
+    ),
+    _ansi(
+        "#121212", "#e0e0e0", "#9a9a9a", red="#ff8a8a", green="#98e024", yellow="#f4bf75",
+        blue="#8ab4ff", magenta="#ff7ac6", cyan="#58d1eb",
+    ),
+)  # fmt: skip
+
+_LIGHT = Look(
+    Theme(
+        LIGHT,
+        primary="#00579E",
+        secondary="#0178D4",
+        accent="#B25B00",
+        warning="#B25B00",
+        error="#A8001C",
+        success="#1B6E2A",
+        foreground="#1c1c1c",
+        background="#F5F5F5",
+        surface="#EBEBEB",
+        panel="#DCDCDC",
+        dark=False,
+        variables={
+            **_text("#4A4A4A", "#004578", "#7A4300", "#15561F", "#6E4700", "#98001A"),
+            "primary-lighten-2": "#00579E",
+        },
+    ),
+    _ansi(
+        "#f5f5f5", "#1c1c1c", "#4a4a4a", red="#98001a", green="#15561f", yellow="#6b4e00",
+        blue="#0b3d91", magenta="#7a1f7a", cyan="#005866",
+    ),
+    faint_share=0.2,
+)  # fmt: skip
+
+_CONTRAST = Look(
+    Theme(
+        CONTRAST,
+        primary="#1E6FFF",
+        secondary="#A6C8FF",
+        accent="#FFE066",
+        warning="#FFE066",
+        error="#FFA0A0",
+        success="#7CFF9C",
+        foreground="#FFFFFF",
+        background="#000000",
+        surface="#0A0A0A",
+        panel="#262626",
+        boost="#101018",
+        variables={
+            **_text("#D8D8D8", "#A6C8FF", "#FFE066", "#7CFF9C", "#FFE066", "#FFA8A8"),
+            "primary-lighten-2": "#A6C8FF",
+        },
+    ),
+    _ansi(
+        "#000000", "#ffffff", "#c8c8c8", red="#ffa8a8", green="#7cff9c", yellow="#ffe066",
+        blue="#a6c8ff", magenta="#ffb0f0", cyan="#7cf0ff",
+    ),
+    faint_share=0.2,
+)  # fmt: skip
+
+_TERMINAL = Look(
+    Theme(
+        TERMINAL,
+        ansi=True,
+        primary="ansi_cyan",
+        secondary="ansi_cyan",
+        warning="ansi_yellow",
+        error="ansi_red",
+        success="ansi_green",
+        accent="ansi_yellow",
+        foreground="ansi_default",
+        background="ansi_default",
+        surface="ansi_default",
+        panel="ansi_default",
+        boost="ansi_default",
+        variables={"ansi-background": "ansi_black", "ansi-foreground": "ansi_white"},
+    ),
+    None,
+)
+
+LOOKS: Mapping[str, Look] = MappingProxyType(
+    {look.theme.name: look for look in (_DARK, _LIGHT, _CONTRAST, _TERMINAL)}
+)
+
+
+def first_theme(asked: str | None, kept: str | None, *, colours: int, no_color: bool) -> str:
+    """Return the theme to begin with.
+
+    Args:
+        asked: What a flag or the configuration says.
+        kept: What was chosen at the prompt before.
+        colours: How many colours the terminal has.
+        no_color: Whether none are wanted.
+    """
+    if no_color:
+        return TERMINAL
+    if asked is not None:
+        return asked
+    if colours < 256:
+        return TERMINAL  # others come out as whatever is nearest, which cannot always be read
+    return kept or DARK

@@ -1,0 +1,116 @@
+"""What verbs said, in the order in which they said it, each under its own heading. It draws nothing."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from distconsole.errors import ConsoleError
+from distconsole.text.paint import Paint
+from distconsole.tui.history import plain
+
+MAX_SHOWN_LINES = 2000
+MAX_KEPT_LINES = 20_000
+"""So many can be saved."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+class Voice:
+    """The transcript as one verb speaks into it; an ``Output`` for ``text``.
+
+    Args:
+        title: What its lines are put under where another verb spoke before; nothing for the screen.
+        place: The file and line that asked for it, which errors name.
+    """
+
+    live = True
+
+    def __init__(self, transcript: Transcript, title: str = "", place: str = "") -> None:
+        self.paint_out = Paint(enabled=True)
+        self.paint_err = Paint(enabled=True)
+        self.title = title
+        self.place = place
+        self._transcript = transcript
+        self._status = ""
+
+    @property
+    def now(self) -> str:
+        """What goes on right now, or nothing."""
+        return self._status
+
+    def data(self, line: str) -> None:
+        """Add a line of data."""
+        self._transcript.add(self, line.split("\n"))
+
+    def say(self, line: str) -> None:
+        """Add a line of narration."""
+        self.data(line)
+
+    def error(self, error: ConsoleError) -> None:
+        """Add an error and what to do about it."""
+        place = f"{self.place}: " if self.place else ""
+        self.say(f"{self.paint_err('error:', 'red', 'bold')} {place}{error.message}")
+        if error.hint:
+            self.say(f"{self.paint_err('hint:', 'cyan')} {error.hint}")
+
+    def status(self, line: str) -> None:
+        """Set what is going on right now."""
+        self._status = line
+
+    def close(self) -> None:
+        """Nothing goes on any more."""
+        self._status = ""
+
+
+class Transcript(Voice):
+    """All lines; itself it is the voice of the screen."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
+        self._lock = threading.Lock()
+        self._fresh: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
+        self._kept: deque[str] = deque(maxlen=MAX_KEPT_LINES)
+        self._speaker: Voice = self
+
+    def voice(self, title: str) -> Voice:
+        """Return the voice of a verb, which speaks next."""
+        voice = Voice(self, title, self.place)
+        with self._lock:
+            self._speaker = voice
+        return voice
+
+    def add(self, voice: Voice, lines: Iterable[str]) -> None:
+        """Add what ``voice`` says."""
+        with self._lock:
+            if voice.title and voice is not self._speaker:
+                self._put([f"\x1b[2m{voice.title}\x1b[0m"])
+            if voice.title:
+                self._speaker = voice
+            self._put(lines)
+
+    def drain(self) -> list[str]:
+        """Return the lines that came since the last call."""
+        with self._lock:
+            lines = list(self._fresh)
+            self._fresh.clear()
+        return lines
+
+    def text(self) -> str:
+        """Return all that is kept, without colours."""
+        with self._lock:
+            lines = list(self._kept)
+        return "".join(f"{plain(COLOURS.sub('', line))}\n" for line in lines)
+
+    def forget(self) -> None:
+        """Keep nothing of what was said."""
+        with self._lock:
+            self._kept.clear()
+            self._fresh.clear()
+
+    def _put(self, lines: Iterable[str]) -> None:
+        lines = list(lines)
+        self._fresh.extend(lines)
+        self._kept.extend(lines)

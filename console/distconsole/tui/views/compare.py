@@ -1,0 +1,193 @@
+"""Runs side by side: what is to be said, their curves on one axis, figures, and what was configured otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+
+from distconsole.errors import UsageError
+from distconsole.model.comparison import ComparedCurves, ComparedRun, Comparison, Figure, Setting
+from distconsole.model.events import RunsCompared
+from distconsole.monitor.tally import AXES
+from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
+from distconsole.tui.feeds import Feed
+from distconsole.tui.widgets.curves import Curves, colour_of
+from distconsole.tui.widgets.line_table import Column, LineTable
+from distconsole.tui.widgets.lines import Words
+
+PLOTS = 3
+PLOT_CELLS = 40
+WORSE_SHARE = 0.03
+"""A figure is marked if it is worse than the first run's by more."""
+NAME_CELLS = 26
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRow:
+    """A line of the table: a figure or a setting."""
+
+    name: str
+    figure: Figure | None = None
+    setting: Setting | None = None
+
+
+class CompareView(Vertical):
+    """Two to eight runs."""
+
+    DEFAULT_CSS = """
+    CompareView > #compare-runs { height: auto; max-height: 8; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    CompareView > #compare-same { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    CompareView > #compare-words { height: auto; max-height: 40%; padding: 0 1; }
+    CompareView > #compare-plots { height: 2fr; min-height: 5; max-height: 20; }
+    CompareView > #compare-plots Curves { width: 1fr; margin-right: 1; }
+    CompareView > #compare-table { height: 2fr; min-height: 3; border-top: solid $panel; }
+    """
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.axis = AXES[0]
+        self._shown: RunsCompared | None = None
+        self._drawn_size = (0, 0)
+        self._chosen: tuple[str, ...] = ()
+        self._skip = 0
+
+    def compose(self) -> ComposeResult:
+        """The parts from top to bottom, the most wanted first."""
+        yield Words(
+            "no runs are compared: mark two in the list of runs, or type 'compare RUN RUN'",
+            id="compare-runs",
+        )
+        yield Words(id="compare-words")
+        with Horizontal(id="compare-plots"):
+            for index in range(PLOTS):
+                yield Curves(id=f"curves-{index}")
+        yield LineTable(
+            [Column("", NAME_CELLS, _name)], same=lambda row: row.name, id="compare-table"
+        )
+        yield Words(id="compare-same")
+
+    def turn(self, axis: str) -> str:
+        """Lay the curves along another axis, the next one if empty; return what it is now.
+
+        Raises:
+            UsageError: if there is none like that.
+        """
+        if axis in ("", "next"):
+            axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]
+        axis = {"time": "seconds"}.get(axis, axis)
+        if axis not in AXES:
+            raise UsageError(f"there is no axis '{axis[:40]}'", f"one of: {', '.join(AXES)}")
+        self.axis, self._skip = axis, 0
+        self._draw_curves()
+        return f"curves by {'time' if axis == 'seconds' else axis}"
+
+    def choose(self, names: list[str]) -> None:
+        """Show the curves whose titles begin with one of ``names`` first; ``next`` goes on to others."""
+        if names == ["next"]:
+            self._skip += self._room()
+        else:
+            self._chosen, self._skip = tuple(names), 0
+        self._draw_curves()
+
+    def draw(self, feed: Feed) -> None:
+        """Show what ``feed`` has compared."""
+        with feed.reading():
+            made, error = feed.compared, feed.error
+        if made is None:
+            said = f"✗ {error.message}" if error is not None else "… reading the runs"
+            self.query_one("#compare-runs", Words).show(said)
+            return
+        size = (self.size.width, self.size.height)
+        if made is self._shown and size == self._drawn_size:
+            return
+        if made is not self._shown:
+            self._skip, self._chosen = 0, ()
+        self._shown, self._drawn_size = made, size
+        found = made.comparison
+        self.query_one("#compare-runs", Words).show(_runs(found))
+        self.query_one("#compare-words", Words).show(_words(found))
+        table: LineTable[CompareRow] = self.query_one("#compare-table", LineTable)
+        table.set_columns(_columns(found, self.size.width))
+        table.show(_rows(found))
+        same = f"the same: {', '.join(found.same)}" if found.same else ""
+        self.query_one("#compare-same", Words).show(same)
+        self._draw_curves()
+
+    def _room(self) -> int:
+        return max(1, min(PLOTS, self.size.width // PLOT_CELLS))
+
+    def _draw_curves(self) -> None:
+        known = () if self._shown is None else self._shown.curves
+        found = [each for each in known if each.axis == self.axis]
+        titles = {each.title for each in found}
+        # Throughput, step time and GPU use are known along time alone.
+        found += [each for each in known if each.axis == "seconds" and each.title not in titles]
+        found.sort(key=lambda each: not each.title.startswith(self._chosen or ("",)))
+        room = self._room()
+        if len(found) > room:
+            skip = self._skip % len(found)
+            found = [*found[skip:], *found[:skip]]
+        shown: list[ComparedCurves | None] = [*found[:room]]
+        for index in range(PLOTS):
+            curves = self.query_one(f"#curves-{index}", Curves)
+            curves.display = index < max(1, len(shown))
+            curves.show(shown[index] if index < len(shown) else None)
+
+
+def _runs(found: Comparison) -> Text:
+    """One line a run, in its colour."""
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(
+        Text(run_words(run), style=colour_of(run.letter), end="") for run in found.runs
+    )
+
+
+def _words(found: Comparison) -> Text:
+    lines = [Text(f"• {line}", end="") for line in found.words]
+    lines += [Text(f"note: {note}", style="faint", end="") for note in found.notes]
+    return Text("\n").join(lines)
+
+
+def _rows(found: Comparison) -> list[CompareRow]:
+    rows = [CompareRow(figure.title, figure=figure) for figure in found.figures]
+    rows += [CompareRow(setting.name, setting=setting) for setting in found.differs]
+    return rows
+
+
+def _name(row: CompareRow) -> Text:
+    unit = (
+        f" {row.figure.unit}" if row.figure is not None and row.figure.unit in ("ms", "%") else ""
+    )
+    return Text(f"{row.name}{unit}", style="warn" if row.setting is not None else "")
+
+
+def _columns(found: Comparison, width: int) -> list[Column[CompareRow]]:
+    each = max(10, min(40, (width - NAME_CELLS - 1) // len(found.runs) - 1))
+    columns: list[Column[CompareRow]] = [Column("", NAME_CELLS, _name)]
+    for place, run in enumerate(found.runs):
+        columns.append(_column(run, place, each))
+    return columns
+
+
+def _column(run: ComparedRun, place: int, width: int) -> Column[CompareRow]:
+    def cell(row: CompareRow) -> Text:
+        if row.setting is not None:
+            return Text(value_text(row.setting.values[place], width))
+        if row.figure is None:
+            return Text("")
+        ratio = ratio_text(row.figure, place)
+        return Text.assemble(
+            f"{figure_text(row.figure, place):>8} ", (ratio, _judged(row.figure, place)), end=""
+        )
+
+    return Column(f"{run.letter} {run.summary.run}", width, cell)
+
+
+def _judged(figure: Figure, place: int) -> str:
+    """Return the style of a ratio: whether it is worse or better than the first run's."""
+    ratio = figure.ratios[place]
+    if ratio is None or not figure.better or abs(ratio - 1) <= WORSE_SHARE:
+        return "faint"
+    return "bad" if (ratio > 1) == (figure.better == "less") else "good"

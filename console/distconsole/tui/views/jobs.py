@@ -1,0 +1,54 @@
+"""What goes on: every verb that has not ended, how long, what it is at, and how it can be ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from distconsole.text.tables import duration_text
+from distconsole.tui.jobs import Ending, Job, spinner
+from distconsole.tui.widgets.line_table import Column, LineTable
+from distconsole.tui.widgets.lines import Words
+
+
+class JobsView(Vertical):
+    """The list."""
+
+    DEFAULT_CSS = """
+    JobsView > #jobs-line { height: 1; color: $text-muted; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    JobsView > #jobs-table { height: 1fr; }
+    """
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._turn = ""
+
+    def compose(self) -> ComposeResult:
+        """A heading and the table."""
+        columns: list[Column[Job]] = [
+            Column("no.", 3, lambda job: str(job.number), right=True),
+            Column("", 1, lambda _: Text(self._turn, style="note")),
+            Column("time", 7, lambda job: duration_text(job.seconds), right=True),
+            Column("verb", 28, lambda job: job.line),
+            Column("at", 24, lambda job: job.now),
+            Column("cancel", 22, lambda job: Text(job.ending.value, style="faint"), need=2),
+        ]
+        yield Words(id="jobs-line")
+        yield LineTable(
+            columns,
+            same=lambda job: job.number,
+            empty="nothing goes on; a verb that takes its time would stand here",
+            id="jobs-table",
+        )
+
+    def draw(self, jobs: Sequence[Job], now: float) -> None:
+        """Show ``jobs``; ``now`` (monotonic seconds) turns the spinner."""
+        self._turn = spinner(now)
+        self.query_one("#jobs-table", LineTable).show(list(jobs))
+        free = sum(1 for job in jobs if job.ending is not Ending.NOT)
+        words = f"{len(jobs)} going on" if jobs else "nothing goes on"
+        way = "; Enter shows one, x (inside) or 'cancel NUMBER' ends one" if free else ""
+        self.query_one("#jobs-line", Words).show(words + way)

@@ -1,0 +1,361 @@
+"""The launch form: fields, hosts, the plan as it changes, and the launches of before.
+
+It shows a desk and says what was asked for; who plans and starts is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal, Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Button, Input
+
+from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, FieldKind, launch_fields, text_of
+from distconsole.model import requests as ask
+from distconsole.model.cluster import Host
+from distconsole.model.events import LaunchKept
+from distconsole.tui.folders import Folders
+from distconsole.tui.history import plain
+from distconsole.tui.launch_desk import LaunchDesk
+from distconsole.tui.pictures import LoadPicture
+from distconsole.tui.views.launch_fields import FieldRow
+from distconsole.tui.views.launch_words import (
+    HOST_COLUMNS,
+    LAUNCH_COLUMNS,
+    HostChoice,
+    host_choices,
+    plan_text,
+)
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Words
+
+IN_SIGHT = (SCRIPT, ARGUMENTS, "launcher", "nproc", "env", "name", "sync", "workdir")
+"""Fields that are always shown, in this order; all others are below."""
+
+WIDE = (SCRIPT, ARGUMENTS)
+"""Fields that take a whole line."""
+
+WIDE_COLUMNS = 130
+"""From so many cells on the plan stands beside the form."""
+
+TALL_LINES = 40
+"""A screen of so many lines shows all fields at first."""
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class HostTable(LineTable[HostChoice]):
+    """The hosts; Space or a click chooses one, A all or none."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space,enter", "choose_host", "Choose", show=False),
+        Binding("a", "toggle_all", "All or none", show=False),
+    ]
+
+    class Picked(Message):
+        """These hosts are wanted now."""
+
+        def __init__(self, names: list[str]) -> None:
+            super().__init__()
+            self.names = names
+
+    def action_choose_host(self) -> None:
+        """Take the host under the cursor in, or leave it out."""
+        row = self.row_under_cursor()
+        if row is not None:
+            self._pick([each.name for each in self.rows if each.chosen != (each is row)])
+
+    def action_toggle_all(self) -> None:
+        """Take all hosts; those that are not connected stay out; all being in, none."""
+        able = [each.name for each in self.rows if each.away is None]
+        chosen = [each.name for each in self.rows if each.chosen]
+        self._pick([] if chosen and set(able) <= set(chosen) else able)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a host is Space there."""
+        super().on_click(event)
+        if (
+            event.y > 0
+            and event.chain == 1
+            and event.y - 1 + self.scroll_offset.y < len(self.rows)
+        ):
+            self.action_choose_host()
+
+    def _pick(self, names: list[str]) -> None:
+        self.post_message(self.Picked(names))
+
+
+class More(Words, can_focus=True):
+    """The line that folds the other fields."""
+
+    DEFAULT_CSS = """
+    More { height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
+    More:focus { background: $primary 25%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space,enter", "fold", "More", show=False)]
+
+    class Folded(Message):
+        """It was pressed."""
+
+    def action_fold(self) -> None:
+        """Say so."""
+        self.post_message(self.Folded())
+
+    def on_click(self) -> None:
+        """The same by mouse."""
+        self.action_fold()
+
+
+class LastLaunches(LineTable[LaunchKept]):
+    """What was launched before; Enter fills the form in."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back", show=False)]
+
+    class Closed(Message):
+        """None of them."""
+
+    def action_close(self) -> None:
+        """Go back to the plan."""
+        self.post_message(self.Closed())
+
+
+class LaunchView(Container):
+    """One launch."""
+
+    DEFAULT_CSS = """
+    LaunchView { layout: vertical; height: 1fr; }
+    LaunchView.-wide { layout: horizontal; }
+    LaunchView > #launch-left { height: auto; max-height: 75%; }
+    LaunchView.-wide > #launch-left { width: 1fr; height: 1fr; max-height: 100%; }
+    LaunchView > #launch-right { height: 1fr; min-height: 5; border-top: solid $panel; }
+    LaunchView.-wide > #launch-right { width: 1fr; height: 1fr; border-top: none; border-left: solid $panel; }
+    #launch-form { height: auto; }
+    LaunchView.-wide #launch-form { max-height: 100%; }
+    #launch-form .launch--grid { layout: grid; grid-size: 2; grid-rows: auto; grid-gutter: 0 1; height: auto; }
+    #launch-form .launch--line { column-span: 2; }
+    #launch-form #launch-others { display: none; }
+    #launch-form.-unfolded #launch-others { display: block; layout: grid; }
+    #launch-hosts { max-height: 12; }
+    #launch-buttons { height: 1; }
+    #launch-buttons Button { margin: 0 1 0 0; }
+    #launch-plan { height: 1fr; padding: 0 1; }
+    #launch-plan Words { height: auto; }
+    #launch-last { display: none; height: 1fr; }
+    #launch-right.-last > #launch-last { display: block; }
+    #launch-right.-last > #launch-plan { display: none; }
+    """
+
+    class Pressed(Message):
+        """A button: ``start``, ``last`` or ``copy``."""
+
+        def __init__(self, what: str) -> None:
+            super().__init__()
+            self.what = what
+
+    class Filled(Message):
+        """The form should be filled in with a launch of before."""
+
+        def __init__(self, request: ask.Run) -> None:
+            super().__init__()
+            self.request = request
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._furnished = False
+        self._turn = 0
+
+    async def furnish(self) -> None:
+        """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
+        if self._furnished:
+            return
+        await self.mount_all(self._parts())
+        self._furnished = True
+        self._widen()
+        self.query_one("#launch-form").set_class(self.size.height >= TALL_LINES, "-unfolded")
+
+    def _parts(self) -> list[Container | Vertical]:
+        fields = {each.name: each for each in launch_fields()}
+        folders = Folders(self._again)
+        first = [FieldRow(fields.pop(name), folders) for name in IN_SIGHT if name in fields]
+        for row in first:
+            row.set_class(row.field.name in WIDE, "launch--line")
+        form = VerticalScroll(
+            Container(*first, classes="launch--grid"),
+            HostTable(
+                HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="launch-hosts"
+            ),
+            More(id="launch-more"),
+            Container(
+                *(FieldRow(each, folders) for each in fields.values()),
+                classes="launch--grid",
+                id="launch-others",
+            ),
+            id="launch-form",
+        )
+        form.can_focus = False
+        buttons = Horizontal(
+            Button("Start ^S", id="launch-start", variant="success", compact=True),
+            Button("Last launches ^O", id="launch-list", compact=True),
+            Button("Copy command ^Y", id="launch-copy", compact=True),
+            id="launch-buttons",
+        )
+        last = LastLaunches(
+            LAUNCH_COLUMNS,
+            same=lambda row: row.summary.run,
+            empty="nothing was launched from here yet",
+            id="launch-last",
+        )
+        return [
+            Vertical(form, buttons, id="launch-left"),
+            Vertical(VerticalScroll(Words(), id="launch-plan"), last, id="launch-right"),
+        ]
+
+    def _again(self) -> None:
+        """Suggest anew: a slow folder has answered (on its thread)."""
+        if self.app.is_running:
+            self.app.call_later(self._suggest)
+
+    def _suggest(self) -> None:
+        typing = self.screen.focused
+        if isinstance(typing, Input) and typing.suggester is not None and typing.value:
+            self.run_worker(typing.suggester._get_suggestion(typing, typing.value))
+
+    @property
+    def furnished(self) -> bool:
+        """Whether there is anything to draw on."""
+        return self._furnished
+
+    @property
+    def last(self) -> LastLaunches:
+        """The launches of before."""
+        return self.query_one(LastLaunches)
+
+    @property
+    def lists_last(self) -> bool:
+        """Whether they are on the screen."""
+        return self.query_one("#launch-right").has_class("-last")
+
+    def list_last(self, *, shown: bool) -> None:
+        """Show the launches of before in place of the plan, or no longer."""
+        self.query_one("#launch-right").set_class(shown, "-last")
+        if shown:
+            self.last.focus()
+        elif self.last.has_focus:
+            self.rows()[0].editor.focus()
+
+    def rows(self) -> list[FieldRow]:
+        """Every field, in the order of the form."""
+        return list(self.query(FieldRow))
+
+    def show(
+        self,
+        desk: LaunchDesk,
+        hosts: Sequence[Host],
+        load: LoadPicture | None,
+        launches: Sequence[LaunchKept],
+        now: float,
+    ) -> None:
+        """Show the desk as it is at ``now`` (monotonic seconds)."""
+        if not self.furnished:
+            return
+        trouble, latest, shown = desk.trouble, desk.latest, desk.shown
+        request = latest.request if latest is not None else None
+        for row in self.rows():
+            row.show(desk.draft.text(row.field.name))
+            wrong = trouble is not None and trouble.field == row.field.name
+            # An empty form is no mistake yet.
+            row.tell(
+                plain(trouble.short) if trouble is not None and wrong and not desk.blank else ""
+            )
+            row.unsaid(_unsaid(row, request))
+            if row.field.name == "launcher":
+                row.reasons(desk.refused)
+        plan = latest.plan if latest is not None and latest.line == desk.line else None
+        self.query_one(HostTable).show(host_choices(hosts, desk.chosen_hosts, load, plan))
+        self._show_more(desk)
+        words = plan_text(shown, latest, None if desk.blank else trouble, self._state(desk, now))
+        self.query_one("#launch-plan", VerticalScroll).query_one(Words).show(words)
+        self.query_one("#launch-start", Button).disabled = trouble is not None
+        self.last.show(launches)
+
+    def _state(self, desk: LaunchDesk, now: float) -> str:
+        latest = desk.latest
+        if desk.blank:
+            return "type a script; ^O lists what was launched before"
+        if desk.settled or latest is None:
+            return ""
+        self._turn += 1
+        spin = SPINNER[self._turn % len(SPINNER)]
+        waited = now - latest.began
+        since = f" {waited:.0f} s" if waited >= 1 and latest.line == desk.line else ""
+        start = (
+            "; it starts when the plan stands, and any change takes that back"
+            if desk.wanted
+            else ""
+        )
+        return f"{spin} planning{since}{start}"
+
+    def _show_more(self, desk: LaunchDesk) -> None:
+        form = self.query_one("#launch-form")
+        others = list(self.query_one("#launch-others").query(FieldRow))
+        if any(row.has_class("-wrong") for row in others):
+            form.add_class("-unfolded")
+        given = [
+            f"{row.field.label} {desk.draft.text(row.field.name)}"
+            for row in others
+            if desk.draft.text(row.field.name)
+        ]
+        unfolded = form.has_class("-unfolded")
+        names = ", ".join(row.field.label for row in others)
+        given = [plain(each) for each in given]
+        words = Text("▾ less" if unfolded else f"▸ {len(others)} more: ")
+        if not unfolded:
+            words.append("; ".join(given) or names, style="" if given else "faint")
+        self.query_one(More).show(words)
+
+    def on_resize(self) -> None:
+        """Put the plan beside the form where there is room."""
+        self._widen()
+
+    def _widen(self) -> None:
+        self.set_class(self.size.width >= WIDE_COLUMNS, "-wide")
+
+    @on(More.Folded)
+    def fold(self, event: More.Folded) -> None:
+        """Show the other fields, or hide them."""
+        event.stop()
+        self.query_one("#launch-form").toggle_class("-unfolded")
+
+    @on(Button.Pressed)
+    def say_pressed(self, event: Button.Pressed) -> None:
+        """Say which button was pressed."""
+        event.stop()
+        names = {"launch-start": "start", "launch-list": "last", "launch-copy": "copy"}
+        self.post_message(self.Pressed(names[str(event.button.id)]))
+
+    @on(LineTable.Chosen, "#launch-last")
+    def choose(self, event: LineTable.Chosen) -> None:
+        """Fill the form in with a launch of before."""
+        event.stop()
+        kept = self.last.row_under_cursor()
+        if kept is not None:
+            self.post_message(self.Filled(kept.request))
+
+    @on(LastLaunches.Closed)
+    def close_last(self, event: LastLaunches.Closed) -> None:
+        """Show the plan again."""
+        event.stop()
+        self.list_last(shown=False)
+
+
+def _unsaid(row: FieldRow, request: ask.Run | None) -> str:
+    """Return what holds where a field says nothing, the configuration included."""
+    if request is None or row.field.name in (SCRIPT, ARGUMENTS):
+        return row.field.default
+    text = text_of(request, row.field)
+    return "" if text == NO and row.field.kind is FieldKind.FLAG else text

@@ -1,0 +1,253 @@
+"""One field of a launch: its name, what edits it, and a line for what is wrong with it. It knows no plan."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.suggester import Suggester
+from textual.widget import Widget
+from textual.widgets import Checkbox, Input, Label, Select
+
+from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, YES, FieldKind, LaunchField
+from distconsole.tui.folders import Folders
+from distconsole.tui.history import plain
+from distconsole.tui.widgets.lines import Words
+
+FILE = "FILE"
+
+NAMES = {"nproc": "ranks/host", SCRIPT: "script", ARGUMENTS: "its args", "env": "env K=V"}
+"""Labels where the option's own name says too little."""
+
+
+class PathSuggester(Suggester):
+    """Shows the first path that begins as what was typed does; a slow folder holds nobody up."""
+
+    def __init__(self, folders: Folders) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._folders = folders
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """Return the path, or None."""
+        start, slash, last = value.rpartition("/")
+        place = str(Path.home()) + start[1:] if value.startswith("~/") else start + slash
+        for name, is_folder in sorted(self._folders.glance(Path.cwd() / place)):
+            hidden = name.startswith(".") and not last.startswith(".")
+            if name.startswith(last) and name.isprintable() and not hidden:
+                return f"{start}{slash}{name}{'/' if is_folder else ''}"
+        return None
+
+
+class Line(Input):
+    """One line of what a prompt can hold, too."""
+
+    def validate_value(self, value: str) -> str:
+        """Leave out what a terminal would obey."""
+        return plain(value)
+
+
+class Tick(Checkbox):
+    """A box whose cross is there or not, also where there are no colours."""
+
+    BUTTON_INNER = " "
+
+    def watch_value(self) -> None:
+        """Draw the cross, or none."""
+        self.BUTTON_INNER = "X" if self.value else " "
+        super().watch_value()
+        self.refresh()
+
+
+class FieldRow(Vertical):
+    """A field of a form."""
+
+    DEFAULT_CSS = """
+    FieldRow { height: auto; }
+    FieldRow > Horizontal { height: 1; }
+    FieldRow Label { width: 14; color: $text-muted; padding: 0 1; }
+    FieldRow.-wrong Label { color: $text-error; text-style: bold; }
+    FieldRow Input { width: 1fr; background: $boost; padding: 0 1; }
+    FieldRow Input:focus { background: $primary 25%; }
+    FieldRow Select { width: 1fr; }
+    FieldRow SelectCurrent { background: $boost; padding: 0 1; height: 1; }
+    FieldRow Select > SelectCurrent { border: none; }
+    FieldRow Select:focus > SelectCurrent { border: none; background: $primary 25%; }
+    FieldRow SelectCurrent Static#label { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    FieldRow Select > SelectOverlay { width: 64; max-width: 90vw; constrain: inside inside; }
+    FieldRow Checkbox { width: 6; background: $background; }
+    FieldRow > .field--note { display: none; height: 1; padding: 0 1 0 14; color: $text-error; text-wrap: nowrap; text-overflow: ellipsis; }
+    FieldRow.-wrong > .field--note { display: block; }
+    """
+
+    class Edited(Message):
+        """Something else is in a field now."""
+
+        def __init__(self, row: FieldRow, text: str) -> None:
+            super().__init__()
+            self.row = row
+            self.text = text
+
+    def __init__(self, field: LaunchField, folders: Folders) -> None:
+        super().__init__(id=f"field-{field.name.replace('_', '-')}")
+        self.field = field
+        self._folders = folders
+        self._text = ""
+        self._unheard = 0
+        self._reasons: dict[str, str] = {}
+        self._unsaid = self.field.default
+        self._wrong = ""
+
+    def compose(self) -> ComposeResult:
+        """Name, editor, note."""
+        with Horizontal():
+            yield Label(NAMES.get(self.field.name, self.field.label), markup=False)
+            yield self._editor()
+        yield Words().add_class("field--note")
+
+    def on_mount(self) -> None:
+        """Say what the field is for where a mouse rests on it."""
+        look = f" ({self.field.metavar})" if self.field.metavar else ""
+        self.tooltip = Text(f"{self.field.flag}{look}: {self.field.help}".removeprefix(": "))
+
+    @property
+    def text(self) -> str:
+        """What it holds."""
+        return self._text
+
+    @property
+    def editor(self) -> Widget:
+        """What takes the keys."""
+        return (
+            self.query(Input).first()
+            if self.query(Input)
+            else self.query("Select, Checkbox").first()
+        )
+
+    def show(self, text: str) -> None:
+        """Hold ``text``, which comes from elsewhere; what means the same stays as it was typed."""
+        if text == self._text or self._unheard:
+            return  # what is being typed here is news to who shows
+        before, self._text = self._text, text
+        editor = self.editor
+        if isinstance(editor, Input):
+            if self.field.kind is not FieldKind.WORDS or not _same_words(editor.value, text):
+                editor.value = text
+                if before == "" or not editor.has_focus:
+                    editor.cursor_position = len(text)
+        elif isinstance(editor, Checkbox):
+            with editor.prevent(Checkbox.Changed):
+                editor.value = text == YES
+        elif isinstance(editor, Select):
+            with editor.prevent(Select.Changed):
+                known = text in [value for _, value in self._options()]
+                editor.value = text if known else Select.NULL
+            self._wrong = "" if known else plain(text)
+            self._prompt(editor)
+
+    def heard(self) -> None:
+        """An edit has reached who keeps the launch."""
+        self._unheard -= 1
+
+    def tell(self, words: str) -> None:
+        """Say what is wrong, or nothing."""
+        self.set_class(bool(words), "-wrong")
+        self.query_one(".field--note", Words).show(words)
+
+    def unsaid(self, value: str) -> None:
+        """Show what holds where nothing is given."""
+        if value == self._unsaid:
+            return
+        self._unsaid = value
+        editor = self.editor
+        if isinstance(editor, Input):
+            editor.placeholder = value or self.field.metavar
+        elif isinstance(editor, Select):
+            self._prompt(editor)
+
+    def reasons(self, refused: Mapping[str, str]) -> None:
+        """Say of choices why they would not do."""
+        editor = self.editor
+        if dict(refused) == self._reasons or not isinstance(editor, Select) or editor.expanded:
+            return
+        self._reasons = dict(refused)
+        with editor.prevent(Select.Changed):
+            value = editor.value
+            editor.set_options(self._options())
+            editor.value = value
+
+    def _prompt(self, editor: Select[str]) -> None:
+        """Show what no choice is, else what holds by itself."""
+        by_itself = f"{self._unsaid} (default)" if self._unsaid else "default"
+        editor.prompt = self._wrong or by_itself
+
+    def _editor(self) -> Widget:
+        field = self.field
+        match field.kind:
+            case FieldKind.CHOICE | FieldKind.SWITCH:
+                prompt = f"{field.default} (default)" if field.default else "default"
+                return Select(self._options(), prompt=prompt, compact=True, allow_blank=True)
+            case FieldKind.FLAG:
+                return Tick(compact=True)
+            case _:
+                paths = field.name == SCRIPT or field.metavar == FILE
+                return Line(
+                    placeholder=field.default or field.metavar,
+                    suggester=PathSuggester(self._folders) if paths else None,
+                    select_on_focus=False,
+                    compact=True,
+                )
+
+    def _options(self) -> list[tuple[Text, str]]:
+        field = self.field
+        if field.kind is FieldKind.SWITCH:
+            return [(Text(field.flag), YES), (Text(field.off), NO)]
+        found = []
+        for choice in field.choices:
+            text = Text(choice)
+            if choice in self._reasons:
+                text.append(f"  ✗ {plain(self._reasons[choice])}", style="dim")
+            found.append((text, choice))
+        return found
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._edit(event.input.value)
+
+    @on(Input.Submitted)
+    def _go_on(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.screen.focus_next()
+
+    @on(Select.Changed)
+    def _chosen(self, event: Select.Changed) -> None:
+        event.stop()
+        value = event.select.value
+        self._edit("" if value is Select.NULL else str(value))
+
+    @on(Checkbox.Changed)
+    def _ticked(self, event: Checkbox.Changed) -> None:
+        event.stop()
+        self._edit(YES if event.checkbox.value else "")
+
+    def _edit(self, text: str) -> None:
+        if text == plain(self._text) or (
+            self.field.kind is FieldKind.WORDS and _same_words(text, self._text)
+        ):
+            return
+        self._text = text
+        self._unheard += 1
+        self.post_message(self.Edited(self, text))
+
+
+def _same_words(one: str, other: str) -> bool:
+    try:
+        return shlex.split(one) == shlex.split(other)
+    except ValueError:
+        return one == other

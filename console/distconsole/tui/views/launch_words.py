@@ -1,0 +1,253 @@
+"""What the launch form says: the hosts, the plan, the launches of before. It plans nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET
+from rich.text import Text
+
+from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.model.cluster import Host
+from distconsole.model.events import LaunchKept
+from distconsole.model.run_events import GpuSample, PlanMade
+from distconsole.tui.foresight import Foresight
+from distconsole.tui.history import plain
+from distconsole.tui.launch_desk import Trouble
+from distconsole.tui.pictures import LoadPicture
+from distconsole.tui.views.runs import STATE_STYLES
+from distconsole.tui.widgets.line_table import Column
+
+BUSY_PERCENT = 5.0
+BUSY_SHARE = 0.05
+"""A GPU with more of its memory taken, or more to do, is in use."""
+
+MEETING = ("MASTER_ADDR", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
+"""Variables that say where the ranks meet."""
+
+HIDDEN = ("PYTHONUNBUFFERED", PORT, RUN_DIR)
+"""Variables, and values that are known only at the start, that tell nobody anything."""
+
+MOST_HOSTS = 64
+"""Hosts whose commands the plan shows one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostChoice:
+    """A host as the form lists it.
+
+    Attributes:
+        chosen: Whether the launch is on it.
+        gpus: How many it has; None while it is not known.
+        free: How many of them nobody uses.
+        slots: Ranks that the list of hosts gives it.
+        ranks: Its ranks by the plan.
+        away: Why it is not connected.
+        strange: Whether it is none of the console's own hosts.
+    """
+
+    name: str
+    chosen: bool
+    gpus: int | None = None
+    free: int = 0
+    slots: int | None = None
+    ranks: tuple[int, ...] = ()
+    away: str | None = None
+    strange: bool = False
+    cpu: float | None = None
+    seen: bool = False
+
+
+def host_choices(
+    hosts: Sequence[Host],
+    chosen: Sequence[str] | None,
+    load: LoadPicture | None,
+    plan: PlanMade | None,
+) -> list[HostChoice]:
+    """Return the hosts that there are to choose from, and those that the launch names besides."""
+    known = {str(host.name): host for host in hosts}
+    ranks = {each.host: each.ranks for each in plan.hosts} if plan is not None else {}
+    others = [name for name in dict.fromkeys(chosen or ()) if name not in known]
+    wanted = set(chosen or ())
+    by_host: dict[str, list[GpuSample]] = {}
+    for gpu in load.gpus.values() if load is not None else ():
+        by_host.setdefault(gpu.host, []).append(gpu)
+    found = []
+    for name in (*known, *others):
+        gpus = by_host.get(name, [])
+        node = load.nodes.get(name) if load is not None else None
+        host = known.get(name)
+        found.append(
+            HostChoice(
+                name=name,
+                chosen=name in wanted,
+                gpus=len(gpus) if node is not None else None,
+                free=sum(1 for gpu in gpus if not in_use(gpu)),
+                slots=None if host is None else host.slots,
+                ranks=ranks.get(name, ()) if name in wanted else (),
+                away=load.lost_because(name) if load is not None and host is not None else None,
+                strange=host is None,
+                cpu=None if node is None else node.cpu,
+                seen=node is not None,
+            )
+        )
+    return found
+
+
+def in_use(gpu: GpuSample) -> bool:
+    """Whether somebody has processes, memory or work on a GPU."""
+    taken = (gpu.mem_used or 0) > BUSY_SHARE * (gpu.mem_total or float("inf"))
+    return bool(gpu.strangers) or gpu.rank is not UNSET or taken or (gpu.util or 0) > BUSY_PERCENT
+
+
+def _mark(row: HostChoice) -> Text:
+    style = "faint" if row.away is not None else "good" if row.chosen else ""
+    return Text("[x]" if row.chosen else "[ ]", style=style)
+
+
+def _name(row: HostChoice) -> Text:
+    return Text(plain(row.name), style="faint" if row.away is not None else "")
+
+
+def _gpus(row: HostChoice) -> Text:
+    if row.gpus is None:
+        return Text("")
+    if not row.gpus:
+        return Text("none", style="faint")
+    style = "good" if row.free == row.gpus else "warn" if row.free else "bad"
+    return Text(f"{row.free} of {row.gpus}", style=style)
+
+
+def _ranks(row: HostChoice) -> str:
+    if not row.ranks:
+        return ""
+    return f"{row.ranks[0]}-{row.ranks[-1]}" if len(row.ranks) > 1 else str(row.ranks[0])
+
+
+def _state(row: HostChoice) -> Text:
+    if row.away is not None:
+        return Text(f"✗ {plain(row.away)}", style="bad" if row.chosen else "faint")
+    if row.strange:
+        return Text("? none of the console's own hosts", style="note")
+    if not row.seen:
+        return Text("connecting…", style="faint")
+    return Text("" if row.cpu is None else f"● cpu {row.cpu:.0f} %", style="")
+
+
+HOST_COLUMNS: list[Column[HostChoice]] = [
+    Column("", 3, _mark),
+    Column("host", 14, _name),
+    Column("GPUs free", 9, _gpus, right=True),
+    Column("slots", 5, lambda row: "" if row.slots is None else str(row.slots), 2, True),
+    Column("ranks", 9, _ranks, 1, True),
+    Column("state", 16, _state),
+]
+
+
+def _outcome(row: LaunchKept) -> Text:
+    words, style = STATE_STYLES.get(row.summary.state, (row.summary.state, ""))
+    return Text(words, style=style)
+
+
+def _what(row: LaunchKept) -> Text:
+    request = row.request
+    words = Text(plain(request.script.rpartition("/")[2] or request.script))
+    words.append("".join(f" {plain(word)}" for word in request.arguments), style="faint")
+    return words
+
+
+def _where(row: LaunchKept) -> str:
+    hosts = row.summary.hosts
+    names = plain(",".join(hosts))
+    return f"{len(hosts)}: {names}" if len(hosts) > 1 else names
+
+
+def _when(row: LaunchKept) -> str:
+    return time.strftime("%m-%d %H:%M", time.localtime(row.summary.started))
+
+
+LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
+    Column("ended", 11, _outcome),
+    Column("when", 11, _when, 1),
+    Column("name", 10, lambda row: plain(row.summary.name), 4),
+    Column("launcher", 8, lambda row: row.summary.launcher, 3),
+    Column("ranks", 5, lambda row: str(row.summary.world_size), 2, True),
+    Column("hosts", 14, _where, 1),
+    Column("script", 20, _what),
+]
+
+
+def plan_text(
+    shown: Foresight | None,
+    latest: Foresight | None,
+    trouble: Trouble | None,
+    state: str,
+) -> Text:
+    """Return the plan in words: what is wrong, where ranks go, what they are started by.
+
+    Args:
+        shown: The newest look that has a plan.
+        latest: The newest look.
+        trouble: What is wrong with the line.
+        state: What goes on right now, or nothing.
+    """
+    text = Text()
+    if trouble is not None:
+        about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
+        text.append(f"✗ {about}{plain(trouble.words)}\n", style="bad")
+    elif state:
+        text.append(f"{state}\n", style="note")
+    if shown is None or shown.plan is None:
+        return text
+    stale = shown is not latest or latest.error is not None
+    plan = _plan(shown, shown.plan)
+    if stale or trouble is not None:
+        plan.stylize("faint")
+    return text.append_text(plan)
+
+
+def _plan(shown: Foresight, plan: PlanMade) -> Text:
+    text = Text()
+    ranks = f"{plan.world_size} rank{'s' if plan.world_size != 1 else ''}"
+    hosts = f"{len(plan.hosts)} host{'s' if len(plan.hosts) != 1 else ''}"
+    text.append(f"{ranks} by {plain(plan.launcher)}", style="strong")
+    text.append(f" on {hosts}: {plain(plan.why)}\n")
+    for note, warns in shown.notes:
+        text.append(f"{'! ' if warns else ''}{plain(note)}\n", style="warn" if warns else "note")
+    meeting = next(
+        (each.env[name] for each in plan.hosts[:1] for name in MEETING if each.env.get(name)), ""
+    )
+    if meeting:
+        text.append(f"they meet at {plain(meeting)}, at a port that is found free at the start\n")
+    common = _common([each.env for each in plan.hosts])
+    for each in plan.hosts[:MOST_HOSTS]:
+        text.append(plain(each.host), style="strong")
+        spans = f"{each.ranks[0]}-{each.ranks[-1]}" if each.ranks[1:] else each.ranks[0]
+        text.append(f" {'ranks' if each.ranks[1:] else 'rank'} {spans}  " if each.ranks else "  ")
+        command = each.command.partition("\n")[0].replace(PORT, "PORT").replace(RUN_DIR, "RUN_DIR")
+        text.append(f"{plain(command) or 'the first host starts what runs here'}\n")
+        own = {name: value for name, value in each.env.items() if name not in common}
+        if own:
+            text.append(f"  {_assigned(own)}\n", style="faint")
+    if plan.hosts[MOST_HOSTS:]:
+        text.append(f"and {len(plan.hosts) - MOST_HOSTS} more hosts\n")
+    if common:
+        text.append("everywhere  ", style="strong")
+        text.append(f"{_assigned(common)}\n", style="faint")
+    return text
+
+
+def _common(environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    first = environments[0] if environments else {}
+    return {
+        name: value
+        for name, value in first.items()
+        if all(each.get(name) == value for each in environments)
+    }
+
+
+def _assigned(env: Mapping[str, str]) -> str:
+    known = {name: value for name, value in env.items() if not set(HIDDEN) & {name, value}}
+    return " ".join(f"{name}={plain(value)}" for name, value in known.items())

@@ -1,0 +1,100 @@
+"""What a hand does to the screen: the mouse, another size, a picture of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from distconsole.model import requests as ask
+from distconsole.tui.keys import VIEWS
+from distconsole.tui.widgets.line_table import LineTable
+from fakes import scenes
+from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed
+
+SCENES = {
+    ask.Attach: scenes.straggling,
+    ask.Top: partial(scenes.hosts, lost="node2"),
+    ask.Check: scenes.checked,
+    ask.Runs: scenes.past_runs,
+}
+SIZES = [(300, 100), (20, 5), (1, 1), (59, 15), (200, 60), SMALL]
+
+
+async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "check")
+        for view in VIEWS:
+            app.show_view(view)
+            sizes = SIZES if view in ("cluster", "run", "logs") else SIZES[1:3]
+            for number, size in enumerate(sizes):
+                await pilot.resize_terminal(*size)
+                feed = app.sitting.shown_run()
+                assert feed is not None
+                feed.fold(scenes.window(0, 600 + number, scenes.MINUTE_LATER))
+                app.redraw()
+                await pilot.pause()
+                text = screen_text(app)
+                assert max(map(len, text.splitlines()), default=0) <= size[0]
+                assert len(text.splitlines()) <= size[1]
+                assert ("59 x 15: too small, made for 80 x 24" in text) is (size == (59, 15))
+
+
+async def test_a_click_on_a_heading_of_the_cluster_sorts_and_another_turns_it_round() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        head = next(line for line in screen_text(app).splitlines() if "util%" in line)
+        place = (head.index("util%"), 0)
+        await pilot.click("#gpus", offset=place)
+        await settled(app, stage, pilot)
+        assert "util▾" in screen_text(app)
+        rows = app.query_one("#gpus", LineTable).rows
+        most = [row.sample.util for row in rows]
+        assert most == sorted(most, reverse=True)
+        await pilot.click("#gpus", offset=place)
+        await settled(app, stage, pilot)
+        assert [row.sample.util for row in app.query_one("#gpus", LineTable).rows] == most[::-1]
+
+
+async def test_a_click_on_the_line_of_keys_presses_them() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        keys = screen_text(app).splitlines()[-1]
+        await pilot.click("#keys", offset=(keys.index("F7") + 1, 0))
+        await settled(app, stage, pilot)
+        assert any(isinstance(request, ask.Check) for request in stage.asked)
+        keys = screen_text(app).splitlines()[-1]
+        await pilot.click("#keys", offset=(keys.index("Esc") + 1, 0))
+        await settled(app, stage, pilot)
+        assert app.focused is not app.query_one("#prompt")
+
+
+@pytest.mark.parametrize("view", ["cluster", "run", "logs"])
+async def test_a_key_saves_every_screen_as_a_picture_that_needs_no_network(
+    view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"view {view}")
+        await pilot.press("escape", "S")
+        await settled(app, stage, pilot)
+        (picture,) = tmp_path.glob(f"distconsole-{view}-*.svg")
+        assert f"saved {picture.name} in" in screen_text(app)
+        text = picture.read_text()
+        assert "<svg" in text
+        assert not any(word in text for word in ("url(http", "@font-face", "<image", "href="))
+
+
+async def test_a_picture_that_cannot_be_saved_is_an_error_in_words(tmp_path: Path) -> None:
+    app, stage = staged(SCENES)
+    (tmp_path / "file").touch()
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"screenshot {tmp_path}/file/a.svg")
+        for _ in range(250):  # the disk is asked beside the screen
+            await pilot.pause(0.02)
+            if "cannot be written" in screen_text(app):
+                break
+        assert "the picture cannot be written: Not a directory" in screen_text(app)

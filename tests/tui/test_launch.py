@@ -1,0 +1,559 @@
+"""Claims about the launch form: it and the prompt are one request, and it starts what that says, once."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Button, Checkbox, Input, Select
+
+from distconsole.errors import ConsoleError, PlanError, UnreachableError
+from distconsole.grammar import parse_line
+from distconsole.grammar.drafts import draft_of, launch_fields
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, LaunchKept, ScriptSought
+from distconsole.operations import Control
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.foresight import Foresight
+from distconsole.tui.launch_desk import MOST_LOOKS, QUIET_BEATS, LaunchDesk
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView
+from distconsole.tui.views.launch_fields import FieldRow
+from fakes import scenes
+from fakes.any_launch import any_plain_request
+from fakes.stage import (
+    LARGE,
+    MIDDLE,
+    SMALL,
+    Stage,
+    on_screen,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
+
+SCENES = {
+    ask.Top: scenes.hosts,
+    ask.Foresee: scenes.foreseen,
+    ask.Run: scenes.training,
+    ask.Launches: scenes.launches,
+    ask.Runs: scenes.past_runs,
+}
+
+
+def field(app: ConsoleApp, name: str) -> FieldRow:
+    return app.query_one(f"#field-{name.replace('_', '-')}", FieldRow)
+
+
+async def write(pilot: Pilot[int], text: str) -> None:
+    """Type ``text`` where the focus is, key by key."""
+    for letter in text:
+        await pilot.press("space" if letter == " " else letter)
+
+
+async def opened(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str = "") -> None:
+    """Go to the form with ``line`` in the prompt."""
+    app.query_one(Prompt).offer(line)
+    await pilot.press("ctrl+n")
+    await planned(app, stage, pilot)
+
+
+async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
+    """Wait until what is filled in was planned, or cannot be."""
+    view = app.query_one(LaunchView)
+    for _ in range(500):
+        await pilot.pause(0.01)
+        app.redraw()
+        desk = app.desk
+        latest = desk.latest
+        told = latest is None or latest.done or latest.line != desk.line
+        if view.furnished and desk.settled and told and not desk.waits:
+            break
+    else:
+        raise TimeoutError(app.desk.line)
+    await settled(app, stage, pilot)
+
+
+def looked(stage: Stage) -> list[ask.Run]:
+    return [each.run for each in stage.asked if isinstance(each, ask.Foresee)]
+
+
+def launched(stage: Stage) -> list[ask.Run]:
+    return [each for each in stage.asked if isinstance(each, ask.Run)]
+
+
+async def test_what_is_typed_at_the_prompt_fills_the_form_in_and_back() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await opened(
+            app, stage, pilot, "run --nproc 2 --env A='b c' --no-sync -m pkg.train --lr 3"
+        )
+        assert field(app, "nproc").query_one(Input).value == "2"
+        assert field(app, "env").query_one(Input).value == "'A=b c'"
+        assert field(app, "sync").query_one(Select).value == "no"
+        assert field(app, "module").query_one(Checkbox).value is True
+        assert field(app, "script").query_one(Input).value == "pkg.train"
+        assert field(app, "arguments").query_one(Input).value == "--lr 3"
+        await pilot.press("escape")
+        assert field(app, "script").editor.has_focus
+        await write(pilot, "2")
+        await pilot.press("tab")
+        await write(pilot, " -v")
+        await pilot.pause()
+        line = app.query_one(Prompt).value
+        assert line == "run --nproc 2 --module --env 'A=b c' --no-sync pkg.train2 --lr 3 -v"
+        app.query_one(Prompt).offer("run --nproc 3 x.py")
+        await pilot.pause()
+        assert field(app, "script").query_one(Input).value == "x.py"
+        assert field(app, "sync").query_one(Select).value is Select.NULL
+        assert field(app, "module").query_one(Checkbox).value is False
+
+
+async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
+    dice = random.Random(5)
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await opened(app, stage, pilot)
+        for _ in range(12):
+            request = any_plain_request(dice)
+            app.query_one(Prompt).value = draft_of(request).line()
+            await pilot.pause()
+            app.draw_launch()
+            assert app.query_one(Prompt).value == draft_of(request).line()
+            assert {each.field.name: each.text for each in app.query(FieldRow)} == {
+                each.name: app.desk.draft.text(each.name) for each in launch_fields()
+            }
+            field(app, "nic").query_one(Input).value = "eth 7"
+            await pilot.pause()
+            await pilot.pause()
+            made = parse_line(app.query_one(Prompt).value)
+            assert isinstance(made, ask.Run)
+            assert made == parse_line(draft_of(made).line())
+            assert (made.nic, made.script, made.arguments, made.env, made.where) == (
+                "eth 7",
+                request.script,
+                request.arguments,
+                request.env,
+                request.where,
+            )
+
+
+async def test_every_option_of_run_is_in_the_form_and_the_usual_ones_in_sight() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, SMALL) as pilot:
+        await opened(app, stage, pilot)
+        rows = [each.field.name for each in app.query(FieldRow)]
+        assert sorted(rows) == sorted(each.name for each in launch_fields())
+        shown = [each for each in app.query(FieldRow) if each.region.height and each.is_on_screen]
+        assert [each.field.name for each in shown] == list(IN_SIGHT)
+        text = screen_text(app)
+        for words in ("Start", "[x] node1", "[x] node2", f"{len(rows) - len(IN_SIGHT)} more"):
+            assert words in text
+        await pilot.click("#launch-more")
+        await pilot.pause()
+        field(app, "slurm").editor.focus()
+        await settled(app, stage, pilot)
+        assert field(app, "slurm").region.height == 1
+        for _ in range(50):
+            await pilot.pause(0.05)
+            if "slurm" in screen_text(app):
+                break
+        assert "slurm-login" in screen_text(app)
+
+
+async def test_the_plan_follows_what_is_typed() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot)
+        await pilot.press("escape")
+        await write(pilot, "train")
+        await planned(app, stage, pilot)
+        assert looked(stage)[-1].script == "train"
+        text = screen_text(app)
+        for words in (
+            "4 ranks by torch on 2 hosts: the script uses torch.distributed",
+            "they meet at 10.0.0.1",
+            "node2 ranks 2-3",
+            "/usr/bin/python3 -u /home/me/train.py",
+        ):
+            assert words in text
+        assert looked(stage)[-1].where.hosts == "node1,node2"
+
+
+def test_a_plan_is_made_when_typing_rests_and_few_hang_at_once() -> None:
+    begun: list[Foresight] = []
+    held = threading.Event()
+
+    def hang(_request: ask.Foresee, _control: Control) -> Iterator[Event]:
+        held.wait(10)
+        yield scenes.plan(2)
+
+    def look(line: str, launchers: bool) -> Foresight:
+        begun.append(Foresight(line, parse_line, hang, launchers=launchers))
+        return begun[-1]
+
+    desk = LaunchDesk(look, lambda: (), lambda _host: None, lambda _text: {})
+    for letters in ("t", "tr", "tra"):
+        desk.edit("script", letters)
+        desk.beat()
+    assert begun == []
+    for number in range(2 * MOST_LOOKS):
+        desk.edit("name", f"n{number}")
+        for _ in range(QUIET_BEATS):
+            desk.beat()
+    assert [each.line for each in begun] == [f"run --name n{n} tra" for n in range(MOST_LOOKS)]
+    desk.want_start()
+    assert not desk.beat(), "nothing starts before it is known to be right"
+    held.set()
+    while not desk.beat():
+        begun[-1].join(10)
+    assert begun[-1].line == desk.line
+    assert desk.trouble is None
+
+
+async def test_a_plan_that_nobody_waits_for_any_more_is_left_and_changes_nothing() -> None:
+    held = threading.Event()
+
+    def slow() -> Iterator[Event]:
+        held.wait(10)
+        yield scenes.plan(16)
+
+    app, stage = staged(SCENES | {ask.Foresee: slow})
+    async with on_screen(app, stage) as pilot:
+        app.query_one(Prompt).offer("run first.py")
+        await pilot.press("ctrl+n")
+        while not looked(stage):
+            await pilot.pause(0.02)
+        stage.scenes[ask.Foresee] = scenes.foreseen
+        app.query_one(Prompt).offer("run second.py")
+        await pilot.pause()
+        while len(looked(stage)) < 2:
+            await pilot.pause(0.02)
+        control = stage.controls[[type(each) for each in stage.asked].index(ask.Foresee)]
+        assert control.asked is not None
+        held.set()
+        await planned(app, stage, pilot)
+        assert "4 ranks by torch" in screen_text(app)
+
+
+def _unreachable() -> Iterator[Event]:
+    raise UnreachableError("1 of 2 hosts cannot be reached: nod1: no such name", "")
+    yield
+
+
+def _lacking() -> Iterator[Event]:
+    yield scenes.plan(4)
+    yield ScriptSought(script="/a/trian.py", missing=("node2",), near="/a/train.py")
+
+
+def _refused() -> Iterator[Event]:
+    raise PlanError("--nnodes 3 means 3 hosts, and there are 2", "give --hosts")
+    yield
+
+
+WRONG = {
+    "choice": ("run --launcher tochrun x.py", scenes.foreseen, "launcher", "did you mean torchrun?"),
+    "number": ("run --nproc 0 x.py", scenes.foreseen, "nproc", "neither a positive number nor"),
+    "hosts": ("run --hosts nod1,node2 x.py", _unreachable, "hosts", "did you mean node1?"),
+    "script": ("run /a/trian.py", _lacking, "script", "did you mean /a/train.py?"),
+    "plan": ("run --nnodes 3 x.py", _refused, "nnodes", "means 3 hosts, and there are 2"),
+    "nothing": ("run --nproc 2", scenes.foreseen, "script", "which script is to run?"),
+    "quote": ("run x.py --env 'A=b", scenes.foreseen, "", "close the quote"),
+    "option": ("run --nrpoc 2 x.py", scenes.foreseen, "", "--nproc"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_what_is_wrong_stands_at_its_field_and_nothing_starts(what: str) -> None:
+    line, scene, name, words = WRONG[what]
+    app, stage = staged(SCENES | {ask.Foresee: scene})
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await opened(app, stage, pilot, line)
+        assert words in " ".join(screen_text(app).split())
+        wrong = [each.field.name for each in app.query(FieldRow) if each.has_class("-wrong")]
+        assert wrong == ([name] if name else [])
+        if name:
+            assert field(app, name).region.height == 2, "a folded field opens for its mistake"
+        assert app.query_one("#launch-start", Button).disabled
+        await pilot.press("ctrl+s")
+        await planned(app, stage, pilot)
+        assert app.view == "launch"
+        assert launched(stage) == []
+        assert "not started" in screen_text(app)
+        assert app.query_one(Prompt).value == line
+
+
+async def test_a_host_that_is_away_is_said_at_once_and_left_out_by_a_key() -> None:
+    app, stage = staged(SCENES | {ask.Top: partial(scenes.hosts, lost="node2")})
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        assert looked(stage) == [], "a dead host is not waited for"
+        assert "not reached: node2: connection refused" in " ".join(screen_text(app).split())
+        app.query_one(HostTable).focus()
+        await pilot.press("down", "space")
+        await planned(app, stage, pilot)
+        assert app.query_one(Prompt).value == "run --hosts node1 train.py"
+        assert [each.where.hosts for each in looked(stage)] == ["node1"]
+        await pilot.press("a")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run --hosts '' train.py"
+        await pilot.press("a")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run --hosts node1 train.py", "who is away stays out"
+
+
+async def test_slots_that_the_line_gives_stay_when_hosts_are_chosen() -> None:
+    app, stage = staged(SCENES, request=ask.OpenConsole(where=ask.Where(hosts="a:2,b,c@d:4")))
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, "run --hosts a:3,b,c@d:4 x.py")
+        app.query_one(HostTable).focus()
+        await pilot.press("down", "space")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run --hosts a:3,c@d:4 x.py"
+        await pilot.press("space")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run --hosts a:3,b,c@d:4 x.py"
+        app.query_one(Prompt).offer("run x.py")
+        await pilot.pause()
+        app.query_one(HostTable).focus()
+        await pilot.press("space")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run --hosts a:2,c@d:4 x.py"
+        await pilot.press("space")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run x.py"
+
+
+@pytest.mark.parametrize("way", ["key", "button", "prompt"])
+async def test_a_start_starts_exactly_the_line_and_only_once(way: str) -> None:
+    app, stage = staged(SCENES)
+    line = "run --nproc 2 --name 'a b' train.py --lr 3"
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, line)
+        for _ in range(2):
+            if way == "key":
+                await pilot.press("ctrl+s")
+            elif way == "button":
+                app.query_one("#launch-start", Button).press()
+            else:
+                await pilot.press("enter")
+        await settled(app, stage, pilot)
+        assert app.view == "run"
+        asked = parse_line(line)
+        assert isinstance(asked, ask.Run)
+        (request,) = launched(stage)
+        assert request.where.hosts == "node1,node2"
+        assert msgspec.to_builtins(request) | {"where": None} == msgspec.to_builtins(asked) | {
+            "where": None
+        }
+        assert app.query_one(Prompt).value == ""
+        await pilot.press("up")
+        assert app.query_one(Prompt).value == line, "the history has it"
+
+
+async def test_a_start_waits_for_the_plan_and_an_edit_takes_it_back() -> None:
+    held = threading.Event()
+
+    def slow() -> Iterator[Event]:
+        held.wait(10)
+        yield from scenes.foreseen()
+
+    app, stage = staged(SCENES | {ask.Foresee: slow})
+    async with on_screen(app, stage) as pilot:
+        for change in (True, False):
+            app.query_one(Prompt).offer(f"run train{change}.py")
+            await pilot.press("ctrl+n")
+            await pilot.pause()
+            await pilot.press("ctrl+s")
+            await pilot.pause(0.3)
+            assert "starts when the plan stands" in " ".join(screen_text(app).split())
+            assert launched(stage) == []
+            if change:
+                await pilot.press("escape", "x")
+                await pilot.pause(0.1)
+                assert "starts when the plan stands" not in " ".join(screen_text(app).split())
+        held.set()
+        while not launched(stage):
+            await pilot.pause(0.02)
+        await settled(app, stage, pilot)
+        assert [each.script for each in launched(stage)] == ["trainFalse.py"]
+
+
+async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("ctrl+o")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        for words in ("■ stopped", "✗ failed", "tools.prepare", "train.py --epochs 3"):
+            assert words in text
+        await pilot.press("down", "down", "enter")
+        await planned(app, stage, pilot)
+        assert app.query_one(Prompt).value == "run --hosts node2 --module tools.prepare"
+        assert launched(stage) == []
+        await pilot.press("ctrl+o")
+        await settled(app, stage, pilot)
+        await pilot.press("escape")
+        assert "4 ranks by torch" in screen_text(app)
+
+
+async def test_the_command_for_a_shell_does_the_same_without_the_console() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await opened(app, stage, pilot, "run --env A='b c' train.py")
+        await pilot.press("ctrl+y")
+        await settled(app, stage, pilot)
+        command = "distconsole run --hosts node1,node2 --env 'A=b c' train.py"
+        assert f"copied: {command}" in screen_text(app)
+        assert app.clipboard == command
+        asked = parse_line(command)
+        assert isinstance(asked, ask.Run)
+        assert asked == looked(stage)[-1]
+
+
+async def test_the_launchers_say_why_they_would_not_do() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        field(app, "launcher").editor.focus()
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        text = screen_text(app)
+        assert "horovod  ✗ Horovod is missing" in text
+        await pilot.press("escape", "enter", "down", "down", "down", "enter")
+        await pilot.pause(0.1)
+        assert "--launcher" in app.query_one(Prompt).value
+
+
+async def test_the_mouse_does_all_of_it() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        await pilot.click("#launch-hosts", offset=(5, 2))
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run --hosts node1 train.py"
+        await planned(app, stage, pilot)
+        await pilot.click("#launch-start", times=2)
+        await settled(app, stage, pilot)
+        assert len(launched(stage)) == 1
+
+
+async def test_another_verb_at_the_prompt_is_no_launch_and_stays() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        app.query_one(Prompt).offer("check --level")
+        await pilot.pause()
+        assert field(app, "script").text == "train.py"
+        await pilot.press("escape")
+        await write(pilot, "2")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "check --level"
+        app.query_one(Prompt).offer("")
+        await pilot.press("escape")
+        await write(pilot, "3")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run train.py23"
+        await typed(app, stage, pilot, "view cluster")
+        assert app.query_one(Prompt).value == ""
+        await pilot.press("ctrl+n")
+        await planned(app, stage, pilot)
+        assert app.query_one(Prompt).value == "run train.py23"
+
+
+ODD = ("[bold]x[/red] [@click=app.quit]y[/]", "\x1b[31mred\x1b[0m\x07", "a\tb\nc", "\u202egpj.py", "日本" * 40, "x" * 5000)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+async def test_odd_names_are_shown_as_they_are(size: tuple[int, int]) -> None:
+    def odd() -> Iterator[Event]:
+        yield msgspec.structs.replace(scenes.plan(2), why=ODD[0], launcher=ODD[1])
+        yield ScriptSought(script=ODD[0], missing=(ODD[1],), near=ODD[2])
+
+    def kept() -> Iterator[Event]:
+        for each in scenes.launches():
+            if isinstance(each, LaunchKept):
+                odd_one = msgspec.structs.replace(each.summary, name=ODD[0], hosts=(ODD[1],))
+                request = ask.Run(ODD[1], ODD, name=ODD[0])
+                yield LaunchKept(summary=odd_one, request=request)
+
+    app, stage = staged(SCENES | {ask.Foresee: odd, ask.Launches: kept})
+    async with on_screen(app, stage, size) as pilot:
+        for name in ODD:
+            request = ask.Run(name, (name,), env=(("A", name),), name=name, nic=name)
+            await opened(app, stage, pilot, draft_of(request).line())
+            text = screen_text(app)
+            assert "\x1b" not in text
+            assert "\x07" not in text
+            held = app.query_one(Prompt).value
+            assert held.isprintable()
+            if held == draft_of(request).line():
+                assert parse_line(held) == request
+        await pilot.press("ctrl+o")
+        await settled(app, stage, pilot)
+        assert "[bold]x[/red]" in screen_text(app)
+        await pilot.press("enter")
+        await planned(app, stage, pilot)
+        assert "no line holds all of this" in " ".join(screen_text(app).split())
+        await pilot.press("ctrl+s")
+        await planned(app, stage, pilot)
+        assert launched(stage) == [], "what cannot be shown is not started"
+
+
+async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
+    def broken() -> Iterator[Event]:
+        raise ZeroDivisionError("never")
+        yield
+
+    app, stage = staged(SCENES | {ask.Foresee: broken})
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        assert "planning broke: ZeroDivisionError: never" in screen_text(app)
+        assert isinstance(app.desk.latest.error if app.desk.latest else None, ConsoleError)
+        assert shlex.split(app.desk.line) == ["run", "train.py"]
+
+
+PICTURES = {
+    "filled": "run --env SEED=7 --name digits train.py --epochs 3",
+    "wrong": "run --nproc 2 --launcher tochrun --slurm-login '' train.py",
+    "last": "run train.py",
+}
+
+
+@pytest.mark.usefixtures("utc")
+@pytest.mark.parametrize(
+    ("picture", "size", "theme"),
+    [
+        ("filled", SMALL, "dark"),
+        ("filled", (160, 50), "light"),
+        ("wrong", SMALL, "light"),
+        ("last", (160, 50), "dark"),
+    ],
+    ids=["filled-small", "filled-large", "wrong-small", "last-large"],
+)
+def test_the_form_looks_as_it_did(
+    picture: str, size: tuple[int, int], theme: str, snap_compare: Callable[..., bool]
+) -> None:
+    app, stage = staged(SCENES)
+    app.sitting.begin()
+
+    async def set_the_scene(pilot: Pilot[int]) -> None:
+        app.query_one(Prompt).cursor_blink = False
+        app.theme = theme
+        await opened(app, stage, pilot, PICTURES[picture])
+        if picture == "last":
+            await pilot.press("ctrl+o")
+            await settled(app, stage, pilot)
+        await planned(app, stage, pilot)
+
+    try:
+        assert snap_compare(app, run_before=set_the_scene, terminal_size=size)
+    finally:
+        app.sitting.end()

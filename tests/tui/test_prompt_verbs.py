@@ -1,0 +1,292 @@
+"""Claims about the list above the prompt, jobs and their end, questions, aliases, keys and the start-up file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.events import Paste
+
+from distconsole.config.load import read_config
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, Narration, TextMade
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.question import Question
+from distconsole.tui.shortcuts import Shortcuts
+from fakes import scenes
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    asked,
+    on_screen,
+    screen_text,
+    settled,
+    staged,
+    typed,
+    until,
+)
+
+SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.checked}
+HOSTILE = "\x1b[2J\u202e\u05e9\u05dc\u05d5\u05dd 漢字 [bold]x[/red] e\u0301 " + "x" * 20_000
+
+
+def with_shortcuts(app: ConsoleApp, folder: Path, text: str) -> None:
+    path = folder / "distconsole.toml"
+    path.write_text(text)
+    app.shortcuts = Shortcuts(read_config(path), folder / "aliases")
+    app.offers._shortcuts = app.shortcuts
+    app.keymap = app.shortcuts.keymap
+
+
+class Slow:
+    """A check that goes on until it is let go, or nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.closed = False
+
+    def __call__(self) -> Iterator[Event]:
+        try:
+            while not self.go.wait(0.01):
+                yield Narration(text="still at it")
+        finally:
+            self.closed = True
+
+
+def prompt_of(app: ConsoleApp) -> Prompt:
+    return app.query_one(Prompt)
+
+
+async def test_tab_walks_through_a_list_that_says_what_is_what() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        prompt = prompt_of(app)
+        await pilot.press(*"check --level=", "tab")
+        await pilot.pause()
+        assert "3  ·  Tab, arrows choose" in screen_text(app)
+        for key, value in (
+            ("tab", "quick"),
+            ("down", "standard"),
+            ("tab", "full"),
+            ("tab", "quick"),
+        ):
+            await pilot.press(key)
+            assert prompt.value == f"check --level={value}"
+        await pilot.press("shift+tab", "enter")
+        assert prompt.value == "check --level=full "
+        assert not any(isinstance(request, ask.Check) for request in stage.asked)
+        await pilot.press(*"--o", "tab", "g", "tab", "tab", "tab", "escape")
+        assert prompt.value == "check --level=full --only gpu"
+        await pilot.press("ctrl+u", *"che", "tab", "home", *"x", "escape")
+        assert prompt.value == "xcheck "
+
+
+async def test_what_is_typed_narrows_the_list_and_a_click_takes_one() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("r", "tab", "e")
+        await pilot.pause()
+        offered = str(app.query_one("#offered").render())
+        assert "rerun" in offered
+        assert "runs" not in offered
+        assert await pilot.click("#offered", offset=(3, 0))
+        assert prompt_of(app).value == "repeat "
+
+
+async def test_the_history_is_searched_as_one_types(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_text("run a.py --lr 1\ncheck --level full\nrun b.py\n")
+    app, stage = staged(SCENES, history=path)
+    async with on_screen(app, stage) as pilot:
+        prompt = prompt_of(app)
+        await pilot.press(*"half", "ctrl+r")
+        await pilot.pause()
+        assert "history: 0" in screen_text(app)
+        await pilot.press("ctrl+u", "ctrl+r", *"run py")
+        await pilot.pause()
+        assert "history: 1 of 2" in screen_text(app)
+        await pilot.press("ctrl+r", "enter")
+        assert prompt.value == "run a.py --lr 1"
+        await pilot.press("ctrl+r", *"zzz", "escape")
+        assert prompt.value == "run a.py --lr 1"
+        assert len(stage.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("chek --strict", "check --strict"),
+        ("check --leval quick", "check --level quick"),
+        ("sort uitl", "sort util"),
+        ("filtr x", "filter x"),
+        ("view clutser", "view cluster"),
+        ("cancel 9", ""),
+    ],
+)
+async def test_the_right_word_is_one_key_away(wrong: str, right: str) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, wrong)
+        assert "error:" in screen_text(app)
+        await pilot.press("tab")
+        assert prompt_of(app).value == right
+
+
+async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
+    slow = Slow()
+    app, stage = staged(SCENES | {ask.Check: slow}, request=ATTACH, age_seconds=0)
+    async with on_screen(app, stage) as pilot:
+        prompt = prompt_of(app)
+        app.doer.perform("check --level full")
+        await until(pilot, lambda: ask.Check(level=ask.Level.FULL) in stage.asked)
+        app.doer.perform("jobs")
+        app.redraw()
+        await pilot.pause()
+        text = screen_text(app)
+        assert "2 going on" in text
+        assert "attach" in text
+        assert "check --level full" in text
+        prompt.focus()
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: slow.closed)
+        app.redraw()
+        await pilot.pause()
+        assert "1 going on" in screen_text(app)
+        assert "cancelled: check --level full" in app.sitting.transcript.text()
+        await pilot.press("ctrl+c")
+        app.redraw()
+        assert "nothing was interrupted" in app.sitting.transcript.text()
+        await typed(app, stage, pilot, "cancel 1")
+        assert prompt.placeholder == f"Tab: stop {scenes.RUN}"
+    run = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
+    assert run.asked is not None
+    assert run.asked.wish == "leave"  # by the end of the test
+
+
+async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None:
+    first = threading.Event()
+
+    def listing() -> Iterator[Event]:
+        yield TextMade(text="early")
+        first.wait(10)
+        yield TextMade(text="late")
+
+    app, stage = staged(SCENES | {ask.Why: listing})
+    async with on_screen(app, stage, LARGE) as pilot:
+        app.doer.perform("why last")
+        await until(pilot, lambda: "early" in app.sitting.transcript.text())
+        app.doer.perform("check")
+        await until(pilot, lambda: "not healthy" in app.sitting.transcript.text())
+        first.set()
+        await settled(app, stage, pilot)
+        await until(pilot, lambda: "late" in app.sitting.transcript.text())
+        lines = app.sitting.transcript.text().splitlines()
+        assert lines[lines.index("late") - 1] == "[1] why last"
+        assert lines[lines.index("early") - 1] == "> why last"
+
+
+async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "said.txt"
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "check")
+        await typed(app, stage, pilot, f"save {path}")
+        await until(pilot, path.exists)
+        await until(pilot, lambda: "saved" in app.sitting.transcript.text())
+        assert "\x1b" not in path.read_text()
+        assert path.read_text().startswith("> check\n")
+        path.write_text("mine")
+        for line in (f"save {path}", f"check --junit {path}", f"screenshot {path}"):
+            await typed(app, stage, pilot, line)
+            await asked(app, stage, pilot)
+            assert "(4 bytes) was written" in screen_text(app).replace("\n", "")
+            await pilot.press("n")
+        assert path.read_text() == "mine"
+        assert ask.Check(junit=str(path)) not in stage.asked
+        await typed(app, stage, pilot, f"save {path} --yes")
+        await until(pilot, lambda: path.read_text() != "mine")
+
+
+async def test_a_verb_in_a_thread_asks_without_taking_the_keys() -> None:
+    answers = []
+
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        feed = app.sitting.start(ask.Why(run="last"), "setup")
+        work = threading.Thread(
+            target=lambda: answers.append(app.sitting.confirm(feed, "Change x?"))
+        )  # type: ignore[misc]
+        work.start()
+        await until(pilot, lambda: app.query_one(Question).waits)
+        await pilot.press("y")
+        assert answers == []
+        assert prompt_of(app).value == "y"
+        await pilot.press("ctrl+u")
+        await typed(app, stage, pilot, "yes")
+        await until(pilot, lambda: answers == [True])
+        work.join()
+
+
+async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path: Path) -> None:
+    app, stage = staged(SCENES)
+    text = '[keys]\nf7 = {line = "quick {host}", label = "look"}\nf12 = "filter "\n[aliases]\nquick = "check --level quick --hosts $1"\nfull = "check --level full"\n'
+    with_shortcuts(app, tmp_path, text)
+    async with on_screen(app, stage, LARGE) as pilot:
+        assert "F7 look" in screen_text(app)
+        await pilot.press("f7")
+        await settled(app, stage, pilot)
+        where = ask.Where(hosts="node1")
+        assert ask.Check(where=where, level=ask.Level.QUICK) in stage.asked
+        await pilot.press("f12")
+        assert prompt_of(app).value == "filter "
+        await pilot.press("ctrl+u", *"full --str", "tab")
+        assert prompt_of(app).value == "full --strict "
+        await pilot.press("ctrl+u")
+        await typed(app, stage, pilot, "alias night = full --budget 60")
+        await typed(app, stage, pilot, "night")
+        assert ask.Check(level=ask.Level.FULL, budget_seconds=60.0) in stage.asked
+        await pilot.press("f1")
+        await settled(app, stage, pilot)
+        assert "quick {host}" in screen_text(app)
+        help_text = str(app.query_one("#help Static").render())
+        assert "full --budget 60" in help_text
+
+
+async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path: Path) -> None:
+    startup = tmp_path / "startup"
+    startup.write_text(
+        f"# mine\nfilter util<101\nchek\nshow {HOSTILE}\ncheck --level quick\nwatch zzz>1\n"
+    )
+    app, stage = staged(SCENES)
+    app._startup = startup
+    async with on_screen(app, stage) as pilot:
+        await until(pilot, lambda: ask.Check(level=ask.Level.QUICK) in stage.asked)
+        said = app.sitting.transcript.text()
+        assert f"error: {startup}:3: There is no verb 'chek'. Did you mean 'check'?" in said
+        assert f"error: {startup}:6: " in said
+        await typed(app, stage, pilot, "zzz")
+        assert "error: There is no verb 'zzz'" in app.sitting.transcript.text()
+
+
+async def test_whatever_is_pasted_is_one_harmless_line(tmp_path: Path) -> None:
+    app, stage = staged(SCENES, history=tmp_path / "history")
+    async with on_screen(app, stage) as pilot:
+        prompt = prompt_of(app)
+        prompt.post_message(Paste("torchrun \\\n  --nnodes 2 \\\n  t.py\nrm -rf /\n"))
+        await pilot.pause()
+        assert prompt.value == "torchrun    --nnodes 2    t.py"
+        assert "1 more were not pasted" in screen_text(app)
+        await pilot.press("ctrl+u")
+        prompt.post_message(Paste(HOSTILE))
+        await pilot.pause()
+        assert "\x1b" not in prompt.value
+        assert "\u202e" not in prompt.value
+        await pilot.press("tab", "ctrl+r", "escape", "enter")
+        await settled(app, stage, pilot)
+        assert "error:" in app.sitting.transcript.text()
+        assert app.is_running

@@ -1,0 +1,144 @@
+"""A past run on the screen at any moment: every view shows that moment, and says which it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.paths import runs_dir
+from distconsole.model import requests as ask
+from distconsole.monitor.store import RunStore
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.pictures import Clocks
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.replaying import ReplayFeed
+from fakes import scenes
+from fakes.journals import START, Journal
+from fakes.stage import LARGE, on_screen, screen_text, settled, staged, typed
+
+RUN = "digits-1121-a3f9"
+REPLAY = ask.Replay(run=RUN)
+
+pytestmark = pytest.mark.usefixtures("utc", "home")
+
+
+@pytest.fixture(autouse=True)
+def kept(home: Path) -> None:
+    Journal(run=RUN, seconds=120, slow=3, fails=1).write(RunStore(runs_dir()))
+
+
+class Clock:
+    t = 1000.0
+
+    def __call__(self) -> float:
+        return self.t
+
+
+def shown(app: ConsoleApp) -> ReplayFeed:
+    feed = app.sitting.shown_run()
+    assert isinstance(feed, ReplayFeed)
+    return feed
+
+
+async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
+    app, stage = staged({}, request=REPLAY)
+    async with on_screen(app, stage, LARGE) as pilot:
+        assert "✗ failed after" in screen_text(app)
+        await typed(app, stage, pilot, "at 60s")
+        text = screen_text(app)
+        assert "‖ past  04:41:00 1m00s of 2m" in text
+        assert "failed" not in text.partition("\n")[2].splitlines()[0]
+        steps = {view.step for view in shown(app).run.ranks.values()}
+        assert steps == {53 * 20 + 19}
+        assert "CUDA out of memory" not in text
+        await typed(app, stage, pilot, "view logs")
+        text = screen_text(app)
+        assert "epoch 5" in text
+        assert "epoch 6" not in text
+        assert "6 of 16 rows by then" in text
+        await typed(app, stage, pilot, "view cluster")
+        assert "GPUs at 8" in screen_text(app)
+        await typed(app, stage, pilot, "at end")
+        await typed(app, stage, pilot, "view logs")
+        assert "CUDA out of memory" in screen_text(app)
+
+
+async def test_keys_move_by_seconds_and_marks_and_play_both_ways() -> None:
+    clock = Clock()
+    app, stage = staged({}, request=REPLAY)
+    app.sitting.clocks = Clocks(unix=lambda: START, monotonic=clock)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("escape")
+        await pilot.press("left_square_bracket", "left_square_bracket")
+        await settled(app, stage, pilot)
+        mark = shown(app).moment_t
+        assert mark in {each.t for each in shown(app).marks()}
+        await pilot.press("full_stop", "full_stop", "comma")
+        await settled(app, stage, pilot)
+        assert shown(app).moment_t == mark + 1
+        await pilot.press("0", "space")
+        clock.t += 10
+        await settled(app, stage, pilot)
+        assert shown(app).moment_t == START + 20
+        assert "▶ play x2" in screen_text(app)
+        await pilot.press("b", "greater_than_sign")
+        clock.t += 2
+        await settled(app, stage, pilot)
+        assert shown(app).moment_t == START + 10
+        assert "◀ back x5" in screen_text(app)
+        await pilot.press("space", "dollar_sign")
+        await settled(app, stage, pilot)
+        assert not shown(app).travelling
+
+
+async def test_a_click_on_the_axis_goes_there() -> None:
+    app, stage = staged({}, request=REPLAY)
+    async with on_screen(app, stage) as pilot:
+        await pilot.click("#time", offset=(40, 1))
+        await settled(app, stage, pilot)
+        t = shown(app).moment_t
+        assert t == pytest.approx(START + 64, abs=2)
+
+
+async def test_a_replay_can_begin_at_a_moment() -> None:
+    app, stage = staged({}, request=ask.Replay(run=RUN, at="step 399"))
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        assert shown(app).moment_t == START + 7 + 19
+
+
+async def test_the_cluster_is_the_live_one_where_the_past_is_at_its_end() -> None:
+    app, stage = staged({ask.Top: lambda: scenes.hosts(lost="node2")})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"replay {RUN}")
+        await typed(app, stage, pilot, "view cluster")
+        assert "no answer" in screen_text(app) or "lost" in screen_text(app)
+        assert "past" not in screen_text(app)
+        await typed(app, stage, pilot, "at 50s")
+        assert "‖ past  04:40:50" in screen_text(app)
+        assert "2 of 2 hosts connected" in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("at noon", "'noon' is no moment"),
+        ("play 9000", "no speed"),
+        ("at step 10000000", "no rank has done"),
+    ],
+)
+async def test_what_means_nothing_is_said(line: str, said: str) -> None:
+    app, stage = staged({}, request=REPLAY)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, line)
+        assert said in screen_text(app)
+
+
+async def test_where_no_past_run_is_shown_nothing_moves() -> None:
+    app, stage = staged({ask.Attach: scenes.training}, request=ask.Attach(run=scenes.RUN))
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "at 10s")
+        assert "replay RUN shows one" in screen_text(app)
+        await pilot.press("escape", "space")
+        assert app.query_one(Prompt).value == ""

@@ -1,0 +1,178 @@
+"""Whatever the colours: everything written can be read, and every state is told apart without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.color import ColorType
+from rich.segment import Segment
+from textual.color import Color
+
+from distconsole.model import requests as ask
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.themes import CONTRAST, DARK, LIGHT, NAMES, TERMINAL, first_theme
+from fakes import scenes
+from fakes.stage import ATTACH, MIDDLE, on_screen, screen_text, settled, staged, typed
+
+SCENES = {
+    ask.Attach: scenes.straggling,
+    ask.Top: lambda: scenes.hosts(lost="node2"),
+    ask.Check: lambda: scenes.paired(dead=1),
+    ask.Runs: scenes.past_runs,
+}
+LINES = (
+    "check", "pairs", "pairs", "interfaces", "interfaces", "view cluster", "view run", "heat",
+    "heat", "find epoch", "view runs", "no such verb", "view transcript", "view help",
+    f"attach {scenes.RUN}",
+)  # fmt: skip
+READ = {DARK: 4.5, LIGHT: 4.5, CONTRAST: 7.0}
+"""WCAG 2.2, 1.4.3 and 1.4.6."""
+
+
+def luminance(colour: Color) -> float:
+    """The relative luminance, as WCAG defines it."""
+    parts = [part / 255 for part in colour.rgb]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(segment: Segment) -> float:
+    assert segment.style is not None
+    assert segment.style.color is not None
+    assert segment.style.bgcolor is not None
+    front = Color.from_rich_color(segment.style.color)
+    back = Color.from_rich_color(segment.style.bgcolor)
+    darker, brighter = sorted((luminance(front), luminance(back)))
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def is_drawing(text: str) -> bool:
+    """Whether it is a part of a line, a bar or a curve and no writing."""
+    return all(0x2500 <= ord(each) <= 0x259F or 0x2800 <= ord(each) <= 0x28FF for each in text)
+
+
+def drawn(app: ConsoleApp) -> Iterator[Segment]:
+    for line in app.screen._compositor.render_strips():
+        yield from line
+
+
+def written(app: ConsoleApp) -> Iterator[Segment]:
+    for segment in drawn(app):
+        words = segment.text.strip(" ·")
+        if words and not is_drawing(words.replace(" ", "")):
+            yield segment
+
+
+@pytest.mark.parametrize("theme", READ)
+async def test_everything_written_can_be_read(theme: str) -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    pale = set()
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await typed(app, stage, pilot, f"theme {theme}")
+        stage.scenes[ask.Attach] = scenes.failing
+        for line in LINES:
+            await typed(app, stage, pilot, line)
+            for _ in range(2):  # from the prompt, and inside with its cursor
+                app.redraw()
+                await pilot.press("escape")
+                pale |= {
+                    (line, segment.text.strip(), round(contrast(segment), 2))
+                    for segment in written(app)
+                    if contrast(segment) < READ[theme]
+                }
+    assert pale == set()
+
+
+async def test_a_theme_is_for_everything_that_stands_there_already() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await typed(app, stage, pilot, "theme light")
+        dark_left = [
+            segment.text
+            for segment in drawn(app)
+            if segment.style is not None
+            and segment.style.bgcolor is not None
+            and luminance(Color.from_rich_color(segment.style.bgcolor)) < 0.2
+            and not segment.style.reverse
+            and segment.text != "a"  # the cursor, on the first letter of the prompt
+        ]
+    assert dark_left == []
+
+
+async def test_sixteen_colours_are_the_terminals_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "screen")
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        assert app.theme == TERMINAL
+        for line in LINES:
+            await typed(app, stage, pilot, line)
+            await pilot.press("escape")
+            await settled(app, stage, pilot)
+            styles = [segment.style for segment in drawn(app) if segment.style is not None]
+            kinds = {
+                colour.type
+                for style in styles
+                for colour in (style.color, style.bgcolor)
+                if colour
+            }
+            assert kinds <= {ColorType.DEFAULT, ColorType.STANDARD}, line
+            if "view" not in line or line in ("view run", "view cluster", "view runs"):
+                assert any(style.reverse for style in styles), line
+            await pilot.press("escape")
+
+
+async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        for line in ("view run", "heat", "heat", "view cluster", "check", "pairs"):
+            await typed(app, stage, pilot, line)
+            await pilot.press("escape")
+            await settled(app, stage, pilot)
+            styles = [segment.style for segment in drawn(app) if segment.style is not None]
+            colours = {colour for style in styles for colour in (style.color, style.bgcolor)}
+            assert {each.type for each in colours if each} == {ColorType.DEFAULT}, line
+            assert any(style.reverse for style in styles), line
+            await pilot.press("escape")
+        await typed(app, stage, pilot, "theme light")
+        assert "without colours, because NO_COLOR is set" in screen_text(app)
+
+
+async def test_a_theme_that_was_chosen_is_kept_and_a_wrong_one_is_said(tmp_path: Path) -> None:
+    kept = tmp_path / "state" / "theme"
+    app, stage = staged(SCENES, theme_kept=kept)
+    async with on_screen(app, stage) as pilot:
+        assert app.theme == DARK
+        await pilot.press("f10")
+        await settled(app, stage, pilot)
+        assert app.theme == LIGHT
+        await typed(app, stage, pilot, "theme contrast")
+        await typed(app, stage, pilot, "theme darc")
+        assert "there is no theme 'darc'" in screen_text(app)
+    again, stage = staged(SCENES, theme_kept=kept)
+    async with on_screen(again, stage):
+        assert again.theme == CONTRAST
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "colours", "no_color", "theme"),
+    [
+        (None, None, 1 << 24, False, DARK),
+        (None, LIGHT, 256, False, LIGHT),
+        (CONTRAST, LIGHT, 256, False, CONTRAST),
+        (None, LIGHT, 16, False, TERMINAL),
+        (LIGHT, None, 16, False, LIGHT),
+        (LIGHT, LIGHT, 1 << 24, True, TERMINAL),
+    ],
+)
+def test_the_first_theme(
+    asked: str | None, kept: str | None, colours: int, no_color: bool, theme: str
+) -> None:
+    assert first_theme(asked, kept, colours=colours, no_color=no_color) == theme
+    assert theme in NAMES
