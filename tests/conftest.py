@@ -17,10 +17,10 @@ from testbed import Testbed, missing, missing_on_loopback
 pytest.register_assert_rewrite("suite.blame")
 
 SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
-"""Marks of tests that start whole clusters: with pytest-xdist they take turns on one worker."""
+"""Marks of tests that start whole clusters: with pytest-xdist those of a group take turns on one worker."""
 
-LONG = "test_every_launcher"
-"""The file whose tests take turns on another worker: it waits most of its time."""
+GROUPS = ("cluster", "checks", "launchers")
+"""All groups, each about as long as another: waiting is most of what they do."""
 
 CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm", "browser")
 
@@ -54,15 +54,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker) and (reason := obstacle(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
         if parallel and any(item.get_closest_marker(marker) for marker in SERIAL):
-            group = "launchers" if item.path.stem == LONG else "cluster"
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group(_group(item.path.stem)))
     if parallel:  # the long ones first, beside each other; the short ones fill in
         items.sort(key=_place)
 
 
+def _group(file: str) -> str:
+    if file == "test_every_launcher":
+        return "launchers"
+    return (
+        "checks" if file.startswith(("test_check", "test_laboratory", "test_setup")) else "cluster"
+    )
+
+
 def _place(item: pytest.Item) -> int:
     group = item.get_closest_marker("xdist_group")
-    return 2 if group is None else ("cluster", "launchers").index(group.args[0])
+    return len(GROUPS) if group is None else GROUPS.index(group.args[0])
 
 
 def pytest_report_header() -> str:

@@ -140,7 +140,7 @@ def warm(bed: Testbed, folder: Path) -> None:
         timeout=SECONDS,
     )
     if done.returncode:
-        raise RuntimeError(f"the hosts cannot be reached: {done.stderr}")
+        raise RuntimeError(f"the hosts cannot be reached: {done.returncode} {done.stderr}")
 
 
 def wait_until(is_so: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:

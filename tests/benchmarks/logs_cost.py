@@ -32,7 +32,8 @@ import msgspec
 
 from benchmarks.measure import Spread, alternate, cost_over, ratios, rss_bytes, write_json
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, LogLine
+from distconsole.model.events import Event
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.log_filter import parse_filter
 from distconsole.monitor.log_rows import LogRows

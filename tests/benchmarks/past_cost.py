@@ -1,4 +1,5 @@
-"""What it costs to open a past run of a million records: ``show``, ``report`` and every ``export``.
+"""What it costs to open a past run of a million records: ``show``, ``report`` and every ``export``; to
+go to a moment of it; and to list ten thousand runs.
 
 A record is a step of a rank, as the hook records it; the agents have made windows of a second of them,
 as in a run of 64 ranks at 20 steps a second. Each verb is the program itself, started anew. Against it:
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import resource
 import shutil
 import sqlite3
@@ -27,10 +29,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measure import Spread, alternate, write_json
+from distconsole.model.names import RunId
+from distconsole.monitor.catalogue import NAME
+from distconsole.monitor.recording import Recording
 from distconsole.monitor.store import RunStore
+from distconsole.operations.past import stored_summaries
 from fakes.journals import STEPS_A_WINDOW, Journal
 
 HOSTS, PER_HOST = 8, 8
+SEEKS = 200
+SEEK_SECONDS = 0.1
+RUNS = 10_000
 TARGET_SECONDS = 1.0
 READ_BACK = """\
 import sys
@@ -113,6 +122,59 @@ def _children_cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def seek_seconds(past: Past, folder: Path) -> dict[str, Any]:
+    """Read the run as ``replay`` does, then go to moments of it at random."""
+    with RunStore(past.file.parent).open(RunId(past.journal.run)) as run_file:
+        began = time.monotonic()
+        recording = Recording(run_file, folder)
+        while recording.read(128):
+            pass
+        read = time.monotonic() - began
+        chance = random.Random(1)
+        spans = []
+        for _ in range(SEEKS):
+            t = chance.uniform(recording.start, recording.end)
+            began = time.monotonic()
+            recording.at(t)
+            spans.append(time.monotonic() - began)
+        recording.close()
+    spans.sort()
+    return {
+        "read_seconds": read,
+        "median_seconds": spans[SEEKS // 2],
+        "p99_seconds": spans[SEEKS * 99 // 100],
+        "resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+class Many:
+    """Ten thousand kept runs, all alike but for their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._store = RunStore(folder / "many" / "distconsole" / "runs")
+        seed = Journal(run="seed-0000", hosts=1, seconds=3)
+        seed.write(self._store)
+        path = self._store.folder / "seed-0000.db"
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        content = path.read_bytes()
+        for number in range(RUNS - 1):
+            (self._store.folder / f"run-{number:05d}.db").write_bytes(content)
+
+    def list(self) -> float:
+        began = time.monotonic()
+        assert sum(1 for _ in stored_summaries(self._store)) == RUNS
+        return time.monotonic() - began
+
+    def unseen(self) -> int:
+        """How many have not been looked into."""
+        return sum(not each.whole for each in self._store.catalogue.read().values())
+
+    def list_first(self) -> float:
+        (self._store.folder / NAME).unlink(missing_ok=True)
+        return self.list()
+
+
 def measure(rounds: int, records: int) -> dict[str, Any]:
     """Open the run in every way, ``rounds`` times."""
     folder = Path(tempfile.mkdtemp(prefix="bench-past-"))
@@ -129,6 +191,7 @@ def measure(rounds: int, records: int) -> dict[str, Any]:
             },
             "tensorboard": past.tensorboard,
         }
+        many = Many(folder)
         past.show()
         cpu: dict[str, list[float]] = {kind: [] for kind in ways}
 
@@ -141,7 +204,14 @@ def measure(rounds: int, records: int) -> dict[str, Any]:
             return run
 
         found = alternate({kind: noted(kind, way) for kind, way in ways.items()}, rounds)
+        first = [many.list_first() for _ in range(rounds)]
+        while many.unseen():
+            many.list()
         return {
+            "seek": seek_seconds(past, folder),
+            "runs": RUNS,
+            "list_first_seconds": asdict(Spread.of(first)),
+            "list_seconds": asdict(Spread.of([many.list() for _ in range(rounds)])),
             "records": past.journal.seconds * past.journal.world * STEPS_A_WINDOW,
             "entries": past.entries(),
             "file_bytes": past.file.stat().st_size,
@@ -174,7 +244,25 @@ def past_cost_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, bool |
         ),
         "export_prometheus": ("export prometheus", "", False),
     }
-    return [
+    seek = figures["seek"]
+    lists = {
+        name: Spread(**figures[f"{name}_seconds"]).text(1, 2) for name in ("list", "list_first")
+    }
+    more = [
+        (
+            f"{of}: replay goes to a moment",
+            f"{1000 * seek['median_seconds']:.0f} ms, p99 {1000 * seek['p99_seconds']:.0f} ms",
+            f"read once in {seek['read_seconds']:.2f} s",
+            seek["p99_seconds"] <= SEEK_SECONDS,
+        ),
+        (
+            f"list of {figures['runs']:,} runs",
+            f"{lists['list']} s",
+            f"all of them for the first time {lists['list_first']} s",
+            None,
+        ),
+    ]
+    return more + [
         (
             f"{of}: {words}",
             f"{seconds[kind].text(1, 2)} s (CPU {cpu[kind].text(1, 2)} s)",

@@ -22,6 +22,7 @@ from benchmarks.collectives_cost import collectives_cost_rows
 from benchmarks.death import text as death_text
 from benchmarks.laboratory import laboratory_rows
 from benchmarks.measure import Spread, machine
+from benchmarks.opening import opening_cells
 from benchmarks.past_cost import past_cost_cells
 from benchmarks.start_engines import start_engines_rows
 from benchmarks.strategy_cost import strategy_cost_rows
@@ -62,6 +63,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "sync_cost": ("--rounds", "2"),
     "strategy_cost": ("--steps", "24"),
     "collectives_cost": ("--rounds", "2"),
+    "opening": ("--rounds", "5"),
     "tui_cost": ("--seconds", "5"),
     "past_cost": ("--rounds", "1"),
     "logs_cost": ("--rounds", "3", "--keys", "20"),
@@ -281,6 +283,10 @@ def past_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def opening_rows(figures: Mapping[str, Any]) -> list[Row]:
+    return [Row(*cells) for cells in opening_cells(figures)]
+
+
 def _screen(cost: Mapping[str, float]) -> str:
     return (
         f"{cost['cpu_share']:.1%} of a core, {cost['rss_bytes'] / MIB:.0f} MiB, "
@@ -343,6 +349,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "sync_cost": sync_cost_rows,
     "strategy_cost": strategy_cost_rows,
     "collectives_cost": collectives_cost_rows,
+    "opening": opening_rows,
     "tui_cost": tui_cost_rows,
     "past_cost": past_cost_rows,
     "logs_cost": logs_cost_rows,

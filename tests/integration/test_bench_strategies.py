@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distconsole.config.paths import runs_dir
-from distconsole.model.events import BenchEnded, BenchProgress, BenchRun, EndState, RunEvent
+from distconsole.model.events import BenchEnded, BenchProgress, BenchRun
 from distconsole.model.requests import Bench, StrategyName
+from distconsole.model.run_events import EndState, RunEvent
 from distconsole.monitor.store import RunStore
 from distconsole.operations import SessionSource
 from suite.driving import Operator

@@ -19,13 +19,14 @@ from distconsole.checks.choices.node import Node, nodes_of
 from distconsole.checks.evidence import HostEvidence, View
 from distconsole.checks.facts import EnvFacts, NetFacts, OsFacts, convert
 from distconsole.model.cluster import Host as Asked
-from distconsole.model.events import CheckEnded, CheckReport, ChoiceReport
+from distconsole.model.events import CheckEnded
 from distconsole.model.names import HostName
+from distconsole.model.reports import CheckReport, ChoiceReport
 from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session
 from testbed import Testbed, missing
 
-pytestmark = [pytest.mark.testbed, pytest.mark.xdist_group("choices")]
+pytestmark = pytest.mark.testbed
 
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 

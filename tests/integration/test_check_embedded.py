@@ -11,10 +11,11 @@ import pytest
 from distconsole.checks import run_check
 from distconsole.config.schema import Config
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import CheckEnded, CheckReport
+from distconsole.model.events import CheckEnded
 from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
+from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
 from distconsole.operations.short_run import short_run
 from distconsole.remote.embedded import EmbeddedCluster

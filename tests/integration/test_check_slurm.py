@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from distconsole.checks import run_check
-from distconsole.model.events import CheckEnded, CheckReport
+from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Severity
+from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Where
 from distconsole.session import open_session
 from testbed import Testbed

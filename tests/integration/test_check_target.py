@@ -10,8 +10,9 @@ import pytest
 
 from distconsole.checks import run_check
 from distconsole.grammar import parse_line
-from distconsole.model.events import CheckEnded, CheckReport
+from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check
 from distconsole.operations.short_run import short_run
 from distconsole.operations.targeting import targeted

@@ -193,10 +193,15 @@ def test_a_killed_agent_and_a_killed_console_cost_nothing(place: Place, tmp_path
 
 
 def killed_by(machine: Host, program: str) -> list[int]:
-    """Kill what has this command line; return its processes."""
+    """Kill what has this command line, all in one moment; return its processes.
+
+    They are halted before: srun has a second process, which has Slurm kill the whole step, shims
+    and all, if it sees the first one die.
+    """
     pids = [p.pid for p in machine.processes() if re.match(program, " ".join(p.argv))]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
     return pids
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from distconsole.model.events import Window
 from distconsole.model.requests import Export, ExportFormat, ReportPage, Run
+from distconsole.model.run_events import Window
 from distconsole.operations import SessionSource
 from suite.browser import browser
 from suite.driving import Operator

@@ -14,15 +14,9 @@ from typing import Any
 import pytest
 
 from distconsole.checks import run_check
-from distconsole.model.events import (
-    CheckEnded,
-    CheckProgress,
-    CheckReport,
-    Event,
-    FindingMade,
-    PairProgress,
-)
+from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Severity
+from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level, Where
 from distconsole.remote import conversation
 from distconsole.session import open_session

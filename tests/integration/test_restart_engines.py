@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import EndState, LogLine, Narration, RunFinding, RunRestarted
+from distconsole.model.events import Narration
 from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.model.run_events import EndState, LogLine, RunFinding, RunRestarted
 from distconsole.session import open_session
 from suite.driving import Operator
 from suite.remains import gone

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.model.events import CheckEnded, Metric, Narration, RunEnded, RunShown, Window
+from distconsole.model.events import CheckEnded, Narration, RunShown
 from distconsole.model.requests import Demo, Where
+from distconsole.model.run_events import Metric, RunEnded, Window
 from distconsole.operations import perform
 from distconsole.session import Session
 from suite.driving import Operator

@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
-from distconsole.model.events import (
-    EndState,
-    LogLine,
-    Narration,
-    RankChanged,
-    RankState,
-    RunFinding,
-)
+from distconsole.model.events import Narration
 from distconsole.model.findings import Severity
 from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.model.run_events import EndState, LogLine, RankChanged, RankState, RunFinding
 from distconsole.operations import SessionSource
 from distconsole.session import open_session
 from suite.driving import Operator

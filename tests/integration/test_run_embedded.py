@@ -7,21 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import PlanError, RunNotFoundError, UnreachableError
-from distconsole.model.events import (
-    EndState,
-    LogLine,
-    Metric,
-    Narration,
-    NodeSample,
-    PlanMade,
-    RankChanged,
-    RankState,
-    RunFinding,
-    RunListed,
-    RunRestarted,
-    RunShown,
-    TextMade,
-)
+from distconsole.model.events import Narration, RunListed, RunShown, TextMade
 from distconsole.model.requests import (
     Attach,
     Export,
@@ -34,6 +20,17 @@ from distconsole.model.requests import (
     Stop,
     Top,
     Where,
+)
+from distconsole.model.run_events import (
+    EndState,
+    LogLine,
+    Metric,
+    NodeSample,
+    PlanMade,
+    RankChanged,
+    RankState,
+    RunFinding,
+    RunRestarted,
 )
 from distconsole.operations import SessionSource, StopReason
 from distconsole.remote.embedded import EmbeddedCluster

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import LogLine
 from distconsole.model.requests import LauncherName, Run
+from distconsole.model.run_events import LogLine
 from distconsole.operations import SessionSource
 from suite.driving import Operator
 

@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.model.events import (
-    EndState,
-    LogLine,
-    PlanMade,
-)
 from distconsole.model.requests import Run, Where
+from distconsole.model.run_events import EndState, LogLine, PlanMade
 from distconsole.session import open_session
 from suite.driving import Operator
 from suite.remains import gone

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import (
+from distconsole.model.requests import Run, Where
+from distconsole.model.run_events import (
     EndState,
     LogLine,
     Metric,
@@ -18,7 +19,6 @@ from distconsole.model.events import (
     RunFinding,
     Window,
 )
-from distconsole.model.requests import Run, Where
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.driving import Operator

@@ -11,15 +11,9 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.model.events import (
-    EndState,
-    LogLine,
-    Narration,
-    PlanMade,
-    RankChanged,
-    RankState,
-)
+from distconsole.model.events import Narration
 from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.model.run_events import EndState, LogLine, PlanMade, RankChanged, RankState
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.blame import ENDED, assert_rank_2_is_blamed

@@ -12,8 +12,9 @@ import pytest
 
 from distconsole.errors import UnavailableError, UnreachableError
 from distconsole.launch.slurm_submit import job_script
-from distconsole.model.events import EndState, LogLine, Narration, PlanMade
+from distconsole.model.events import Narration
 from distconsole.model.requests import Run, Where
+from distconsole.model.run_events import EndState, LogLine, PlanMade
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
 from suite.driving import Operator

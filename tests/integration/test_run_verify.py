@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import EndState, Metric, RunFinding
 from distconsole.model.requests import Attach, Run
+from distconsole.model.run_events import EndState, Metric, RunFinding
 from distconsole.operations import SessionSource
 from suite.driving import Operator
 

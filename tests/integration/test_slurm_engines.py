@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import EndState, LogLine, Narration, PlanMade, RunEnded
+from distconsole.model.events import Narration
 from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.model.run_events import EndState, LogLine, PlanMade, RunEnded
 from distconsole.session import open_session
 from suite.driving import Operator
 from testbed.keeper import wait_for

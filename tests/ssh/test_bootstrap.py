@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -39,19 +42,25 @@ STAND_IN = pack(
 
 
 @contextmanager
-def bridge(server, host: Host = NODE, agent: Pack = STAND_IN) -> Iterator[tuple[Bridge, bytes]]:
+def joined(server, host: Host = NODE, agent: Pack = STAND_IN) -> Iterator[Bridge]:
     transport = ParamikoTransport(str(server.ssh_config))
     connection = transport.connect(host)
     try:
         opened = open_bridge(connection, host, agent)
-        line = opened.early
-        while b"\0\n" not in line:
-            line += opened.channel.recv(4096, 10)
-        yield opened, line[:-2]
+        yield opened
         opened.channel.close()
     finally:
         connection.close()
         transport.close()
+
+
+@contextmanager
+def bridge(server, host: Host = NODE, agent: Pack = STAND_IN) -> Iterator[tuple[Bridge, bytes]]:
+    with joined(server, host, agent) as opened:
+        line = opened.early
+        while b"\0\n" not in line:
+            line += opened.channel.recv(4096, 10)
+        yield opened, line[:-2]
 
 
 def failure(server, host: Host = NODE, agent: Pack = STAND_IN) -> NodeError:
@@ -82,6 +91,48 @@ def test_a_damaged_file_is_replaced(server) -> None:
     with bridge(server) as (opened, _):
         assert opened.pushed
     assert file.read_bytes() == STAND_IN.content
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder that leaves room for the name of a socket (unix(7))."""
+    with TemporaryDirectory(prefix="dct-") as folder:
+        yield Path(folder)
+
+
+def test_an_agent_that_runs_is_joined_without_its_file_being_run(server, short_path: Path) -> None:
+    host = replace(NODE, node_dir=str(short_path / "node dir"))
+    file = server.cache / "distconsole" / STAND_IN.name
+    (short_path / "node dir" / "runs").mkdir(parents=True)
+    for folder in ("node dir", "node dir/runs"):
+        (short_path / folder).chmod(0o700)
+    with bridge(server, host) as (_, line):  # nobody listens yet: the file is brought and run
+        assert line.startswith(b"bridge --node-dir")
+    path = short_path / "node dir" / f"{file.stem}.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as agent:
+        agent.bind(str(path))
+        agent.listen()
+        agent.settimeout(20)
+        threading.Thread(target=_echo_once, args=(agent,), daemon=True).start()
+        with joined(server, host) as opened:
+            assert Path(opened.python).name.startswith("python3")
+            opened.channel.send(b"hello\n", 5)
+            assert opened.channel.recv(100, 10) == b"hello\n"
+        # A folder that others may enter, or a damaged file: then all is looked at as ever.
+        (short_path / "node dir").chmod(0o755)
+        with bridge(server, host) as (opened, line):
+            assert (opened.pushed, line[:6]) == (False, b"bridge")
+        (short_path / "node dir").chmod(0o700)
+        file.write_bytes(STAND_IN.content[:-1])
+        with bridge(server, host) as (opened, line):
+            assert (opened.pushed, line[:6]) == (True, b"bridge")
+
+
+def _echo_once(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.sendall(connection.recv(100))
+        connection.recv(100)
 
 
 @pytest.mark.parametrize("shell", ["bash", "dash", "zsh", "tcsh", "csh", "fish"])

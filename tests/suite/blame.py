@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distconsole.model.events import EndState, RankChanged, RankState, RunEnded, RunFinding
+from distconsole.model.run_events import EndState, RankChanged, RankState, RunEnded, RunFinding
 
 if TYPE_CHECKING:
     from suite.driving import Operator

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from distconsole.model.events import Event, LogLine, RunEnded, RunEvent
+from distconsole.model.events import Event
 from distconsole.model.requests import Request
+from distconsole.model.run_events import LogLine, RunEnded, RunEvent
 from distconsole.operations import Control, SessionSource, perform
 
 E = TypeVar("E")

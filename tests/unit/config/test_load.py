@@ -152,13 +152,13 @@ def test_ranks_are_one_or_spans(tmp_path: Path) -> None:
 
 
 def test_every_flag_of_every_verb_has_its_key() -> None:
-    """``why``'s flags are the hosts', ``explain`` is a question and ``write_profile`` an act, not a setting."""
+    """``why``'s flags are the hosts', ``explain`` is a question, ``at`` a moment and ``write_profile`` an act, not a setting."""
     for command in VERB_COMMANDS:
         flags = {
             option.name
             for option in command.params
             if isinstance(option, click.Option)
-            and option.name not in (*HOST_OPTIONS, "help", "explain", "write_profile")
+            and option.name not in (*HOST_OPTIONS, "help", "explain", "write_profile", "at")
         }
         if command.name == "check":  # a launch that is checked has its keys in [run]
             flags -= set(LAUNCH_OPTIONS) - {"nproc"}

@@ -76,6 +76,8 @@ CASES = [
     ("rerun r1 --exclude a,b --exclude c", ask.Rerun(run="r1", exclude=("a", "b", "c"))),
     ("why r1", ask.Why(run="r1")),
     ("replay r1", ask.Replay(run="r1")),
+    ("replay r1 --at 12:30", ask.Replay(run="r1", at="12:30")),
+    ("compare r1 last --json", ask.Compare(runs=("r1", "last"), json=True)),
     (
         "export r1 --format csv -o x.csv",
         ask.Export(run="r1", format=ask.ExportFormat.CSV, output="x.csv"),
@@ -130,6 +132,8 @@ CASES = [
     ("setup --hosts a", ask.Prepare(where=ask.Where(hosts="a"))),
     ("setup --rebuild -y", ask.Prepare(yes=True, rebuild=True)),
     ("demo --nodes 3 --headless", ask.Demo(nodes=3, headless=True)),
+    ("notify test", ask.Notify(test=True)),
+    ("attach x --notify bell,webhook", ask.Attach(run="x", notify="bell,webhook")),
 ]
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from distconsole.errors import UsageError
 from distconsole.launch.slurm_submit import Asked, asked_of, job_script, submit_command, words_of
-from distconsole.model.events import PlanMade, TextMade
+from distconsole.model.events import TextMade
 from distconsole.model.requests import LauncherName, Run, Where
+from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control, SessionSource, perform
 
 

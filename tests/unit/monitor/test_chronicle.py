@@ -10,7 +10,7 @@ import pytest
 from distconsole.formats.page import page_of
 from distconsole.formats.page.heat import heat_map, png
 from distconsole.formats.page.plots import merged, nice_ticks, plot, short_time
-from distconsole.model.events import LogLine
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.chronicle import (
     FIRST_LINES,
     HEAT_CELLS,

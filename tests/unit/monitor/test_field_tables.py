@@ -9,7 +9,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from distconsole.expression import Fields, Kind, compiled
-from distconsole.model.events import RankState, RunSummary
+from distconsole.model.run_events import RankState
+from distconsole.model.run_summary import RunSummary
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.monitor.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.monitor.rank_view import RankView

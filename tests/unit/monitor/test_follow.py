@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from distconsole.errors import AgentError, LinkLostError, NodeError, RequestError
-from distconsole.model.events import (
+from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import (
     EndState,
     LinkChanged,
     LogLine,
@@ -19,7 +20,6 @@ from distconsole.model.events import (
     RunEvents,
     RunFinding,
 )
-from distconsole.model.names import HostName, RunId
 from distconsole.monitor.feed import Delivered, JournalFeed
 from distconsole.monitor.follow import follow, replay
 from distconsole.monitor.reduce import RunReducer

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
-from distconsole.model.events import (
+from distconsole.model.run_events import (
     LogLine,
     Metric,
     PhaseReached,
@@ -14,8 +15,10 @@ from distconsole.model.events import (
     RankState,
     Window,
 )
+from distconsole.monitor.conclusions import straggler_finding
 from distconsole.monitor.health import health_line, span_text
 from distconsole.monitor.outlook import Outlook
+from distconsole.monitor.stragglers import Straggler
 from distconsole.monitor.timeline import RunTimeline
 
 T = 1000.0
@@ -173,3 +176,24 @@ def test_time_passes_between_two_words_and_never_below_nothing() -> None:
 )
 def test_lengths_of_time_read_as_people_say_them(seconds: float, text: str) -> None:
     assert span_text(seconds) == text
+
+
+def test_a_loss_that_is_no_number_is_told_since_its_first_such_step() -> None:
+    steps = (window(0), metric("loss", 0.3, 6), *(metric("loss", math.nan, s) for s in (7, 8)))
+    assert said(*steps).startswith("loss is nan since step 7: ")
+    assert said(*steps, metric("loss", 0.2, 9)).startswith("healthy: ")
+    again = (metric("loss", 0.2, 9), metric("loss", math.inf, 10), metric("loss", math.nan, 11))
+    assert said(*steps, *again).startswith("loss is nan since step 10: ")
+
+
+def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as_long() -> None:
+    def at_work(rank: int, forward_ms: float) -> Window:
+        return msgspec.structs.replace(window(rank, ms=155.0), forward_ms=forward_ms)
+
+    slow = Straggler(1, "forward", 151.0, 21.0, 155.0)
+    found = straggler_finding(RUN, "h1", slow, T)
+    line = said(at_work(0, 21.0), at_work(1, 151.0), found)
+    assert line.startswith(
+        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual: 2 ranks"
+    )
+    assert said(at_work(0, 21.0), at_work(1, 151.0), found, at_work(1, 22.0)).startswith("healthy")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.events import LogLine
 from distconsole.model.moments import parse_since
 from distconsole.model.ranks import parse_ranks
+from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_book import HELD_LINES, LogBook
 from distconsole.monitor.log_filter import parse_filter
 from distconsole.monitor.log_fold import FOLD_SECONDS, with_placeholders

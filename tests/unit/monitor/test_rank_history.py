@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from distconsole.model.events import GpuSample, Window
+from distconsole.model.run_events import GpuSample, Window
 from distconsole.monitor.rank_history import (
     BROKEN,
     CELLS,

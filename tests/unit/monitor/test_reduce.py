@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from distconsole.model.events import (
+from distconsole.model.run_events import (
     EndState,
     LogLine,
     Metric,
@@ -363,14 +363,16 @@ def test_a_rank_that_moves_to_another_host_is_no_split() -> None:
         assert only(feed.window(0, host="b", at=T0 + second), RunFinding) == []
 
 
-def seconds_of_windows(feed: Feed, seconds: int, **slow: float) -> Iterator[RunFinding]:
-    for second in range(seconds):
+def seconds_of_windows(
+    feed: Feed, seconds: int, *, step_ms: float = 30.0, **slow: float
+) -> Iterator[RunFinding]:
+    for second in range(0, seconds, max(1, round(step_ms / 1000))):
         for rank in range(4):
             parts = {"data_ms": 1.0, "forward_ms": 5.0, "backward_ms": 20.0, "optimizer_ms": 1.0}
             if rank == 2:
                 parts.update(slow)
             at = T0 + second + rank / 10
-            events = feed.window(rank, host=f"h{rank}", at=at, step_ms=[30.0, 31.0], **parts)
+            events = feed.window(rank, host=f"h{rank}", at=at, step_ms=[step_ms, step_ms], **parts)
             yield from only(events, RunFinding)
 
 
@@ -378,6 +380,11 @@ def test_a_rank_whose_data_come_late_is_named_once() -> None:
     (finding,) = seconds_of_windows(Feed("a"), 30, data_ms=9.0)
     assert (finding.check, finding.rank, finding.hosts) == ("run.straggler", 2, ("h2",))
     assert "data" in finding.summary
+
+
+def test_a_rank_is_named_where_steps_are_longer_than_windows() -> None:
+    (finding,) = seconds_of_windows(Feed("a"), 240, step_ms=12_000.0, data_ms=3_000.0)
+    assert (finding.check, finding.rank) == ("run.straggler", 2)
 
 
 def test_a_rank_that_is_slow_between_the_parts_of_its_steps_is_named() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distconsole.model.events import FirstFailure
+from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.conclusions import first_failure_finding
 from distconsole.monitor.remedies import REMEDIES, remedy
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from distconsole.model.events import (
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
     LogLine,
     Metric,
     PhaseReached,
@@ -18,7 +19,6 @@ from distconsole.model.events import (
     RunRestarted,
     Window,
 )
-from distconsole.model.findings import Severity
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline

@@ -93,6 +93,18 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_its_name(tmp_path: Path) 
         RunStore(tmp_path / "file" / "runs").create(record("run-1"))
 
 
+def test_a_disk_that_is_full_at_the_start_leaves_no_empty_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("kept-1")).close()
+    monkeypatch.setattr("distconsole.monitor.store.SCHEMA", "SELECT no_room FROM here")
+    for run in ("kept-1", "new-1"):
+        with pytest.raises(ConsoleError, match="cannot be used"):
+            store.create(record(run))
+    assert [path.name for path in tmp_path.glob("*.db*")] == ["kept-1.db"]
+
+
 def test_a_run_is_found_by_id_prefix_name_and_as_the_last(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     for run, started, name in (

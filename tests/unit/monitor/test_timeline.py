@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from distconsole.model.events import (
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
     EndState,
-    FirstFailure,
     GpuSample,
     LinkChanged,
     LogLine,
@@ -22,7 +22,7 @@ from distconsole.model.events import (
     RunFinding,
     Window,
 )
-from distconsole.model.findings import Severity
+from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.conclusions import NODE_LOST
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import MAX_LOG_LINES, RunTimeline
@@ -109,6 +109,14 @@ def test_the_throughput_is_the_sum_over_ranks_and_loses_those_that_ended() -> No
 
 def test_a_rank_that_fell_silent_does_not_count() -> None:
     timeline = folded(window(0), window(1), window(0, T + 6))
+    assert timeline.samples_s == 100.0
+
+
+def test_ranks_count_between_their_windows_where_steps_are_long() -> None:
+    slow = {"steps": 1, "step_ms_mean": 12_000.0}
+    timeline = folded(window(0, **slow), window(1, T + 1, **slow), window(0, T + 12, **slow))
+    assert timeline.samples_s == 200.0
+    timeline.apply(window(0, T + 36, **slow))
     assert timeline.samples_s == 100.0
 
 

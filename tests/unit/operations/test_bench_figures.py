@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET, UnsetType
 
-from distconsole.model.events import (
-    BenchRun,
-    EndState,
-    Event,
-    FirstFailure,
-    GpuSample,
-    Metric,
-    RunEnded,
-    Spread,
-    Window,
-)
+from distconsole.model.events import BenchRun, Event, Spread
+from distconsole.model.run_events import EndState, GpuSample, Metric, RunEnded, Window
+from distconsole.model.run_summary import FirstFailure
 from distconsole.operations.bench_figures import RunFigures, result_of, spread
 
 RUN = {"t": 1.0, "run": "r"}

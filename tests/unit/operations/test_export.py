@@ -23,10 +23,11 @@ from distconsole.formats.gauges import run_page
 from distconsole.formats.lines import CsvLines
 from distconsole.formats.tables import make_table
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, Metric, Narration, RunFinding, TextMade
+from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.findings import Severity
 from distconsole.model.names import RunId
 from distconsole.model.requests import ExportFormat, ExportTable
+from distconsole.model.run_events import Metric, RunFinding
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_events
 from distconsole.monitor.timeline import RunTimeline

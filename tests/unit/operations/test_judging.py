@@ -18,8 +18,8 @@ from distconsole.errors import UsageError
 from distconsole.grammar import parse_line
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
 from distconsole.operations.judging import my_names

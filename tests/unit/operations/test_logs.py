@@ -6,7 +6,7 @@ import io
 
 from distconsole.cli.streams import Streams
 from distconsole.model import requests as ask
-from distconsole.model.events import LogLine, NodeSample, RunEvents
+from distconsole.model.run_events import LogLine, NodeSample, RunEvents
 from distconsole.monitor.log_filter import parse_filter
 from distconsole.operations.logs import Passed, fitting, folded, standing_last
 from distconsole.text.progress import SAID_SECONDS, Bars, alike, bar_text

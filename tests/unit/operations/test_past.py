@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from distconsole.cli.streams import Streams
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConfigError, RunNotFoundError, UnavailableError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import (
-    EndState,
-    Event,
-    Narration,
-    PlanMade,
-    PlannedHost,
-    RunEnded,
-    RunListed,
-    RunShown,
-    TextMade,
-)
+from distconsole.model.events import Event, Narration, RunListed, RunShown, TextMade
 from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
 from distconsole.operations import perform
-from distconsole.operations.launching import without
 from distconsole.operations.past import ago_text
+from distconsole.operations.placing import without
 from distconsole.operations.remote_runs import KnownRun, find_known
 from distconsole.remote.frames import RunKnown
 from distconsole.session import Session
+from distconsole.text.show import show_for
 
 PLAN = PlanMade(
     t=100.0,
@@ -59,6 +53,13 @@ BODIES = [
         "points": {"loss": [[18, 0.7, 32.0], [19, 0.5, 32.0]]},
     },
     {"kind": "log", "rank": 0, "stream": "out", "offset": 0, "text": "hello\n"},
+    {
+        "kind": "note",
+        "check": "run.disk",
+        "severity": "warn",
+        "summary": "the disk of a is full",
+        "hint": "make room",
+    },
     {"kind": "verdict", "state": "succeeded", "exit_code": 0, "first_failure": None},
     {"kind": "end", "state": "succeeded", "exit_code": 0, "seconds": 5.0},
 ]
@@ -102,6 +103,29 @@ def test_show_folds_the_entries_to_a_summary(stored: RunStore) -> None:
     assert (summary.run, summary.state, summary.steps) == ("demo-1", "succeeded", 20)
     assert (summary.samples_s, summary.metrics) == (640.0, {"loss": 0.5})
     assert summary.step_ms_spread == 1.0
+    (finding,) = summary.findings
+    assert (finding.check, finding.severity, finding.summary, finding.hint) == (
+        *("run.disk", "warn", "the disk of a is full", "make room"),
+    )
+
+
+def test_logs_that_find_no_line_say_what_there_is(stored: RunStore) -> None:
+    (said,) = done(ask.Logs(run="mine", ranks=((5, 5),)))
+    assert isinstance(said, Narration)
+    assert said.text == "no line fits: demo-1 has rank 0 on a"
+    assert not [each for each in done(ask.Logs(run="mine")) if isinstance(each, Narration)]
+
+
+def test_show_says_what_was_noticed_and_when(stored: RunStore) -> None:
+    out, err = StringIO(), StringIO()
+    show = show_for(ask.Show("mine"), Streams(out, err))
+    for event in done(ask.Show("mine")):
+        show.event(event)
+    show.finish()
+    assert out.getvalue().splitlines()[-2:] == [
+        "warn after 4.0s: the disk of a is full",
+        "     hint: make room",
+    ]
 
 
 def test_the_summary_of_a_run_that_is_over_is_made_once(
@@ -199,7 +223,7 @@ def test_replay_and_attach_to_an_ended_run_give_the_same_events(stored: RunStore
 def test_an_export_is_json_lines_of_the_events(stored: RunStore) -> None:
     texts = [event.text for event in done(ask.Export("last")) if isinstance(event, TextMade)]
     kinds = [msgspec.json.decode(text)["event"] for text in texts]
-    assert kinds == ["plan", "rank", "window", "metric", "metric", "log", "end"]
+    assert kinds == ["plan", "rank", "window", "metric", "metric", "log", "finding", "end"]
 
 
 def test_an_export_as_csv_is_one_number_a_row(stored: RunStore) -> None:

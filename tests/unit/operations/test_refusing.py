@@ -41,6 +41,8 @@ def test_what_python_can_run_is_not_refused(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("")
     refuse_missing(Run("job", workdir=str(tmp_path)), HERE)
     refuse_missing(Run("job.py", workdir=str(tmp_path)), HERE)
+    with pytest.raises(PlanError, match=r"the folder .*/nowhere of --workdir does not exist"):
+        refuse_missing(Run("job.py", workdir=str(tmp_path / "nowhere")), HERE)
     refuse_missing(Run("not.here", module=True), HERE)
 
 

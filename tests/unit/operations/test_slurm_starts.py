@@ -8,9 +8,10 @@ from typing import Any
 
 from distconsole.errors import UnreachableError
 from distconsole.launch.slurm import JobState
-from distconsole.model.events import EndState, Event, Narration, RunEnded
+from distconsole.model.events import Event, Narration
 from distconsole.model.names import RunId
 from distconsole.model.requests import Run, Where
+from distconsole.model.run_events import EndState, RunEnded
 from distconsole.operations import Control
 from distconsole.operations.slurm_starts import OVER_SECONDS, Held, Paced, Starts
 

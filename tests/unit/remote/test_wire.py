@@ -141,8 +141,8 @@ def test_texts_are_cleaned_except_what_was_printed() -> None:
         },
     )
     note, failure, window, log = item["entries"]
-    assert note["summary"] == "xy"
-    assert (failure["error"], failure["traceback"]) == ("xy", "a\nb")
+    assert note["summary"] == "x y"
+    assert (failure["error"], failure["traceback"]) == ("x y", "a\nb")
     assert list(window["metrics"]) == ["los"] or list(window["metrics"]) == ["loss"]
     assert log["text"] == hostile
 

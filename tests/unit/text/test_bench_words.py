@@ -16,11 +16,11 @@ from distconsole.model.events import (
     BenchResult,
     BenchRun,
     BenchSkipped,
-    EndState,
     Event,
     Spread,
 )
 from distconsole.model.requests import Bench
+from distconsole.model.run_events import EndState
 from distconsole.text.bench import bar_text
 from distconsole.text.show import show_for
 

@@ -12,7 +12,7 @@ import pytest
 from distconsole.checks.rule import fail
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.streams import Streams
-from distconsole.model.events import (
+from distconsole.model.reports import (
     CheckReport,
     CollectiveReport,
     HostReport,

@@ -12,36 +12,36 @@ import pytest
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model import requests as ask
-from distconsole.model.events import (
-    CheckEnded,
+from distconsole.model.events import CheckEnded, Event, Narration
+from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
+from distconsole.model.reports import (
     CheckReport,
     ChoiceReport,
-    EndState,
-    Event,
-    FirstFailure,
-    GpuSample,
     HostReport,
+    NetworkReport,
+    PairReport,
+    ProfileLine,
+    ProfileReport,
+    TargetHost,
+    TargetReport,
+)
+from distconsole.model.run_events import (
+    EndState,
+    GpuSample,
     LinkChanged,
     LogLine,
     Metric,
-    Narration,
-    NetworkReport,
     NodeSample,
-    PairReport,
     PlanMade,
     PlannedHost,
-    ProfileLine,
-    ProfileReport,
     RankChanged,
     RankState,
     RunEnded,
     RunFinding,
     RunRestarted,
-    TargetHost,
-    TargetReport,
     Window,
 )
-from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
+from distconsole.model.run_summary import FirstFailure
 from distconsole.text.show import show_for
 from distconsole.text.tables import bytes_text, duration_text, number_text, ranks_text, table
 
@@ -264,7 +264,7 @@ def test_a_report_is_a_line_a_finding_worst_first_with_what_to_type_first() -> N
     (bad,) = report(ok=False).findings
     proof = Proof(ran="gloo", before="no answer in 15 s", after="0.2 s", cured=True, seconds=16)
     told = (
-        msgspec.structs.replace(bad, severity=Severity.INFO, summary="by the way"),
+        msgspec.structs.replace(bad, severity=Severity.INFO, summary="node1: by the way"),
         msgspec.structs.replace(
             bad, hosts=tuple(f"n{n}" for n in range(9)), hint="one\ntwo\nthree", proof=proof
         ),

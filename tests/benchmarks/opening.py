@@ -1,0 +1,158 @@
+"""How long the program takes to begin: ``--help``, and the first screen of the console.
+
+By the clock from the start of the process: ``--help`` to its end, against Python that does nothing and
+against argparse with one option; the console in a pseudo-terminal of 120 x 36 until its prompt stands
+there, against a bare Textual program with a table and a prompt. They alternate; it judges nothing.
+
+``python -m benchmarks.opening [--json FILE] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.measure import Spread, alternate, write_json
+
+HELP_SECONDS, SCREEN_SECONDS = 0.12, 0.5
+GIVE_UP_SECONDS = 30.0
+COLUMNS, ROWS = 120, 36
+INVITATION = b"a verb, such as"
+ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+ARGPARSE = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--option")
+parser.parse_args(["--help"])
+"""
+TEXTUAL = """\
+from textual.app import App
+from textual.widgets import DataTable, Input
+
+class Bare(App):
+    def compose(self):
+        yield DataTable()
+        yield Input(placeholder="a verb, such as")
+
+Bare().run()
+"""
+
+
+def ended(argv: Sequence[str], env: Mapping[str, str]) -> float:
+    """Return the seconds that a program takes to its end."""
+    began = time.perf_counter()
+    subprocess.run(argv, stdout=subprocess.DEVNULL, env=env, check=True)
+    return time.perf_counter() - began
+
+
+def shown(argv: Sequence[str], env: Mapping[str, str]) -> float:
+    """Return the seconds until a program's screen has the invitation of its prompt.
+
+    Raises:
+        TimeoutError: if it never has.
+    """
+    terminal, inside = pty.openpty()
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    began = time.perf_counter()
+    program = subprocess.Popen(
+        argv, stdin=inside, stdout=inside, stderr=inside, env=env, start_new_session=True
+    )
+    try:
+        seen = b""
+        while INVITATION not in ESCAPE.sub(b"", seen):
+            if not select.select([terminal], [], [], GIVE_UP_SECONDS)[0]:
+                raise TimeoutError(f"{argv} shows no prompt: {seen[-300:]!r}")
+            seen += os.read(terminal, 65536)
+        return time.perf_counter() - began
+    finally:
+        program.kill()
+        program.wait()
+        os.close(inside)
+        os.close(terminal)
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    program = shutil.which("distconsole", path=str(Path(sys.executable).parent))
+    if program is None:
+        raise FileNotFoundError(f"distconsole is not installed beside {sys.executable}")
+    with tempfile.TemporaryDirectory() as home:
+        # Compiled modules are kept, as they are for everybody.
+        kept = {name: value for name, value in os.environ.items() if "DONTWRITE" not in name}
+        env = {**kept, "HOME": home, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        python = sys.executable
+        contestants: dict[str, Callable[[], float]] = {
+            "python": partial(ended, (python, "-c", "pass"), env),
+            "argparse": partial(ended, (python, "-c", ARGPARSE), env),
+            "help": partial(ended, (program, "--help"), env),
+            "textual": partial(shown, (python, "-c", TEXTUAL), env),
+            "screen": partial(shown, (program,), env),
+        }
+        for each in contestants.values():
+            each()
+        found = alternate(contestants, rounds)
+    return {
+        "rounds": rounds,
+        "seconds": {name: asdict(Spread.of(values)) for name, values in found.items()},
+        "targets": {"help": HELP_SECONDS, "screen": SCREEN_SECONDS},
+    }
+
+
+def opening_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool]]:
+    """Return figure, measured, reference, target and whether it is met."""
+    seconds = {name: Spread(**spread) for name, spread in figures["seconds"].items()}
+    targets = figures["targets"]
+
+    def text(name: str) -> str:
+        return f"{seconds[name].text(1000, 0)} ms"
+
+    against = {
+        "help": f"python -c pass {text('python')}, argparse {text('argparse')}",
+        "screen": f"bare Textual {text('textual')}",
+    }
+    words = {"help": "distconsole --help", "screen": "first screen of the console"}
+    return [
+        (
+            words[name],
+            text(name),
+            against[name],
+            f"≤ {targets[name] * 1000:.0f} ms",
+            seconds[name].median <= targets[name],
+        )
+        for name in words
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args(arguments)
+    figures = measure(given.rounds)
+    for cells in opening_cells(figures):
+        print("  ".join(map(str, cells)))
+    if given.json is not None:
+        write_json(given.json, "opening", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Real runs on embedded nodes, looked back at: at their moments, and beside each other."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.paths import runs_dir
+from distconsole.model.events import Narration, RunsCompared
+from distconsole.model.requests import Compare, Run
+from distconsole.model.run_events import RunEvent, Window
+from distconsole.monitor.recording import Recording
+from distconsole.monitor.store import RunStore
+from distconsole.monitor.timeline import RunTimeline
+from distconsole.operations import SessionSource, perform
+from distconsole.operations.past import open_kept
+from suite.driving import Operator
+
+SCRIPT = """\
+import sys, time
+import torch
+from torch.utils.data import DataLoader
+from distconsole_training import report
+
+wait = float(sys.argv[sys.argv.index("--wait") + 1])
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 120
+    def __getitem__(self, index):
+        time.sleep(wait)
+        return torch.ones(4)
+
+weight = torch.nn.Parameter(torch.zeros(4))
+optimizer = torch.optim.SGD([weight], lr=0.05)
+for step, batch in enumerate(DataLoader(Slow(), batch_size=1)):
+    loss = ((weight - batch) ** 2).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    report(loss=loss.item(), samples=1, step=step)
+    print("step", step, flush=True)
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.torch_ranks
+def test_two_runs_are_replayed_and_compared(sessions: SessionSource, tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(SCRIPT)
+    told: list[list[RunEvent]] = []
+    for name, wait in (("quick", "0.005"), ("late", "0.03")):
+        with Operator(Run(str(job), ("--wait", wait), nproc="1", name=name), sessions) as run:
+            assert run.end().exit_code == 0
+            run.finish()
+            told.append([event for event in run.events if isinstance(event, RunEvent)])
+    _replay(told[1])
+    _compare(sessions)
+
+
+def _replay(told: list[RunEvent]) -> None:
+    """The run at its end is what was seen live, and at each window what was known then."""
+    live = RunTimeline()
+    for event in told:
+        live.apply(event)  # type: ignore[arg-type]
+    with open_kept("late") as run_file, closing(Recording(run_file)) as recording:
+        while recording.read(64):
+            pass
+        last = recording.head.timeline
+        assert (last.steps, last.log_count) == (live.steps, live.log_count)
+        assert last.end is not None
+        assert live.end is not None
+        assert (last.end.state, last.end.seconds) == (live.end.state, live.end.seconds)
+        assert [mark.kind for mark in recording.marks][:1] == ["begin"]
+        assert recording.marks[-1].kind == "end"
+        windows = [event for event in told if isinstance(event, Window) and event.steps]
+        for window in windows:
+            # What a node writes is in order of time but for a second or so.
+            then = recording.at(window.t + 2.0).moment.timeline
+            assert (then.ranks[window.rank].step or 0) >= window.step
+            before = recording.at(window.t - 2.0).moment.timeline
+            assert (before.ranks[window.rank].step or -1) < window.step
+        assert recording.at(recording.start).moment.timeline.steps is None
+
+
+def _compare(sessions: SessionSource) -> None:
+    events = list(perform(Compare(("quick", "late")), sessions))
+    assert {type(event) for event in events} == {Narration, RunsCompared}
+    made = events[-1]
+    assert isinstance(made, RunsCompared)
+    slower = next(words for words in made.comparison.words if "slower per step" in words)
+    assert "data wait" in slower
+    differs = {each.name: each.values for each in made.comparison.differs}
+    assert differs == {"arg --wait": ("0.005", "0.03")}
+    assert "python.version" in made.comparison.same
+    assert {each.title for each in made.curves if each.axis == "step"} == {"loss"}
+    assert len(RunStore(runs_dir()).names()) == 2

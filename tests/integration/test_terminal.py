@@ -1,0 +1,74 @@
+"""The program in real terminals, on two hosts of the testbed, as an operator uses it all day."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.remains import gone
+from suite.terminal import Terminal, Terminals
+from testbed import Testbed
+from testbed.keeper import wait_for
+
+pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks, pytest.mark.tmux]
+
+TRAIN = """\
+import time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0005)
+data = torch.randn(256, 8)
+wanted = data.sum(1, keepdim=True)
+while True:
+    loss = torch.nn.functional.mse_loss(model(data), wanted)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.02)
+"""
+
+
+def loss_on(screen: Terminal) -> float:
+    return float(screen.see(r"loss (\d+\.?\d*(?:e-?\d+)?)")[1])
+
+
+def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    hosts = ["--ssh-config", str(bed.ssh_config), "--hosts", bed.names]
+    program = [sys.executable, "-m", "distconsole"]
+    data = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    with Terminals(tmp_path) as terminals:
+        first = terminals.open("first", [*program, *hosts], **data)
+        first.see("2 hosts", "node1 .*● connected", "node2 .*● connected")
+        first.type(f"run --name falling {tmp_path}/train.py")
+        first.see("healthy: 2 ranks", r"0 node1", r"1 node2")
+        began = loss_on(first)
+
+        second = terminals.open("second", [*program, "attach", *hosts, "falling"], **data)
+        second.see("healthy: 2 ranks", r"0 node1", r"1 node2")
+        assert wait_for(lambda: loss_on(first) < began and loss_on(second) < began, 30)
+
+        second.press("C-q")
+        second.see("goes on without the console: distconsole attach falling")
+        assert second.exit_code() == 0
+        after = loss_on(first)
+        assert wait_for(lambda: loss_on(first) < after, 30)
+
+        first.press("F8")
+        first.see(
+            r"Stop falling-\S+ \(train.py",
+            r"2 ranks on 2 hosts: node1 \(1\), node2 \(1\): SIGTERM",
+        )
+        first.press("Enter")
+        first.see("stopped after")
+        assert gone(*bed.hosts) == []
+        first.press("C-q")
+        assert first.exit_code() == 0
