@@ -8,11 +8,12 @@ from distconsole.checks.attribution import Direction, Pair, blame
 from distconsole.checks.evidence import View
 from distconsole.checks.host_facts import BetweenFacts, Login, MpiSshFacts
 from distconsole.checks.majority import named
-from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.checks.rule import Rule, Said, Unjudged, warn
 from distconsole.model.requests import Level
 
 MAX_LISTED = 6
 NEEDED_BY = "only mpirun and horovodrun by hand need it; `distconsole run` does not"
+SSH_STARTERS = frozenset({"mpirun", "mpiexec", "orterun", "horovodrun"})
 REASONS = {
     "no_client": "it has no ssh",
     "resolve": "the name means nothing there",
@@ -67,16 +68,23 @@ def _between(view: View) -> Iterator[Said]:
     if not tried:
         yield Unjudged(tuple(facts), "one host only")
     elif len(broken) == len(tried):
-        reasons = dict.fromkeys(REASONS.get(login.error, "ssh fails") for login in broken.values())
-        yield info(
-            "ssh.between",
-            f"no host can ssh to another: {'; '.join(reasons)}",
-            tuple(facts),
-            seen=_listed(broken),
-            expected=NEEDED_BY,
-        )
+        yield _nowhere(view, broken, tuple(facts))
     elif broken:
         yield from _parts(tried, broken)
+
+
+def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -> Said:
+    """Say that there is no ssh between the hosts: only where the launch, as typed, cannot do without."""
+    reasons = dict.fromkeys(REASONS.get(login.error, "ssh fails") for login in broken.values())
+    summary = f"no host can ssh to another: {'; '.join(reasons)}"
+    words = view.launch.command if view.launch is not None else ()
+    starter = next((word for word in words if word.rpartition("/")[2] in SSH_STARTERS), None)
+    if starter is None:
+        return Unjudged(hosts, f"{summary}; {NEEDED_BY}")
+    name = starter.rpartition("/")[2]
+    return _told(
+        f"{name}, typed by hand, needs ssh between the hosts, and {summary}", hosts, broken
+    )
 
 
 def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> Iterator[Said]:
@@ -86,11 +94,15 @@ def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> Iterato
         for host in blame(tried, left).hosts:
             pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
             way = _WAYS[host.direction].format(host.host)
-            yield _told(f"ssh between the hosts fails {way}", (host.host,), pairs)
+            yield _told(_because(f"ssh between the hosts fails {way}", pairs), (host.host,), pairs)
         if left:
             ways = named([f"{source} to {target}" for source, target in left])
             hosts = tuple(dict.fromkeys(name for pair in left for name in pair))
-            yield _told(f"ssh between the hosts fails from {ways}", hosts, left)
+            yield _told(_because(f"ssh between the hosts fails from {ways}", left), hosts, left)
+
+
+def _because(summary: str, pairs: Mapping[Pair, Login]) -> str:
+    return f"{summary}: {REASONS.get(next(iter(pairs.values())).error, 'ssh fails')}"
 
 
 def _told(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> Said:
@@ -98,10 +110,10 @@ def _told(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> 
     hint = HINTS.get(first.error, f"on {source}: ssh -v {first.name or target} true")
     return warn(
         "ssh.between",
-        f"{summary}: {REASONS.get(first.error, 'ssh fails')}",
+        summary,
         hosts,
         seen=_listed(pairs),
-        expected=f"as from and to the other hosts; {NEEDED_BY}",
+        expected=f"ssh from and to every host; {NEEDED_BY}",
         hint=hint.format(source=source, target=first.name or target),
     )
 
