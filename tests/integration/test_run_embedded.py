@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from distconsole.errors import PlanError, RunNotFoundError, UnreachableError
+from distconsole.cli.main import perform_headless
+from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UnreachableError
 from distconsole.model.events import Narration, RunListed, RunShown, TextMade
 from distconsole.model.requests import (
     Attach,
@@ -235,6 +237,46 @@ def test_a_script_that_the_hosts_lack_is_refused_before_anything_starts(
     ):
         run.finish()
     assert run.of(RankChanged) == []
+    end = run.end()
+    assert run.events[-1] is end
+    assert (end.run, end.state, end.exit_code) == (run.of(PlanMade)[0].run, EndState.FAILED, 2)
+    assert str(end.error).endswith("missing.py does not exist on node1, node2")
+    assert "--sync" in str(end.hint)
+    with Operator(Runs(), sessions) as listing:
+        assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
+
+
+def test_a_program_that_follows_sees_the_end_of_what_could_not_be_started(
+    sessions: SessionSource, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(tmp_path, "print('once')")
+    with Operator(Run(path, nproc="1", name="once"), sessions) as run:
+        run.finish()
+    Path(path).unlink()
+    for request in (Run(path, json=True), Rerun("once", json=True)):
+        assert perform_headless(request, sessions=sessions) == 2
+        out, err = capfd.readouterr()
+        plan, end = map(json.loads, out.splitlines())
+        assert (plan["event"], end["event"], end["run"]) == ("plan", "end", plan["run"])
+        assert (end["state"], end["exit_code"]) == ("failed", 2)
+        assert f"error: {end['error']}\nhint: {end['hint']}\n" in err
+    assert perform_headless(Run(path), sessions=sessions) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("does not exist") == 1
+    assert "failed" not in err
+
+
+def test_code_that_cannot_be_brought_ends_the_stream(
+    sessions: SessionSource, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    path = script(tmp_path, "print('up')")
+    node_dir = cluster.folder / "node2" / "node"
+    node_dir.mkdir(mode=0o700)
+    (node_dir / "blobs").write_text("not a folder")
+    with Operator(Run(path, sync=True), sessions) as run, pytest.raises(ConsoleError):
+        run.finish()
+    assert str(run.end().error).startswith("the code cannot")
 
 
 def test_top_shows_every_host_once(sessions: SessionSource) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from msgspec import UNSET
+
 from distconsole.model.events import (
     BenchEnded,
     CheckEnded,
@@ -28,6 +30,8 @@ class ExitCode(IntEnum):
 def exit_code_of(event: Event) -> int | None:
     """Return the exit code that ``event`` decides, or None if it decides nothing."""
     match event:
+        case RunEnded() if event.error is not UNSET:
+            return None  # the error that follows does
         case RunEnded() | BenchEnded() | CollectivesMeasured() | ConditionJudged():
             return event.exit_code
         case CheckEnded():

@@ -219,6 +219,9 @@ class RunEnded(RunEvent, frozen=True, kw_only=True, tag="end"):
     first_failure: FirstFailure | UnsetType = UNSET
     restarts: int | UnsetType = UNSET
     """How often the ranks were started anew; left out where they were not."""
+    error: str | UnsetType = UNSET
+    """Why it could not be started; left out where it was. ``exit_code`` is then ours, and nothing is kept of the run."""
+    hint: str | UnsetType = UNSET
 
 
 # Events below are not lines of ``run --json``: they answer other requests.

@@ -209,6 +209,8 @@ def _slowest_start(timeline: RunTimeline) -> str:
 
 
 def _ended_line(end: RunEnded) -> str:
+    if end.error is not UNSET:
+        return f"not started: {end.error}"
     line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"
     if end.restarts:
         line += f", {restarts_text(end.restarts)}"

@@ -95,6 +95,11 @@ class Notices:
         failed = event.state is EndState.FAILED
         kind = NoticeKind.FAILURE if failed else NoticeKind.FINISH
         first = event.first_failure
+        if event.error is not UNSET:
+            return self._made(
+                kind, event, "was not started", event.error,
+                state=event.state.value, exit_code=event.exit_code,
+            )  # fmt: skip
         if first is UNSET:
             code = f", exit code {event.exit_code}" if failed else ""
             return self._made(

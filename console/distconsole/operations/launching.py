@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.launch.emit import ToEmit
@@ -25,7 +26,7 @@ from distconsole.model.requests import Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.monitor.store import RunRecord, RunStore
 from distconsole.operations.bringing import bring_code, sized
-from distconsole.operations.control import Command, Control, Wish
+from distconsole.operations.control import Control, Wish
 from distconsole.operations.emitting import write_emitted
 from distconsole.operations.host_facts import facts_of_hosts
 from distconsole.operations.placing import chosen, placed, prepared, script_traits
@@ -90,9 +91,22 @@ def _run_on(
             if not request.json:
                 yield TextMade(text=dry_run_text(plan))
             return
-        if project is not None:
-            yield from bring_code(plan, project, session, control)
-        yield from _launch(request, (plan, planned), session, control, store, allocation)
+        try:
+            if project is not None:
+                yield from bring_code(plan, project, session, control)
+            allocation = allocation or Allocation("")
+            record = _started(request, (plan, planned), session, control, store, allocation)
+        except ConsoleError as error:
+            yield _refused(plan, error)
+            raise
+        if record is None:
+            yield _never_started(plan, control)
+        elif request.detach:
+            yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
+            if not request.json:  # there the plan says it
+                yield TextMade(text=plan.run)
+        else:
+            yield from watch_run(record, session, control, store, over=allocation.over)
 
 
 def rerun(
@@ -133,19 +147,22 @@ def _emitted(request: Run, plan: LaunchPlan | None) -> Iterator[Event]:
     yield from write_emitted(ToEmit(request, choice, traits, user_env(request), folder, plan))
 
 
-def _launch(
+def _started(
     request: Run,
     made: tuple[LaunchPlan, PlanMade],
     session: Session,
     control: Control,
     store: RunStore,
-    allocation: Allocation | None = None,
-) -> Iterator[Event]:
+    allocation: Allocation,
+) -> RunRecord | None:
+    """Start the plan on its hosts and return what is kept of the run; None if nobody wants it any more.
+
+    Raises:
+        ConsoleError: if it cannot be started; then nothing of it is left, here or there.
+    """
     plan, planned = made
-    allocation = allocation or Allocation("")
     if control.asked is not None:
-        yield _never_started(plan, control.asked)
-        return
+        return None
     record = RunRecord(
         run=plan.run,
         name=plan.name,
@@ -162,15 +179,25 @@ def _launch(
     except ConsoleError:
         store.remove(plan.run)
         raise
-    if request.detach:
-        yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
-        if not request.json:  # there the plan says it
-            yield TextMade(text=plan.run)
-        return
-    yield from watch_run(record, session, control, store, over=allocation.over)
+    return record
 
 
-def _never_started(plan: LaunchPlan, asked: Command) -> RunEnded:
+def _refused(plan: LaunchPlan, error: ConsoleError) -> RunEnded:
+    """Return the end of a run that was announced and could not be started."""
+    return RunEnded(
+        t=time.time(),
+        run=plan.run,
+        state=EndState.FAILED,
+        exit_code=error.exit_code,
+        seconds=0.0,
+        error=error.message,
+        hint=error.hint or UNSET,
+    )
+
+
+def _never_started(plan: LaunchPlan, control: Control) -> RunEnded:
+    asked = control.asked
+    assert asked is not None
     return RunEnded(
         t=time.time(),
         run=plan.run,

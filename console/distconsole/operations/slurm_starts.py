@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from msgspec import UNSET
+
 from distconsole.errors import ConsoleError
 from distconsole.launch.identity import new_run_id
 from distconsole.launch.slurm import Allocation, JobState
@@ -114,7 +116,8 @@ class Starts:
         try:
             for event in self.then(self._placed(state, named), allocation=allocation, **again):
                 self.held.used = self.held.used or _says_started(event)
-                ended = event if isinstance(event, RunEnded) else ended
+                if isinstance(event, RunEnded) and event.error is UNSET:
+                    ended = event
                 yield event
         except ConsoleError as error:
             if not self.number:

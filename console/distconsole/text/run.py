@@ -158,6 +158,8 @@ class RunText:
             self._output.say(self._timeline.health_line(now))
 
     def _end(self, end: RunEnded) -> None:
+        if end.error is not UNSET:
+            return  # it is told as the error that it is
         paint = self._output.paint_err
         colour = {
             EndState.SUCCEEDED: "green",

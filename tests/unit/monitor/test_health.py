@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from distconsole.model.run_events import (
+    EndState,
     LogLine,
     Metric,
     PhaseReached,
     RankChanged,
     RankState,
+    RunEnded,
     Window,
 )
 from distconsole.monitor.conclusions import straggler_finding
@@ -197,3 +199,10 @@ def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as
         "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual: 2 ranks"
     )
     assert said(at_work(0, 21.0), at_work(1, 151.0), found, at_work(1, 22.0)).startswith("healthy")
+
+
+def test_what_could_not_be_started_says_why() -> None:
+    end = RunEnded(
+        t=T, run=RUN, state=EndState.FAILED, exit_code=2, seconds=0.0, error="no script"
+    )
+    assert said(end) == "not started: no script"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from distconsole.model.events import Event
 from distconsole.model.findings import Severity
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
-from distconsole.model.run_events import RankState, RunEnded, RunEvent, RunFinding
+from distconsole.model.run_events import EndState, RankState, RunEnded, RunEvent, RunFinding
 from distconsole.monitor.notices import MAX_FINDINGS, Notices
 from distconsole.text.ringing import ringing
 from fakes import scenes
@@ -45,6 +45,16 @@ def test_a_run_that_ends_fails_or_stalls_is_told_once(
     assert notice.kind is kind
     assert f"{notice.title}: {notice.text}".startswith(words)
     assert notice.fields["run"] == scenes.RUN
+
+
+def test_a_run_that_could_not_be_started_is_told_with_its_reason() -> None:
+    end = RunEnded(
+        t=1.0, run="r", state=EndState.FAILED, exit_code=3, seconds=0.0, error="n1 is away"
+    )
+    (notice,) = told([end])
+    assert (notice.kind, notice.title, notice.text) == (
+        NoticeKind.FAILURE, "r was not started", "n1 is away",
+    )  # fmt: skip
 
 
 def test_a_stall_is_told_again_only_when_it_had_ended() -> None:

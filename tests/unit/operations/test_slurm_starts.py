@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from distconsole.cli.exit_codes import exit_code_of
 from distconsole.errors import UnreachableError
 from distconsole.launch.slurm import JobState
 from distconsole.model.events import Event, Narration
@@ -88,3 +89,26 @@ def test_slurm_is_asked_rarely_whether_a_job_is_over() -> None:
     clock[0] = OVER_SECONDS
     assert [over(), over()] == [True, True]
     assert over.said
+
+
+def test_a_later_start_that_cannot_be_leaves_the_outcome_of_the_one_before() -> None:
+    nodes = Nodes(0, "")
+    run = starts(nodes, [])
+    refused = RunEnded(
+        t=1.0, run="run-2", state=EndState.FAILED, exit_code=3, seconds=0.0, error="n1 is away"
+    )
+
+    def then(_request: Run, **_options: Any) -> Iterator[Event]:
+        yield refused
+        raise UnreachableError("n1 is away")
+
+    run.then, run.number = then, 1
+    outcomes: list[RunEnded | None] = []
+
+    def whole() -> Iterator[Event]:
+        outcomes.append((yield from run.start(STATE, {})))
+
+    seen = list(whole())
+    assert outcomes == [None]
+    assert seen[0] is refused
+    assert [exit_code_of(event) for event in seen] == [None, None]
