@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from suite.environment import scrubbed
 from suite.leaks import Held, leaked_since
 from suite.obstacles import by_reason, obstacle
+from suite.outcomes import first_words, remember
 from testbed import Testbed, missing, missing_on_loopback
 
 pytest.register_assert_rewrite("suite.blame")
@@ -78,6 +79,15 @@ def pytest_report_header() -> str:
     return f"hosts: {f'{missing()}; {without}' if missing() else 'namespaces with real OpenSSH'}"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    remember(item, report)
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = [
         (report.nodeid.rpartition("::")[2], report.longrepr[2].removeprefix("Skipped: "))
@@ -88,6 +98,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"{len(skipped)} skipped, by reason")
     for reason, tests in by_reason(skipped).items():
         terminalreporter.line(f"{len(tests):4}  {reason}: {', '.join(tests)}")
+    again = terminalreporter.stats.get("rerun", [])
+    if again:
+        terminalreporter.section(f"{len(again)} tried again, and why")
+    for report in again:
+        terminalreporter.line(f"{report.nodeid}: {first_words(report)}")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from distconsole.config.schema import Config
 from distconsole.operations import SessionSource
 from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
+from suite.outcomes import has_failed
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
@@ -31,8 +32,8 @@ def sessions(cluster: EmbeddedCluster) -> Iterator[SessionSource]:
 
 
 @pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """Two nodes with two GPUs each as Slurm believes, and a login host; all reach each other by ssh."""
+def session_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """A Slurm that lives as long as the session; tests take ``slurm``."""
     tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
     with (
         Testbed(3, environment=SLURM_ENVIRONMENT, node_ssh=True) as bed,
@@ -41,8 +42,32 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         yield up
 
 
+@pytest.fixture
+def slurm(session_slurm: Slurm, nothing_left: None) -> Iterator[Slurm]:
+    """Two nodes with two GPUs each as Slurm believes, and a login host; all reach each other by ssh.
+
+    The queue is empty, whatever became of the test before.
+    """
+    yield session_slurm
+    if session_slurm.queue():
+        session_slurm.cancel_all()
+
+
 @pytest.fixture(scope="module")
-def standing_bed(session_bed: Testbed) -> Iterator[Testbed]:
-    """Two hosts that stay up through all tests of a file, each of which leaves them clean."""
+def module_bed(session_bed: Testbed) -> Iterator[Testbed]:
+    """Two hosts that stay up through all tests of a file; tests take ``standing_bed``."""
     yield session_bed
     session_bed.reset()
+
+
+@pytest.fixture
+def standing_bed(
+    module_bed: Testbed, nothing_left: None, request: pytest.FixtureRequest
+) -> Iterator[Testbed]:
+    """Two hosts that stay up through all tests of a file, each of which leaves them clean.
+
+    After one that failed they are switched off and on: what it left would fail the others.
+    """
+    yield module_bed
+    if has_failed(request.node):
+        module_bed.reset()

@@ -19,6 +19,7 @@ import pytest
 
 from suite.console import Console
 from suite.obstacles import obstacle
+from suite.outcomes import has_failed
 from suite.remains import gone
 from suite.starters import LIMITS, MARKED, NEVER, SHIM, STARTERS, WHAT, Starter
 from testbed import Host, Testbed
@@ -66,9 +67,20 @@ def starters() -> list[Any]:
 @pytest.fixture(scope="module", params=starters())
 def place(request: pytest.FixtureRequest) -> Place:
     if request.param.name == "slurm":
-        return Place(request.param, request.getfixturevalue("slurm").bed)
-    bed: Testbed = request.getfixturevalue("standing_bed")
+        return Place(request.param, request.getfixturevalue("session_slurm").bed)
+    bed: Testbed = request.getfixturevalue("module_bed")
     return Place(request.param, bed)
+
+
+@pytest.fixture(autouse=True)
+def clean(place: Place, nothing_left: None, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test leaves the hosts clean; after one that failed that is done for it."""
+    yield
+    if has_failed(request.node):
+        if place.starter.name == "slurm":
+            request.getfixturevalue("session_slurm").cancel_all()
+        else:
+            place.bed.reset()
 
 
 def assert_told_and_gone(
