@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from distconsole_training import records
@@ -21,6 +22,7 @@ class RingWriter:
         rank: What its process believes to be; -1 for not known yet.
         pid: Its process; this one unless given.
         capacity: Records that it holds.
+        clock_ns: The clock of its records; this machine's, whose zero is the machine's start.
     """
 
     def __init__(
@@ -33,9 +35,11 @@ class RingWriter:
         parent_pid: int = 0,
         local_rank: int = 0,
         started_ns: int | None = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.capacity = capacity
+        self._clock_ns = clock_ns
         self.pid = os.getpid() if pid is None else pid
         self.written = 0
         self.names: list[str] = []
@@ -47,7 +51,7 @@ class RingWriter:
             self._map = mmap.mmap(file.fileno(), size)
         records.HEADER.pack_into(
             self._map, 0, records.MAGIC, records.RECORD.size, capacity, 0, self.pid, rank,
-            local_rank, 1, 0, 0, 0, started, time.monotonic_ns(), 0, parent_pid, 0, b"test",
+            local_rank, 1, 0, 0, 0, started, clock_ns(), 0, parent_pid, 0, b"test",
         )  # fmt: skip
 
     def close(self) -> None:
@@ -67,7 +71,7 @@ class RingWriter:
     ) -> None:
         """Append one record."""
         at = records.RECORDS_OFFSET + self.written % self.capacity * records.RECORD.size
-        moment = time.monotonic_ns() if time_ns is None else time_ns
+        moment = self._clock_ns() if time_ns is None else time_ns
         records.RECORD.pack_into(
             self._map, at, self.written + 1, step, moment, kind, flags, name, samples,
             *seconds, value,

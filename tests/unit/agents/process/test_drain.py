@@ -90,7 +90,7 @@ class Run:
             file.write(text)
 
     def ring(self, rank: int, **more: Any) -> RingWriter:
-        more = {"pid": 5000 + max(rank, 0), **more}
+        more = {"pid": 5000 + max(rank, 0), "clock_ns": lambda: int(self.now * 1e9), **more}
         started_ns = int(self.now * 1e9) - 1000 + len(self.rings)
         ring = RingWriter(self.folder / "rings", rank, started_ns=started_ns, **more)
         self.rings.append(ring)
