@@ -18,10 +18,13 @@ from testbed import Testbed, missing, missing_on_loopback
 pytest.register_assert_rewrite("suite.blame")
 
 SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
-"""Marks of tests that start whole clusters: with pytest-xdist those of a group take turns on one worker."""
+"""Marks of tests that start whole clusters: with pytest-xdist those of a file take turns on one worker.
 
-GROUPS = ("cluster", "checks", "launchers")
-"""All groups, each about as long as another: waiting is most of what they do."""
+They share hosts there, and wait more than they work; which worker takes a file is found as it goes.
+"""
+
+LONG = ("test_every_launcher", "test_laboratory", "test_run_elastic", "test_setup")
+"""Files with the longest tests: they begin first, or the others would wait for them at the end."""
 
 CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm", "browser")
 
@@ -55,22 +58,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker) and (reason := obstacle(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
         if parallel and any(item.get_closest_marker(marker) for marker in SERIAL):
-            item.add_marker(pytest.mark.xdist_group(_group(item.path.stem)))
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
     if parallel:  # the long ones first, beside each other; the short ones fill in
         items.sort(key=_place)
 
 
-def _group(file: str) -> str:
-    if file == "test_every_launcher":
-        return "launchers"
-    return (
-        "checks" if file.startswith(("test_check", "test_laboratory", "test_setup")) else "cluster"
-    )
+def _group(item: pytest.Item) -> str:
+    """Return the file's name, with the launcher where a file has hosts for each launcher."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    launcher = getattr(params.get("place"), "name", "")
+    return "-".join(filter(None, (item.path.stem.removeprefix("test_"), launcher)))
 
 
-def _place(item: pytest.Item) -> int:
+def _place(item: pytest.Item) -> tuple[int, str]:
     group = item.get_closest_marker("xdist_group")
-    return len(GROUPS) if group is None else GROUPS.index(group.args[0])
+    if group is None:
+        return len(LONG) + 1, ""
+    stem = item.path.stem
+    return LONG.index(stem) if stem in LONG else len(LONG), group.args[0]
 
 
 def pytest_report_header() -> str:
