@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distconsole.checks.evidence import HostEvidence, Outcome
-from distconsole.checks.facts import OsFacts, convert
+from distconsole.checks.facts import OsFacts
 from distconsole.checks.folder_facts import Folder, FolderFacts, SpeedFacts
-from distconsole.checks.gather import Gathering
+from distconsole.checks.gather import Gathering, believed
 from distconsole.checks.slow_folders import suspects
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -101,11 +101,8 @@ def _ask(
 
 
 def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
-    try:
-        said = convert(FolderFacts, answer)
-    except ValueError as error:
-        why = f"the node's answer is not as agreed: {error}"
-        evidence.lack(SpeedFacts, Outcome.COULD_NOT_RUN, why)
+    said = believed(evidence, FolderFacts, answer, SpeedFacts)
+    if said is None:
         return
     known = evidence.known.get(SpeedFacts)
     before = known.folders if isinstance(known, SpeedFacts) else {}

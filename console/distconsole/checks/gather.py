@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from distconsole.checks.evidence import HostEvidence, Outcome, View
 from distconsole.checks.facts import (
@@ -51,6 +51,8 @@ from distconsole.model.requests import Check, Level
 from distconsole.remote.fanout import as_done
 from distconsole.remote.link import OFFSET_PINGS, NodeLink
 from distconsole.session import Session
+
+F = TypeVar("F", bound=Facts)
 
 MASTER_PORT = 29500
 """torch's and most scripts' default rendezvous port."""
@@ -343,12 +345,34 @@ def _facts_or_reason(
 
 def learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
     """Add a node's answer as facts of ``kind``; one that does not fit is not believed."""
+    facts = believed(evidence, kind, answer)
+    if facts is not None:
+        evidence.learn(facts, answer if isinstance(answer, dict) else None)
+
+
+def believed(
+    evidence: HostEvidence, kind: type[F], answer: object, lacking: type[Facts] | None = None
+) -> F | None:
+    """Return a node's answer as ``kind``; where it does not fit, None.
+
+    Then ``evidence`` lacks ``lacking``, or ``kind`` where the facts sought are the answer itself.
+    """
     try:
-        facts = convert(kind, answer)
+        return convert(kind, answer)
     except ValueError as error:
-        evidence.lack(kind, Outcome.COULD_NOT_RUN, f"the node's answer is not as agreed: {error}")
-        return
-    evidence.learn(facts, answer if isinstance(answer, dict) else None)
+        why = f"the node's answer is not as agreed: {error}"
+        evidence.lack(lacking or kind, Outcome.COULD_NOT_RUN, why)
+        return None
+
+
+def learn_outcome(
+    evidence: HostEvidence, kind: type[Facts], outcome: fan.Outcome[dict[str, Any]]
+) -> None:
+    """Add what came of a question as facts of ``kind``, or note why nothing did."""
+    if isinstance(outcome, fan.Failed):
+        evidence.lack(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
+    else:
+        learn(evidence, kind, outcome.value)
 
 
 def _lack_all(evidence: HostEvidence, kinds: frozenset[type[Facts]], error: NodeError) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.evidence import HostEvidence, Outcome
-from distconsole.checks.facts import GpuFacts, convert
-from distconsole.checks.gather import Gathering
+from distconsole.checks.facts import GpuFacts
+from distconsole.checks.gather import Gathering, believed
 from distconsole.checks.gpu_facts import GpuLoadFacts, LoadedGpu
 from distconsole.checks.gpu_links import suspects
 from distconsole.model import outcome as fan
@@ -106,11 +106,8 @@ def _stop(gathering: Gathering, hosts: list[Host], token: str) -> None:
 
 
 def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
-    try:
-        said = convert(GpuLoadFacts, answer)
-    except ValueError as error:
-        why = f"the node's answer is not as agreed: {error}"
-        evidence.lack(GpuLoadFacts, Outcome.COULD_NOT_RUN, why)
+    said = believed(evidence, GpuLoadFacts, answer)
+    if said is None:
         return
     known = evidence.known.get(GpuLoadFacts)
     before = {gpu.index: gpu for gpu in known.gpus} if isinstance(known, GpuLoadFacts) else {}

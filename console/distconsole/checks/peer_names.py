@@ -7,9 +7,8 @@ from functools import partial
 
 from distconsole.checks.evidence import ALONE, Outcome
 from distconsole.checks.facts import OsFacts
-from distconsole.checks.gather import Gathering, learn
+from distconsole.checks.gather import Gathering, learn_outcome
 from distconsole.checks.host_facts import NameFacts
-from distconsole.model import outcome as fan
 
 RESOLVE_SECONDS = 6.0
 """A resolver asks its first dead server for 5 s (resolv.conf(5))."""
@@ -29,9 +28,6 @@ def ask_names(gathering: Gathering) -> Iterator[str]:
         work = partial(gathering.ask, group="names", seconds=seconds, args={"names": names})
         for outcome in gathering.on_each(hosts, work, seconds):
             evidence = gathering.hosts[outcome.host]
-            if isinstance(outcome, fan.Failed):
-                evidence.lack(NameFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
-            else:
-                learn(evidence, NameFacts, outcome.value)
+            learn_outcome(evidence, NameFacts, outcome)
             yield outcome.host
     gathering.lack((NameFacts,), Outcome.TIMED_OUT, "the budget was over")

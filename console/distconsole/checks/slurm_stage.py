@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distconsole.checks.evidence import HostEvidence, Outcome
-from distconsole.checks.facts import Facts, convert
-from distconsole.checks.gather import Gathering
+from distconsole.checks.facts import Facts
+from distconsole.checks.gather import Gathering, learn_outcome
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.model import outcome as fan
@@ -108,13 +108,6 @@ def _learned(
 ) -> Iterator[HostEvidence]:
     for outcome in outcomes:
         evidence = gathering.hosts[outcome.host]
-        if isinstance(outcome, fan.Failed):
-            evidence.lack(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
-        else:
-            try:
-                evidence.learn(convert(kind, outcome.value), outcome.value)
-            except ValueError as error:
-                why = f"the node's answer is not as agreed: {error}"
-                evidence.lack(kind, Outcome.COULD_NOT_RUN, why)
+        learn_outcome(evidence, kind, outcome)
         yield evidence
     gathering.lack((kind,), Outcome.COULD_NOT_RUN, "it has no Slurm facts")
