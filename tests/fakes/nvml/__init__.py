@@ -26,7 +26,6 @@ CUDA_SOURCE = Path(__file__).with_name("fake_cuda.c")
 CONTROL_VARIABLE = "FAKE_NVML_CONTROL"
 
 NOT_SUPPORTED = 3
-GPU_IS_LOST = 15
 PROCESS_LISTS = (
     "nvmlDeviceGetComputeRunningProcesses_v2",
     "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -142,9 +141,6 @@ class FakeNvml:
             1 << gpu if hanging else 0
         )
 
-    def delay(self, function: str, microseconds: int) -> None:
-        self._words[self._function(function) + _AT["FUNCTION_DELAY_US"]] = microseconds
-
     def lose(self, gpu: int, lost: bool = True) -> None:
         self._gpu(gpu, "GPU_LOST", lost)
 
@@ -175,9 +171,6 @@ class FakeNvml:
     def word(self, gpu: int, word: str) -> int:
         """Return such a word, as the libraries may have changed it."""
         return self._words[_AT["GPUS_AT"] + gpu * _AT["GPU_WORDS"] + _AT[word]]
-
-    def set_other_model(self, gpu: int) -> None:
-        self._gpu(gpu, "GPU_MODEL", 1)
 
     def set_narrow_pcie_counters(self, gpu: int) -> None:
         """Let the PCIe counters be 32 bits wide, as on some drivers."""

@@ -27,7 +27,6 @@
 #define FUNCTION_WORDS 32
 #define FUNCTION_CALLS 0
 #define FUNCTION_HANG 1
-#define FUNCTION_DELAY_US 2
 #define FUNCTION_ERROR 3      /* for every GPU */
 #define FUNCTION_GPU_ERROR 4  /* + GPU index */
 #define FUNCTION_GPU_HANG 20  /* bit of the GPU index */
@@ -41,7 +40,6 @@
 #define GPU_ECC 3
 #define GPU_MIG_COUNT 4
 #define GPU_LOST 5
-#define GPU_MODEL 6
 #define GPU_NARROW_PCIE 7
 #define GPU_SPARE_TOUCHED 8 /* FieldValues writes one element past the count, as NVML may */
 #define GPU_UTIL 9          /* 0: by formula, else util + 1 */
@@ -214,12 +212,11 @@ static void map_control(void) {
     snprintf(mapped_path, sizeof mapped_path, "%s", path);
 }
 
-/* Every call goes through here: counted, delayed, hung or refused as the control file says. */
+/* Every call goes through here: counted, hung or refused as the control file says. */
 static int enter(enum function function, int gpu) {
     uint64_t *mine = words + FUNCTIONS_AT + (size_t)function * FUNCTION_WORDS;
     uint64_t error;
     __atomic_fetch_add(&mine[FUNCTION_CALLS], 1, __ATOMIC_RELAXED);
-    if (mine[FUNCTION_DELAY_US]) usleep((useconds_t)mine[FUNCTION_DELAY_US]);
     while (__atomic_load_n(&mine[FUNCTION_HANG], __ATOMIC_ACQUIRE) ||
            (gpu >= 0 && (__atomic_load_n(&mine[FUNCTION_GPU_HANG], __ATOMIC_ACQUIRE) >> gpu & 1)))
         usleep(1000);
@@ -250,7 +247,7 @@ static const uint64_t GIB = 1ull << 30;
 static uint64_t memory_total(nvmlDevice_t d) {
     if (d->mig >= 0) return mig_word(d, 4) << 20;
     if (gpu_word(d->gpu, GPU_MEMORY_MIB)) return gpu_word(d->gpu, GPU_MEMORY_MIB) << 20;
-    return (gpu_word(d->gpu, GPU_MODEL) ? 24 : 80) * GIB;
+    return 80 * GIB;
 }
 static uint64_t memory_used(nvmlDevice_t d) {
     if (d->mig >= 0) return mig_word(d, 5);
@@ -346,7 +343,7 @@ EXPORT int nvmlDeviceGetUUID(nvmlDevice_t d, char *to, unsigned size) {
 }
 EXPORT int nvmlDeviceGetName(nvmlDevice_t d, char *to, unsigned size) {
     char mine[96];
-    const char *model = gpu_word(d ? d->gpu : 0, GPU_MODEL) ? "NVIDIA L4 (fake)" : "NVIDIA H100 80GB HBM3 (fake)";
+    const char *model = "NVIDIA H100 80GB HBM3 (fake)";
     DEVICE(nvmlDeviceGetName, d);
     if (d->mig < 0) return text(to, size, model);
     if (mig_word(d, 2) == mig_word(d, 3))
