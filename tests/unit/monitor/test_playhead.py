@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,15 +27,6 @@ def clock() -> Clock:
 
 def playhead(clock: Clock, seconds: float = 600.0) -> Playhead:
     return Playhead(Axis(START, START + seconds), clock)
-
-
-@pytest.fixture
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("utc")
