@@ -1,10 +1,11 @@
-"""Sizes, ages and processes as findings say them."""
+"""Sizes and processes as findings say them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from distconsole.checks.facts import Who
+from distconsole.model.time_text import age_text
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 
@@ -18,19 +19,11 @@ def size(count: int) -> str:
     return f"{count / MIB:.0f} MiB" if count >= MIB else f"{count / KIB:.0f} KiB"
 
 
-def age(seconds: float) -> str:
-    """Return a time as text, in its largest unit: ``40 s``, ``3 h``, ``12 days``."""
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def who(process: Who) -> str:
     """Return a process as text: ``python3 (pid 4242, uid 1001, 3 h)``."""
     known = [] if process.pid is None else [f"pid {process.pid}"]
     known += [] if process.uid < 0 else [f"uid {process.uid}"]
-    known += [] if process.age_seconds is None else [age(process.age_seconds)]
+    known += [] if process.age_seconds is None else [age_text(process.age_seconds)]
     return f"{process.name or 'a process'} ({', '.join(known)})"
 
 

@@ -26,19 +26,6 @@ def number_text(value: float | None, unit: str = "") -> str:
     return f"{value:.{digits}f}{unit}"
 
 
-def duration_text(seconds: float | None) -> str:
-    """Return a duration such as ``1h02m``, ``3m20s`` or ``4.2s``, or nothing if unknown."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m"
-
-
 def ranks_text(ranks: Sequence[int]) -> str:
     """Return ranks as ranges, such as ``0-3,7``."""
     spans: list[list[int]] = []

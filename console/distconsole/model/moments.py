@@ -41,14 +41,20 @@ def span_seconds(text: str) -> float | None:
 
 
 def time_of_day(text: str, near: float) -> float | None:
-    """Return the time of day ``text`` (local) on the day of ``near``, in UNIX seconds; None if it is none."""
+    """Return the time of day ``text`` (local) on the day of ``near``, in UNIX seconds.
+
+    None if it is none, or ``near`` is on no day of the calendar.
+    """
     found = _CLOCK.fullmatch(text)
     if found is None:
         return None
     hours, minutes, seconds = int(found[1]), int(found[2]), float(found[3] or 0)
     if hours > 23 or minutes > 59 or seconds >= 60:
         return None
-    day = datetime.fromtimestamp(near, UTC).astimezone()
     whole = int(seconds)
-    at = day.replace(hour=hours, minute=minutes, second=whole, microsecond=0)
-    return at.timestamp() + seconds - whole
+    try:
+        day = datetime.fromtimestamp(near, UTC).astimezone()
+        at = day.replace(hour=hours, minute=minutes, second=whole, microsecond=0)
+        return at.timestamp() + seconds - whole
+    except (ValueError, OverflowError, OSError):
+        return None

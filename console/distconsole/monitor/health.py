@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from distconsole.model.run_events import RankState, RunEnded
+from distconsole.model.time_text import span_text
 from distconsole.monitor.conclusions import STRAGGLER
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
@@ -24,7 +25,6 @@ OWN_PARTS = {"data": "its data", "forward": "the forward part", "optimizer": "th
 """The parts of a step in which no rank waits for another."""
 WARM_UP_STEPS = 20
 """A rank's first steps are slow and say nothing."""
-DAY = 86400
 
 PHASE_WORDS = {
     "interpreter": "is importing torch",
@@ -54,18 +54,6 @@ def health_line(timeline: RunTimeline, now: float) -> str:
     if left is not None:
         parts.append(f"{span_text(left)} left")
     return f"{condition}: {', '.join(parts)}"
-
-
-def span_text(seconds: float) -> str:
-    """Return a length of time in the unit that a person would say it in: ``42 s``, ``12 min``, ``3 h 20 min``."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 100:
-        return f"{minutes} min"
-    if seconds < 2 * DAY:
-        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
-    return f"{seconds / DAY:.1f} days"
 
 
 def silent_ranks(timeline: RunTimeline, now: float) -> list[RankView]:

@@ -18,7 +18,7 @@ from distconsole.model.run_events import (
     RunEvent,
     RunFinding,
 )
-from distconsole.monitor.health import span_text
+from distconsole.model.time_text import span_text
 from distconsole.remote.plain import plain_text
 
 MAX_CHARS = 400

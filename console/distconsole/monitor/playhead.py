@@ -149,7 +149,7 @@ def parse_moment(
 
 def _on_axis(clock: float, axis: Axis, now: float) -> float:
     """Return the day's time on the day of the run that is nearest to ``now``."""
-    days = range(int(axis.seconds // DAY_SECONDS) + 2)
-    times = [clock + day * DAY_SECONDS for day in days]
+    near = round((now - clock) / DAY_SECONDS)
+    times = [clock + max(0, day) * DAY_SECONDS for day in (near - 1, near, near + 1)]
     inside = [t for t in times if axis.start - 60 <= t <= axis.end + 60]
-    return min(inside or times[:1], key=lambda t: abs(t - now))
+    return min(inside or [clock], key=lambda t: abs(t - now))

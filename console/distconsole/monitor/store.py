@@ -20,6 +20,7 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import Where
+from distconsole.model.time_text import TOO_FAR_SECONDS, is_time
 from distconsole.monitor.catalogue import Catalogue, stamps_in
 
 SCHEMA = """
@@ -210,10 +211,11 @@ class RunFile:
         """Return what is known of the run."""
         rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
         fields = msgspec.json.decode(rows.get("record", b"{}"), type=dict[str, Any])
+        started = fields.get("started", 0.0)
         return RunRecord(
             run=RunId(self.path.stem),
             name=fields.get("name", ""),
-            started=fields.get("started", 0.0),
+            started=started if is_time(started) else self._first_seen(),
             hosts=tuple(fields.get("hosts", ())),
             request=rows.get("request", b""),
             plan=rows.get("plan", b""),
@@ -281,10 +283,7 @@ class RunFile:
             "ORDER BY seq DESC LIMIT ?) ORDER BY seq"
         )
         rows = [
-            [
-                StoredEntry(HostName(host), *row)
-                for row in self._db.execute(newest, (host, each)).fetchall()
-            ]
+            list(_entries(host, self._db.execute(newest, (host, each)).fetchall()))
             for host in hosts
         ]
         yield from heapq.merge(*rows, key=lambda entry: (entry.t, entry.host))
@@ -296,7 +295,15 @@ class RunFile:
         for host in hosts:
             with contextlib.suppress(sqlite3.DatabaseError):  # a damaged part of the file
                 rows.append(self._db.execute(newest, (host,)).fetchone())
-        return max((row[0] for row in rows if row is not None), default=None)
+        return max((row[0] for row in rows if row and is_time(row[0])), default=None)
+
+    def _first_seen(self) -> float:
+        """Return the time of the oldest entry that has one (UNIX seconds), or 0."""
+        oldest = "SELECT min(t) FROM entries WHERE t BETWEEN ? AND ?"
+        with contextlib.suppress(sqlite3.DatabaseError):
+            far = TOO_FAR_SECONDS - 1
+            return self._db.execute(oldest, (-far, far)).fetchone()[0] or 0.0
+        return 0.0
 
     def entries(self, after: Mapping[str, int] | None = None) -> Iterator[StoredEntry]:
         """Yield all entries by time, or those ``after`` a number of each host; of one host in order of
@@ -327,9 +334,9 @@ class RunFile:
     def _of_host(self, host: str, last: int) -> Iterator[StoredEntry]:
         rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq"
         try:
-            for seq, t, body in self._db.execute(rows, (host, last)):
-                last = seq
-                yield StoredEntry(HostName(host), seq, t, body)
+            for entry in _entries(host, self._db.execute(rows, (host, last))):
+                last = entry.seq
+                yield entry
         except sqlite3.DatabaseError as error:
             self.damage[host] = str(error)
             yield from self._behind_damage(host, last)
@@ -337,11 +344,10 @@ class RunFile:
     def _behind_damage(self, host: str, last: int) -> Iterator[StoredEntry]:
         """Yield what can be read of a host's entries after a damaged part of the file."""
         rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq DESC"
-        found: list[StoredEntry] = []
+        found: list[tuple[int, float, bytes]] = []
         with contextlib.suppress(sqlite3.DatabaseError):
-            for seq, t, body in self._db.execute(rows, (host, last)):
-                found.append(StoredEntry(HostName(host), seq, t, body))
-        yield from reversed(found)
+            found.extend(self._db.execute(rows, (host, last)))
+        yield from _entries(host, reversed(found))
 
 
 class EntryWriter:
@@ -418,6 +424,14 @@ class EntryWriter:
                 self._ended = self._queue.get(timeout=0.5) is None
             except Empty:
                 return
+
+
+def _entries(host: str, rows: Iterable[tuple[int, float, bytes]]) -> Iterator[StoredEntry]:
+    """Yield a host's rows as entries; one that is at no moment is at that of the one before it."""
+    before = 0.0
+    for seq, t, body in rows:
+        before = t if is_time(t) else before
+        yield StoredEntry(HostName(host), seq, before, body)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -14,11 +15,14 @@ from msgspec import UNSET
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import PlanMade, RunEnded, RunEvents, RunFinding
 from distconsole.model.run_summary import NoticedFinding, RunSummary
+from distconsole.model.time_text import is_time
 from distconsole.monitor.conclusions import FIRST_FAILURE
 from distconsole.monitor.follow import decode_entry, replay
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.store import RunFile, RunRecord
 from distconsole.monitor.timeline import RunTimeline
+
+E = TypeVar("E", PlanMade, RunEnded)
 
 MAX_NOTICED = 20
 
@@ -209,12 +213,18 @@ def mean_samples_s(timeline: RunTimeline) -> float | None:
 def stored_plan(record: RunRecord) -> PlanMade | None:
     """Return the run's plan as stored; None if it is not there or cannot be read."""
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(record.plan, type=PlanMade) if record.plan else None
+        return _timed(record, PlanMade, record.plan) if record.plan else None
     return None
 
 
 def stored_end(record: RunRecord) -> RunEnded | None:
     """Return the run's end as stored; None if it is not there or cannot be read."""
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(record.end, type=RunEnded) if record.end else None
+        return _timed(record, RunEnded, record.end) if record.end else None
     return None
+
+
+def _timed(record: RunRecord, kind: type[E], stored: bytes) -> E:
+    """Return an event kept beside the entries; one that is at no moment is at the run's start."""
+    event = msgspec.json.decode(stored, type=kind)
+    return event if is_time(event.t) else msgspec.structs.replace(event, t=record.started)

@@ -18,6 +18,7 @@ from distconsole.model.names import RunId
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_events import RunEvent
 from distconsole.model.run_summary import RunSummary
+from distconsole.model.time_text import ago_text
 from distconsole.monitor.catalogue import Listed, stamps_in
 from distconsole.monitor.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.monitor.store import RunFile, RunStore
@@ -240,14 +241,6 @@ def _say_unknown(
         )
     if len(unknown) > TOLD_UNKNOWN:
         yield Narration(text=f"and {len(unknown) - TOLD_UNKNOWN} older runs without an end")
-
-
-def ago_text(seconds: float) -> str:
-    """Return a span of time as people say it, ``3 min ago``."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size or (size < 86400 and seconds >= size):
-            return f"{seconds / size:.0f} {unit} ago"
-    return f"{max(0.0, seconds):.0f} s ago"
 
 
 def _words(where: Where, hosts: Iterable[str]) -> str:

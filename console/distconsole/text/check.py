@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 
 from distconsole.model.events import CheckProgress, PairProgress
 from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import CheckReport, ProfileReport, TargetReport
+from distconsole.model.time_text import date_text
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.choices import is_red, panel_lines
 from distconsole.text.output import Output
@@ -95,7 +95,7 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
     """
     if report.ok or report.last_passed is None:
         return []
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(report.last_passed))
+    when = date_text(report.last_passed)
     wanted = None if hosts is None else set(hosts)
     of_host: dict[str, list[str]] = {}
     for change in report.changes:

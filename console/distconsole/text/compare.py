@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from distconsole.model.comparison import ComparedRun, Comparison, Figure
+from distconsole.model.time_text import date_text
 from distconsole.text.output import Output
 from distconsole.text.tables import duration_text, number_text, table
 
@@ -40,7 +40,7 @@ def comparison_lines(found: Comparison) -> list[str]:
 def run_words(run: ComparedRun) -> str:
     """Return one line that says which run a letter is."""
     summary = run.summary
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
+    when = date_text(summary.started)
     name = f" ({summary.name})" if summary.name not in ("", summary.run) else ""
     parts = [
         f"{run.letter}  {summary.run}{name}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.run_summary import RunSummary
+from distconsole.model.time_text import date_text
 from distconsole.text.output import Output
 from distconsole.text.tables import bytes_text, duration_text, number_text, table
 
@@ -23,7 +23,7 @@ def show_runs(output: Output, summaries: Sequence[RunSummary]) -> None:
             summary.run,
             summary.name,
             summary.state,
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started)),
+            date_text(summary.started),
             duration_text(summary.seconds),
             str(summary.world_size),
             ",".join(summary.hosts),
@@ -50,7 +50,7 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         ("script", summary.script),
         ("launcher", summary.launcher),
         ("ranks", f"{summary.world_size} on {', '.join(summary.hosts)}"),
-        ("started", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(summary.started))),
+        ("started", date_text(summary.started, "%Y-%m-%d %H:%M:%S")),
         ("time", duration_text(summary.seconds)),
         ("restarts", str(summary.restarts or "")),
         ("steps", "" if summary.steps is None else str(summary.steps)),

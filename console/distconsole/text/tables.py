@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distconsole.formats.figures import bytes_text, duration_text, number_text, ranks_text
+from distconsole.formats.figures import bytes_text, number_text, ranks_text
+from distconsole.model.time_text import duration_text
 
 __all__ = ["bytes_text", "duration_text", "number_text", "ranks_text", "table"]
 

@@ -18,7 +18,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.monitor.conclusions import straggler_finding
-from distconsole.monitor.health import health_line, span_text
+from distconsole.monitor.health import health_line
 from distconsole.monitor.outlook import Outlook
 from distconsole.monitor.stragglers import Straggler
 from distconsole.monitor.timeline import RunTimeline
@@ -170,14 +170,6 @@ def test_time_passes_between_two_words_and_never_below_nothing() -> None:
     outlook.read("epoch 2/3", 10.0)
     assert outlook.seconds_left(14.0, None, None, {}) == 6.0
     assert outlook.seconds_left(99.0, None, None, {}) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(42, "42 s"), (720, "12 min"), (7200, "2 h"), (12_000, "3 h 20 min"), (432_000, "5.0 days")],
-)
-def test_lengths_of_time_read_as_people_say_them(seconds: float, text: str) -> None:
-    assert span_text(seconds) == text
 
 
 def test_a_loss_that_is_no_number_is_told_since_its_first_such_step() -> None:

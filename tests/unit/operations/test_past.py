@@ -21,7 +21,6 @@ from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnd
 from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
 from distconsole.operations import perform
-from distconsole.operations.past import ago_text
 from distconsole.operations.placing import without
 from distconsole.operations.remote_runs import KnownRun, find_known
 from distconsole.remote.frames import RunKnown
@@ -193,14 +192,6 @@ def test_of_a_run_without_an_end_is_said_what_is_known_and_what_asks(stored: Run
     ]
     seen = [event.summary.last_seen for event in events if isinstance(event, RunListed)]
     assert seen == [now - 200, now - 7301, None]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-3, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7300, "2 h ago"), (300_000, "3 days ago")],
-)  # fmt: skip
-def test_spans_are_said_as_people_do(seconds: float, text: str) -> None:
-    assert ago_text(seconds) == text
 
 
 def test_how_to_reach_the_hosts_is_put_over_how_they_were_reached() -> None:

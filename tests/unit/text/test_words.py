@@ -43,7 +43,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.run_summary import FirstFailure
 from distconsole.text.show import show_for
-from distconsole.text.tables import bytes_text, duration_text, number_text, ranks_text, table
+from distconsole.text.tables import bytes_text, number_text, ranks_text, table
 
 RUN = "digits-1121-a3f9"
 
@@ -409,9 +409,6 @@ def test_top_prints_empty_cells_where_nothing_is_known() -> None:
         (number_text(0.00020291), "0.000203"),
         (number_text(0.0), "0.00"),
         (number_text(1234.5, "W"), "1234W"),
-        (duration_text(59.94), "59.9s"),
-        (duration_text(61), "1m01s"),
-        (duration_text(3720), "1h02m"),
     ],
 )
 def test_figures_are_short(made: str, text: str) -> None:

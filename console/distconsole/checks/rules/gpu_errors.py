@@ -9,10 +9,10 @@ from distconsole.checks.facts import GpuFacts
 from distconsole.checks.host_facts import KernelEvent, KernelFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.rules.kernel_log import unreadable
-from distconsole.checks.wording import age
 from distconsole.checks.xids import fatal, xid
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Level
+from distconsole.model.time_text import age_text
 
 DAY_SECONDS = 24 * 3600.0
 
@@ -39,7 +39,7 @@ def _xid(view: View) -> Iterator[Said]:
 
 def _xid_told(name: str, event: KernelEvent) -> Said:
     times = f"{event.count} times, last " if event.count > 1 else ""
-    when = f"{times}{age(event.age_seconds)} ago"
+    when = f"{times}{age_text(event.age_seconds)} ago"
     fresh = event.age_seconds < DAY_SECONDS
     if event.kind == "sxid":
         grade = (fail if fresh else warn) if fatal(event.text) else info

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from distconsole.checks.evidence import View
 from distconsole.checks.host_facts import KernelFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, warn
-from distconsole.checks.wording import age
 from distconsole.model.requests import Level
+from distconsole.model.time_text import age_text
 
 HOUR_SECONDS = 3600.0
 DAY_SECONDS = 24 * HOUR_SECONDS
@@ -87,7 +87,7 @@ def _log(view: View) -> Iterator[Said]:
             on = event.on or "a program"
             yield warn(
                 "os.kernel_log",
-                f"on {name} {kind.meaning.format(on=on)}, {age(event.age_seconds)} ago{times}",
+                f"on {name} {kind.meaning.format(on=on)}, {age_text(event.age_seconds)} ago{times}",
                 (name,),
                 seen=f"{'dmesg' if facts.source == 'kmsg' else 'journalctl -k'}: {event.text}",
                 hint=kind.hint.format(on=on),

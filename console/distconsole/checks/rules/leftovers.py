@@ -10,8 +10,9 @@ from distconsole.checks.facts import OsFacts, PortFacts, Who
 from distconsole.checks.host_facts import ProcFacts, ShmEntry, ShmFacts, TrainingProcess
 from distconsole.checks.rule import Rule, Said, fail, info, warn
 from distconsole.checks.together import HERE, together
-from distconsole.checks.wording import GIB, age, numbers, size, who
+from distconsole.checks.wording import GIB, numbers, size, who
 from distconsole.model.requests import Level
+from distconsole.model.time_text import age_text
 
 SHM = "/dev/shm"  # noqa: S108 - the name of a fact
 MAX_LISTED = 6
@@ -185,7 +186,7 @@ def _shm_stale(view: View) -> Iterator[Said]:
 
 def _entry_told(entry: ShmEntry) -> str:
     owner = f", made by pid {entry.pid}, which is gone" if entry.pid is not None else ""
-    return f"{entry.name}: {entry.kind}, {size(entry.bytes)}, {age(entry.age_seconds)} old{owner}"
+    return f"{entry.name}: {entry.kind}, {size(entry.bytes)}, {age_text(entry.age_seconds)} old{owner}"
 
 
 def _remove(name: str, uid: int, stale: Sequence[ShmEntry], all_seen: bool) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-import time
 from collections.abc import Iterator
 
 from distconsole.checks.evidence import View
@@ -17,6 +16,7 @@ from distconsole.checks.stuck import TOLD, lies_below, stuck_points
 from distconsole.checks.target import Launch
 from distconsole.checks.together import together
 from distconsole.model.requests import Level
+from distconsole.model.time_text import utc_text
 
 MAX_LISTED = 8
 MISSING = "is not there"
@@ -135,8 +135,8 @@ def _mark(file: CodeFile | None) -> str:
 def _told(file: CodeFile | None) -> str:
     if file is None or file.error:
         return "has none" if file is None else f"cannot read it ({file.error})"
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(max(0.0, min(file.modified, 4e9))))
-    return f"has {file.sha256[:12]}, {file.size} bytes of {when} UTC"
+    when = utc_text(file.modified)
+    return f"has {file.sha256[:12]}, {file.size} bytes of {when}"
 
 
 def _commits(facts: dict[str, ScriptFacts]) -> list[str]:

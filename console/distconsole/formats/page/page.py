@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import statistics
-import time
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any, NamedTuple
@@ -20,11 +19,12 @@ from markupsafe import Markup
 from msgspec import UNSET
 
 from distconsole.formats.configuration import settings_of, shown_environment, without_secrets
-from distconsole.formats.figures import bytes_text, duration_text, number_text
+from distconsole.formats.figures import bytes_text, number_text
 from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
 from distconsole.formats.page.words import findings_of, interesting_ranks, verdict_of
 from distconsole.model.run_events import RankState, RunFinding
+from distconsole.model.time_text import duration_text, utc_text
 from distconsole.monitor.chronicle import Chronicle, LineEnds
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import PHASE_ORDER, RunTimeline
@@ -108,9 +108,9 @@ def _content(chronicle: Chronicle, now: float) -> dict[str, Any]:
     return {
         "title": timeline.name,
         "run": timeline.run,
-        "written": _moment(now),
-        "began": _moment(started),
-        "ended": _moment(end.t) if end is not None else "",
+        "written": utc_text(now),
+        "began": utc_text(started),
+        "ended": utc_text(end.t) if end is not None else "",
         "verdict": verdict_of(chronicle, now),
         "findings": [_finding(each) for each in findings[:MAX_FINDINGS]],
         "more_findings": max(0, len(findings) - MAX_FINDINGS),
@@ -300,13 +300,6 @@ def _finding(finding: RunFinding) -> dict[str, str]:
 
 def _since(seconds: float) -> str:
     return f"{max(0.0, seconds):.1f} s" if seconds < 600 else duration_text(seconds)
-
-
-def _moment(t: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(t))
-    except (OverflowError, OSError, ValueError):
-        return "at an unknown time"
 
 
 def _clean(value: Any) -> Any:

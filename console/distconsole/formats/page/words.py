@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from distconsole.formats.figures import duration_text, number_text
+from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.run_summary import FirstFailure
+from distconsole.model.time_text import duration_text
 from distconsole.monitor.chronicle import Chronicle
 from distconsole.monitor.health import restarts_text
 from distconsole.monitor.timeline import RunTimeline

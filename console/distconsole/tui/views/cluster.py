@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.model.run_events import GpuSample, NodeSample
-from distconsole.monitor.health import span_text
+from distconsole.model.time_text import span_text
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.feeds import Feed

@@ -8,7 +8,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from distconsole.monitor.health import silent_ranks, span_text
+from distconsole.model.time_text import span_text
+from distconsole.monitor.health import silent_ranks
 from distconsole.tui.feeds import Feed
 from distconsole.tui.heat import heat_of
 from distconsole.tui.widgets.heat_map import HeatMap, plain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.run_events import GpuSample, PlanMade
+from distconsole.model.time_text import date_text
 from distconsole.tui.foresight import Foresight
 from distconsole.tui.history import plain
 from distconsole.tui.launch_desk import Trouble
@@ -165,7 +165,7 @@ def _where(row: LaunchKept) -> str:
 
 
 def _when(row: LaunchKept) -> str:
-    return time.strftime("%m-%d %H:%M", time.localtime(row.summary.started))
+    return date_text(row.summary.started, "%m-%d %H:%M")
 
 
 LAUNCH_COLUMNS: list[Column[LaunchKept]] = [

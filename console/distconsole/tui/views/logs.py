@@ -15,6 +15,7 @@ from textual.message import Message
 from distconsole.errors import ConsoleError
 from distconsole.model.moments import span_seconds, time_of_day
 from distconsole.model.run_events import LogLine
+from distconsole.model.time_text import clock_text
 from distconsole.monitor.log_filter import (
     LogFilter,
     parse_filter,
@@ -26,7 +27,7 @@ from distconsole.tui.feeds import Feed
 from distconsole.tui.replaying import ReplayFeed
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_bars import bars_text
-from distconsole.tui.widgets.log_line import LineStyle, clock_text, colours_on
+from distconsole.tui.widgets.log_line import LineStyle, colours_on
 from distconsole.tui.widgets.log_tail import LogTail
 
 DRAWING_SECONDS = 0.01
@@ -367,7 +368,7 @@ class LogsView(Vertical):
         parts = [f"{feed.run.name}: {count:,} lines{then}"]
         if not tail.follows:
             row = tail.row_under_cursor()
-            when = f"at {clock_text(row.t)}, " if row is not None else ""
+            when = f"at {clock_text(row.t, tenths=True)}, " if row is not None else ""
             parts.append(f"{when}End follows again")
         if self._filter:
             shown = f"filter {self._filter.text!r} shows {rows.lines:,}"

@@ -10,7 +10,8 @@ from typing import assert_never
 from rich.text import Text
 
 from distconsole.model.run_events import RankState
-from distconsole.monitor.health import silent_ranks, span_text
+from distconsole.model.time_text import span_text
+from distconsole.monitor.health import silent_ranks
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text

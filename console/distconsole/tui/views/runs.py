@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from textual.containers import Vertical
 from distconsole.errors import ConsoleError
 from distconsole.model.comparison import LETTERS
 from distconsole.model.run_summary import RunSummary
+from distconsole.model.time_text import date_text
 from distconsole.monitor.summary import seen_in
 from distconsole.monitor.summary_fields import summary_fields
 from distconsole.text.tables import duration_text, number_text
@@ -70,7 +70,7 @@ def _loss(run: RunSummary) -> str:
 
 
 def _started(run: RunSummary) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started))
+    return date_text(run.started)
 
 
 def _run_cell(row: RunRow) -> Text:

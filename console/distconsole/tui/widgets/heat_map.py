@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -23,7 +22,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from distconsole.formats.cividis import CIVIDIS
-from distconsole.monitor.health import span_text
+from distconsole.model.time_text import clock_text, span_text
 from distconsole.text.tables import number_text
 from distconsole.tui.heat import LEVELS, Heat, Worst
 
@@ -257,8 +256,8 @@ class HeatMap(Widget, can_focus=True):
         """The time below the first, the middle and the last cell."""
         count = heat.count
         text = Text(" " * LABEL, style="faint")
-        first = _clock(heat.began + heat.first * heat.cell_seconds)
-        last = _clock(heat.began + (heat.first + count) * heat.cell_seconds)
+        first = clock_text(heat.began + heat.first * heat.cell_seconds)
+        last = clock_text(heat.began + (heat.first + count) * heat.cell_seconds)
         room = count - len(first) - len(last)
         return text.append(first + (" " * room + last if room > 0 else ""), style="note")
 
@@ -296,7 +295,7 @@ class HeatMap(Widget, can_focus=True):
         parts = [f"{who}: {value}", "" if row.middle else f"usual {usual}"]
         if step >= 0:
             parts.append(f"step {step:,}")
-        parts.append(_clock(heat.began + (heat.first + cell) * heat.cell_seconds))
+        parts.append(clock_text(heat.began + (heat.first + cell) * heat.cell_seconds))
         return Text("◆ " + ", ".join(each for each in parts if each), style="strong")
 
     def _cell(self, heat: Heat) -> int:
@@ -366,10 +365,6 @@ class HeatMap(Widget, can_focus=True):
 def plain(name: str) -> str:
     """Return a name of a node's or a script's without what a terminal obeys or turns round."""
     return "".join(each if each.isprintable() else "?" for each in name)
-
-
-def _clock(t: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(t))
 
 
 def _shade(level: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +10,7 @@ from functools import lru_cache
 from rich.cells import cell_len
 from rich.text import Text
 
+from distconsole.model.time_text import clock_text
 from distconsole.monitor.lines import CUT_MARK
 from distconsole.monitor.log_fold import Row
 from distconsole.monitor.log_levels import Level
@@ -69,7 +69,7 @@ def drawn(
     mark, meaning = MARKS.get(Level(row.level), ("·" if line.err else " ", "faint"))
     head.append(f"{mark} ", meaning)
     if style.times:
-        head.append(f"{clock_text(row.t)} ", "faint")
+        head.append(f"{clock_text(row.t, tenths=True)} ", "faint")
     head.append_text(_who(row, speakers, world, style))
     body = _body(row, line, style)
     room = max(1, style.width - head.cell_len)
@@ -82,14 +82,6 @@ def drawn(
     if len(parts) == style.height:
         _cut(parts[-1], room, line.text, always=body.cell_len > room * style.height)
     return [(head if at == 0 else blank.copy()).append_text(part) for at, part in enumerate(parts)]
-
-
-def clock_text(t: float) -> str:
-    """Return UNIX seconds as the local time of day, to a tenth."""
-    try:
-        return f"{time.strftime('%H:%M:%S', time.localtime(t))}.{int(t * 10) % 10}"
-    except (ValueError, OverflowError, OSError):
-        return "??:??:??.?"  # a node may say any number
 
 
 def colours_on(*, dark: bool, plain: bool) -> tuple[str, ...]:

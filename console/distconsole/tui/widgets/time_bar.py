@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -12,6 +11,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import Static
 
+from distconsole.model.time_text import clock_text
 from distconsole.monitor.playhead import Axis, Playhead
 from distconsole.monitor.recording import Mark
 from distconsole.text.tables import duration_text
@@ -74,7 +74,7 @@ def _where(head: Playhead, t: float, marks: Sequence[Mark], width: int, read: fl
         text.append(f"{sign} {words} x{head.speed} ", style="good")
     else:
         text.append("‖ past  ", style="note")
-    text.append(f"{time.strftime('%H:%M:%S', time.localtime(t))} ", style="strong")
+    text.append(f"{clock_text(t)} ", style="strong")
     text.append(f"{duration_text(t - head.axis.start)} of {duration_text(head.axis.seconds)}  ")
     if read < 1:
         text.append(f"… reading, {100 * read:.0f} %  ", style="note")

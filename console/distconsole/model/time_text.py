@@ -1,0 +1,97 @@
+"""Moments and spans of time as people read them; what people write is read by ``moments``.
+
+A node, a damaged record or a wrong clock may say any number: here it is shown as unknown, not raised.
+"""
+
+from __future__ import annotations
+
+import time
+
+DAY_SECONDS = 86400
+TOO_FAR_SECONDS = 1e12
+"""30,000 years: nothing that is further away is a time."""
+
+UNKNOWN = "?"
+
+
+def is_time(seconds: object) -> bool:
+    """Whether it is a number that may be a moment, in UNIX seconds, or a span between two."""
+    if not isinstance(seconds, int | float):
+        return False
+    return -TOO_FAR_SECONDS < seconds < TOO_FAR_SECONDS  # not so for NaN
+
+
+def clock_text(t: float, *, tenths: bool = False) -> str:
+    """Return UNIX seconds as the local time of day, such as ``14:05:09``, or ``??:??:??``."""
+    if not is_time(t):
+        return "??:??:??.?" if tenths else "??:??:??"
+    clock = time.strftime("%H:%M:%S", time.localtime(t))
+    return f"{clock}.{int(t * 10) % 10}" if tenths else clock
+
+
+def date_text(t: float, form: str = "%Y-%m-%d %H:%M") -> str:
+    """Return UNIX seconds as a local date and time of ``form`` (strftime's), or ``?``."""
+    return time.strftime(form, time.localtime(t)) if is_time(t) else UNKNOWN
+
+
+def utc_text(t: float) -> str:
+    """Return UNIX seconds as ``2026-11-22 14:05:09 UTC``, for a reader who may be anywhere, or ``?``."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(t)) if is_time(t) else UNKNOWN
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a duration in few cells, for columns and lines of figures: ``1h02m``, ``3m20s``, ``4.2s``.
+
+    Nothing if it is None.
+    """
+    if seconds is None:
+        return ""
+    if not is_time(seconds):
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m"
+
+
+def span_text(seconds: float) -> str:
+    """Return how long something goes on, for sentences that are read while it does.
+
+    It is exact enough to be watched: ``42 s``, ``12 min``, ``3 h 20 min``, ``2.5 days``.
+    """
+    if not is_time(seconds):
+        return UNKNOWN
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    if seconds < 2 * DAY_SECONDS:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    return f"{seconds / DAY_SECONDS:.1f} days"
+
+
+def age_text(seconds: float) -> str:
+    """Return how old a thing is that a finding names, in the largest unit of which it has two.
+
+    ``40 s``, ``119 s``, ``3 h``, ``12 days``: two units tell a new process from an old one.
+    """
+    if not is_time(seconds):
+        return UNKNOWN
+    for unit, length in (("days", DAY_SECONDS), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def ago_text(seconds: float) -> str:
+    """Return when something was that nobody watches any more: ``3 min ago``, ``1 h ago``, ``30 h ago``."""
+    if not is_time(seconds):
+        return f"{UNKNOWN} ago"
+    for unit, length in (("days", DAY_SECONDS), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length or (length < DAY_SECONDS and seconds >= length):
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"

@@ -1,0 +1,75 @@
+"""Times as people read them, and whatever a node may say instead of one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from distconsole.model.moments import time_of_day
+from distconsole.model.time_text import (
+    age_text,
+    ago_text,
+    clock_text,
+    date_text,
+    duration_text,
+    span_text,
+    utc_text,
+)
+
+NOON = 1_763_726_400.0
+"""2025-11-21 12:00:00 UTC."""
+ABSURD = (1e300, -1e300, math.nan, math.inf, -math.inf, float(2**63), -1e15)
+
+
+@pytest.mark.usefixtures("utc")
+def test_a_moment_reads_as_a_clock_and_a_date() -> None:
+    assert clock_text(NOON + 3723) == "13:02:03"
+    assert clock_text(NOON + 0.75, tenths=True) == "12:00:00.7"
+    assert date_text(NOON) == "2025-11-21 12:00"
+    assert date_text(NOON, "%m-%d") == "11-21"
+    assert utc_text(NOON) == "2025-11-21 12:00:00 UTC"
+
+
+@pytest.mark.parametrize("t", ABSURD)
+def test_what_cannot_be_a_time_is_unknown(t: float) -> None:
+    assert clock_text(t) == "??:??:??"
+    assert clock_text(t, tenths=True) == "??:??:??.?"
+    assert (date_text(t), utc_text(t)) == ("?", "?")
+    assert (duration_text(t), span_text(t), age_text(t), ago_text(t)) == ("?", "?", "?", "? ago")
+    assert time_of_day("14:05", t) is None
+
+
+@pytest.mark.parametrize("t", [-9.9e11, 0.0, 9.9e11])
+def test_what_a_clock_may_be_set_to_is_shown(t: float) -> None:
+    for shown in (clock_text(t), date_text(t), utc_text(t), duration_text(t), span_text(t)):
+        assert "?" not in shown
+    time_of_day("14:05", t)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "duration", "span", "age", "ago"),
+    [
+        (-3, "-3.0s", "-3 s", "-3 s", "0 s ago"),
+        (42, "42.0s", "42 s", "42 s", "42 s ago"),
+        (61, "1m01s", "61 s", "61 s", "1 min ago"),
+        (119, "1m59s", "2 min", "119 s", "2 min ago"),
+        (720, "12m00s", "12 min", "12 min", "12 min ago"),
+        (3720, "1h02m", "62 min", "62 min", "1 h ago"),
+        (7200, "2h00m", "2 h", "2 h", "2 h ago"),
+        (12_000, "3h20m", "3 h 20 min", "3 h", "3 h ago"),
+        (100_000, "27h46m", "27 h 47 min", "28 h", "28 h ago"),
+        (432_000, "120h00m", "5.0 days", "5 days", "5 days ago"),
+    ],
+)
+def test_spans_are_said_as_each_place_needs_them(
+    seconds: float, duration: str, span: str, age: str, ago: str
+) -> None:
+    assert duration_text(seconds) == duration
+    assert span_text(seconds) == span
+    assert age_text(seconds) == age
+    assert ago_text(seconds) == ago
+
+
+def test_an_unknown_duration_is_nothing() -> None:
+    assert duration_text(None) == ""

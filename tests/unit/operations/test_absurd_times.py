@@ -1,0 +1,79 @@
+"""A record with times that no clock shows: every verb that reads it, and what it writes."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from distconsole.cli.streams import Streams
+from distconsole.config.paths import runs_dir
+from distconsole.model import requests as ask
+from distconsole.model.names import RunId
+from distconsole.model.requests import ExportFormat
+from distconsole.monitor.store import RunStore
+from distconsole.operations import perform
+from distconsole.session import Session
+from distconsole.text.show import show_for
+from fakes.journals import START, Journal
+
+RUN = "digits-1121-a3f9"
+SOUND = Journal(run="sound-1121-b000", seconds=20)
+
+
+def no_session(_where: ask.Where) -> AbstractContextManager[Session]:
+    raise AssertionError("what is stored needs no host")
+
+
+def printed(request: ask.Request) -> str:
+    """Return what the verb prints for people."""
+    out, err = StringIO(), StringIO()
+    show = show_for(request, Streams(out, err))
+    for event in perform(request, no_session):
+        show.event(event)
+    show.finish()
+    return out.getvalue() + err.getvalue()
+
+
+@pytest.fixture(params=[1e300, -1e300, math.inf, float(2**63)])
+def odd(request: pytest.FixtureRequest, home: Path) -> float:
+    """Two runs are kept, of one of which the times are absurd."""
+    store = RunStore(runs_dir())
+    SOUND.write(store)
+    t: float = request.param
+    Journal(RUN, seconds=20, fails=1, odd_t=t).write(store)
+    return t
+
+
+def test_every_verb_prints_a_record_of_absurd_times(odd: float) -> None:
+    wanted = {
+        ask.Runs(): "train.py",
+        ask.Show(RUN): "failed (exit code 1)",
+        ask.Show(RUN, only="step_ms > 1"): "51.3 ms",
+        ask.Logs(RUN, since="10s"): "loss.backward()",
+        ask.Compare((RUN, SOUND.run)): "failed",
+    }
+    for request, word in wanted.items():
+        assert word in printed(request)
+
+
+def test_a_runs_start_is_its_first_entrys_where_its_record_knows_none(odd: float) -> None:
+    with RunStore(runs_dir()).open(RunId(RUN)) as run_file:
+        assert run_file.record().started == START
+        times = [entry.t for entry in run_file.entries()]
+        assert START <= min(times) <= max(times) < START + 60
+        assert run_file.last_seen(run_file.record().hosts) == max(times)
+
+
+def test_a_record_of_absurd_times_is_written_down(odd: float, tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    list(perform(ask.ReportPage(RUN, str(page)), no_session))
+    text = page.read_text()
+    assert "began 2025-11-21" in text
+    assert "e+300" not in text
+    for form in ExportFormat:
+        place = str(tmp_path / form.value)
+        assert list(perform(ask.Export(RUN, form, place), no_session))
