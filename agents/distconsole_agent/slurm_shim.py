@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 SUSPECT_SECONDS = 0.2
 """How long after a rank's death by SIGTERM the shim's own may come."""
 
-WHY_SECONDS, WHY_PACE_SECONDS = 0.6, 0.02
+WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 0.02
 """How long srun, on the first node, may take to say why Slurm ended the step."""
 
-ALONE_SECONDS = 2.0
-"""A node that Slurm ended and that hears nothing from the first one for so long says so itself."""
+ALONE_SECONDS = 4.0
+"""A node that Slurm ended and that hears nothing from the first one for so long says so itself: the
+first one may still wait for srun."""
 
 KILL_WAIT_SECONDS = 25.0
 """How long ranks that Slurm has told to end may write a checkpoint: Slurm's own KillWait is 30 s
