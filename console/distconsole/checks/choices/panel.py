@@ -38,7 +38,7 @@ class Start(StrEnum):
     HAND = "hand"
 
 
-NOT_FORETOLD = frozenset({Engine.MPICH, Engine.INTEL_MPI})
+UNFORESEEN = frozenset({Engine.MPICH, Engine.INTEL_MPI})
 """Engines of which the panel only says that it does not know."""
 
 
@@ -78,7 +78,7 @@ def choices_of(view: View) -> tuple[Choice, ...]:
                 if start is Start.RUN
                 else nodes
             )
-            if engine in NOT_FORETOLD:
+            if engine in UNFORESEEN:
                 placed = {name: placed[name] for name in placed if _family(view, name) == engine}
             found += _choices(engine, start, placed, ways)
     return tuple(found)
@@ -165,7 +165,7 @@ def _present(view: View) -> list[Engine]:
         Engine.HOROVOD: any((found.built or {}).get("gloo", True) for found in hvd),
         Engine.OPEN_MPI: mpi,
         Engine.OPEN_MPI_DAEMONS: mpi,
-        **{engine: engine.value in families for engine in NOT_FORETOLD},
+        **{engine: engine.value in families for engine in UNFORESEEN},
     }
     return [engine for engine, present in there.items() if present]
 

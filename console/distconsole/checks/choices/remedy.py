@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from distconsole.checks.addresses import endpoints
 from distconsole.checks.choices import gloo, nccl, open_mpi
 from distconsole.checks.choices.node import nodes_of
-from distconsole.checks.choices.panel import NOT_FORETOLD, Engine, run_variables
+from distconsole.checks.choices.panel import UNFORESEEN, Engine, run_variables
 from distconsole.checks.evidence import View
 from distconsole.model.findings import Cure, HostCure
 
@@ -19,7 +19,7 @@ NAMES: Mapping[Engine, tuple[str, ...]] = {
     Engine.HOROVOD: (),  # horovodrun sets its ranks' variable by itself
     Engine.OPEN_MPI: (f"OMPI_MCA_{open_mpi.INCLUDE}",),
     Engine.OPEN_MPI_DAEMONS: (f"OMPI_MCA_{open_mpi.DAEMON_INCLUDE}",),
-    **dict.fromkeys(NOT_FORETOLD, ()),  # never red
+    **dict.fromkeys(UNFORESEEN, ()),  # never red
 }
 
 

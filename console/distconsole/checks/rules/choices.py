@@ -11,7 +11,7 @@ from distconsole.checks.attribution import blame
 from distconsole.checks.choices import remedy
 from distconsole.checks.choices.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.choices.node import Fault, network_of
-from distconsole.checks.choices.panel import NOT_FORETOLD, Choice, Engine, Start, choices_of
+from distconsole.checks.choices.panel import UNFORESEEN, Choice, Engine, Start, choices_of
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import (
@@ -40,8 +40,8 @@ def _choices(view: View) -> Iterator[Said]:
     if not choices:
         yield Unjudged(tuple(host.name for host in view.hosts), "none of these engines is here")
         return
-    unknown = [choice.host for choice in choices if choice.engine in NOT_FORETOLD]
-    known = {choice.host for choice in choices if choice.engine not in NOT_FORETOLD}
+    unknown = [choice.host for choice in choices if choice.engine in UNFORESEEN]
+    known = {choice.host for choice in choices if choice.engine not in UNFORESEEN}
     if set(unknown) - known:
         hosts = tuple(host for host in dict.fromkeys(unknown) if host not in known)
         yield Unjudged(hosts, "what MPICH and Intel MPI take is not foretold")
