@@ -1,12 +1,13 @@
-"""The last guard before the terminal: whatever a widget draws, nothing in it is obeyed.
+"""Texts that a terminal obeys nothing of: names, typed lines, and whatever a widget draws.
 
-Texts from nodes are cleaned where they come in; this is for the one that was forgotten, and for names of
-the operator's own. It takes out what has no width, so that no line changes its length.
+Texts from nodes are cleaned where they come in; ``Harmless``, the last guard before the terminal, is for the one
+that was forgotten, and for names of the operator's own. It decides nothing about what a text means.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from rich.segment import Segment
 from textual.color import Color
@@ -20,9 +21,29 @@ _OBEYED = re.compile(
 _HALVES = re.compile("[\ud800-\udfff]")
 """Halves of a surrogate pair: no terminal's encoding has them."""
 
+_TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u2028", "\u2029"}
+"""Characters that let a line read otherwise than it is: overrides of direction, and line ends."""
+
+
+def shown_name(name: str) -> str:
+    """Return a name of a node's or a script's as long as it was; ``?`` stands for what is not to be seen."""
+    return "".join(each if each.isprintable() else "?" for each in name)
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` as one line without what a terminal would obey; blanks stand for tabs and ends."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        " " if each in "\t\n\r" else each
+        for each in text
+        if each in "\t\n\r"
+        or (unicodedata.category(each) not in ("Cc", "Cs") and each not in _TURNING)
+    )
+
 
 class Harmless(LineFilter):
-    """Takes out of segments what a terminal would obey."""
+    """Takes out of segments what a terminal would obey: what has no width, so that no line changes its length."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return ``segments``, which are mostly harmless and then the same."""

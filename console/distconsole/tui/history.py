@@ -6,11 +6,11 @@ import contextlib
 import fcntl
 import os
 import time
-import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from distconsole.grammar.secrets import masked
+from distconsole.tui.harmless import one_line
 
 MAX_HISTORY = 1000
 MAX_LINE_CHARS = 8192
@@ -19,21 +19,6 @@ MAX_LINE_CHARS = 8192
 MAX_READ_BYTES = 4 << 20
 LOCK_TRIES = 5
 LOCK_PAUSE_SECONDS = 0.01
-
-_TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u2028", "\u2029"}
-"""Characters that let a line read otherwise than it is: overrides of direction, and line ends."""
-
-
-def plain(text: str) -> str:
-    """Return ``text`` as one line without what a terminal would obey; blanks stand for tabs and ends."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        " " if each in "\t\n\r" else each
-        for each in text
-        if each in "\t\n\r"
-        or (unicodedata.category(each) not in ("Cc", "Cs") and each not in _TURNING)
-    )
 
 
 class History:
@@ -69,7 +54,7 @@ class History:
         """Keep ``line`` as the newest; not one that begins with a blank. A disk that refuses costs only the history."""
         if not line.strip() or line[0].isspace() or len(line) > MAX_LINE_CHARS:
             return
-        line = plain(line).strip()
+        line = one_line(line).strip()
         self.refresh()
         if self.lines[-1:] == [line]:
             return
@@ -113,7 +98,7 @@ class History:
         if size > MAX_READ_BYTES:
             data = data.partition(b"\n")[2]
         kept = data.decode("utf-8", errors="replace").split("\n")
-        lines = newest_once(plain(line).strip() for line in kept if len(line) <= MAX_LINE_CHARS)
+        lines = newest_once(one_line(line).strip() for line in kept if len(line) <= MAX_LINE_CHARS)
         if len(kept) > 2 * MAX_HISTORY or size > MAX_READ_BYTES:
             self._cut(path, lines)
         return lines

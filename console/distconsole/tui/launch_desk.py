@@ -19,7 +19,8 @@ from distconsole.grammar.drafts import (
 )
 from distconsole.model.cluster import Host
 from distconsole.tui.foresight import Foresight
-from distconsole.tui.history import MAX_LINE_CHARS, plain
+from distconsole.tui.harmless import one_line
+from distconsole.tui.history import MAX_LINE_CHARS
 
 QUIET_BEATS = 3
 """So many beats of the screen nothing is typed before a plan is made."""
@@ -288,7 +289,7 @@ class LaunchDesk:
 
 def holds(line: str) -> bool:
     """Whether the prompt can hold ``line`` as it is."""
-    return len(line) <= MAX_LINE_CHARS and plain(line) == line
+    return len(line) <= MAX_LINE_CHARS and one_line(line) == line
 
 
 def field_of(error: ConsoleError) -> str:

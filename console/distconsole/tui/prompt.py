@@ -13,7 +13,8 @@ from textual.suggester import Suggester
 from textual.widgets import Input
 
 from distconsole.grammar import Completion
-from distconsole.tui.history import MAX_LINE_CHARS, History, plain
+from distconsole.tui.harmless import one_line
+from distconsole.tui.history import MAX_LINE_CHARS, History
 from distconsole.tui.widgets.offer_list import Offer, OfferList
 
 INVITATION = "a verb, such as: check, run train.py, demo, help"
@@ -157,7 +158,7 @@ class Prompt(Input):
 
     def validate_value(self, value: str) -> str:
         """Return what the line takes of ``value``: nothing that a terminal would obey."""
-        return plain(value)[:MAX_LINE_CHARS]
+        return one_line(value)[:MAX_LINE_CHARS]
 
     def offer(self, line: str) -> None:
         """Put ``line`` there for Enter to confirm."""
@@ -347,7 +348,7 @@ class Prompt(Input):
         event.prevent_default()
         lines = event.text.replace("\\\r\n", " ").replace("\\\n", " ").strip("\r\n").splitlines()
         if lines:
-            self.replace(plain(lines[0]), *self.selection)
+            self.replace(one_line(lines[0]), *self.selection)
         if len(lines) > 1:
             self._note(f"one line at a time: {len(lines) - 1} more were not pasted")
 
@@ -365,7 +366,9 @@ class Prompt(Input):
         self._walk = _Walk(
             typed=self.value,
             cursor=self.cursor_position,
-            offers=[Offer(plain(each.shown or each.word), plain(each.help)) for each in found],
+            offers=[
+                Offer(one_line(each.shown or each.word), one_line(each.help)) for each in found
+            ],
             lines=[each.line + after for each in found],
             ends=[not each.goes_on for each in found],
         )
@@ -395,7 +398,7 @@ class Prompt(Input):
     def _note_waiting(self) -> None:
         waiting = self._completer.waiting
         self._awaited = self.value if waiting else None
-        self._note(f"reading {plain(waiting)} …" if waiting else "")
+        self._note(f"reading {one_line(waiting)} …" if waiting else "")
 
     def _note(self, words: str) -> None:
         self._noted = self.value

@@ -19,7 +19,7 @@ from distconsole.model import requests as ask
 from distconsole.text.tables import duration_text
 from distconsole.tui.dangers import Danger, may_be_dangerous, overwriting, weighed
 from distconsole.tui.feeds import Feed
-from distconsole.tui.history import plain
+from distconsole.tui.harmless import one_line
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
 from distconsole.tui.later import aside
 from distconsole.tui.prompt import Prompt
@@ -102,7 +102,7 @@ class PromptVerbs:
             return
         for number, line in lines:
             transcript.place = f"{startup}:{number}"
-            self._app.doer.perform(plain(line))
+            self._app.doer.perform(one_line(line))
         transcript.place = ""
 
     def start(self, line: str, then: Callable[[Feed], None]) -> None:

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from distconsole.tui.dangers import Danger
-from distconsole.tui.history import plain
+from distconsole.tui.harmless import one_line
 
 LOOK_SECONDS = 0.2
 """Whoever waits for an answer looks so often whether it is still wanted."""
@@ -117,8 +117,8 @@ class Question(Static, can_focus=True):
             "Esc or n: do nothing" if asked.at_once else "no: do nothing",
         )
         lines = [
-            Content(plain(danger.question)).stylize("bold"),
-            *(Content(plain(line)) for line in danger.details),
+            Content(one_line(danger.question)).stylize("bold"),
+            *(Content(one_line(line)) for line in danger.details),
             Content.assemble(
                 Content(yes).stylize(Style.from_meta({ANSWER: "yes"})).stylize("bold"),
                 "   ·   ",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from distconsole.errors import ConsoleError
 from distconsole.text.paint import Paint
-from distconsole.tui.history import plain
+from distconsole.tui.harmless import one_line
 
 MAX_SHOWN_LINES = 2000
 MAX_KEPT_LINES = 20_000
@@ -102,7 +102,7 @@ class Transcript(Voice):
         """Return all that is kept, without colours."""
         with self._lock:
             lines = list(self._kept)
-        return "".join(f"{plain(COLOURS.sub('', line))}\n" for line in lines)
+        return "".join(f"{one_line(COLOURS.sub('', line))}\n" for line in lines)
 
     def forget(self) -> None:
         """Keep nothing of what was said."""

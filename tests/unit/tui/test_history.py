@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from distconsole.grammar.secrets import MASK
-from distconsole.tui.history import MAX_HISTORY, MAX_LINE_CHARS, History, plain
+from distconsole.tui.harmless import one_line
+from distconsole.tui.history import MAX_HISTORY, MAX_LINE_CHARS, History
 
 
 def test_a_history_open_to_others_is_closed(tmp_path: Path) -> None:
@@ -121,4 +122,4 @@ def test_a_search_finds_all_its_words_newest_first() -> None:
 
 
 def test_one_line_is_made_of_what_a_terminal_would_obey() -> None:
-    assert plain("a\tb\nc\x1b\x07\x9b\u2028d\u202e") == "a b cd"
+    assert one_line("a\tb\nc\x1b\x07\x9b\u2028d\u202e") == "a b cd"

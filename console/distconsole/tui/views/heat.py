@@ -11,8 +11,9 @@ from textual.containers import Vertical
 from distconsole.model.time_text import span_text
 from distconsole.monitor.health import silent_ranks
 from distconsole.tui.feeds import Feed
+from distconsole.tui.harmless import shown_name
 from distconsole.tui.heat import heat_of
-from distconsole.tui.widgets.heat_map import HeatMap, plain
+from distconsole.tui.widgets.heat_map import HeatMap
 
 MAX_SILENT = 5
 
@@ -42,7 +43,7 @@ class HeatPage(Vertical):
     @property
     def about(self) -> str:
         """What it shows, in words."""
-        name = plain(self.quantity.removeprefix("metric "))
+        name = shown_name(self.quantity.removeprefix("metric "))
         return f"heat map by {name}, {'the whole run' if self.whole else 'the last minutes'}"
 
     def choose(self, what: str, known: Sequence[str]) -> str:
@@ -57,7 +58,7 @@ class HeatPage(Vertical):
             place = known.index(now) if now in known else -1
             what = known[(place + 1) % len(known)]
         if what not in known:
-            return f"nothing called '{what}' is known; there is: {plain(', '.join(known))}"
+            return f"nothing called '{what}' is known; there is: {shown_name(', '.join(known))}"
         self.quantity = what
         return ""
 

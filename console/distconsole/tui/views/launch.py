@@ -20,7 +20,7 @@ from distconsole.model import requests as ask
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.tui.folders import Folders
-from distconsole.tui.history import plain
+from distconsole.tui.harmless import one_line
 from distconsole.tui.launch_desk import LaunchDesk
 from distconsole.tui.pictures import LoadPicture
 from distconsole.tui.views.launch_fields import FieldRow
@@ -270,7 +270,7 @@ class LaunchView(Container):
             wrong = trouble is not None and trouble.field == row.field.name
             # An empty form is no mistake yet.
             row.tell(
-                plain(trouble.short) if trouble is not None and wrong and not desk.blank else ""
+                one_line(trouble.short) if trouble is not None and wrong and not desk.blank else ""
             )
             row.unsaid(_unsaid(row, request))
             if row.field.name == "launcher":
@@ -312,7 +312,7 @@ class LaunchView(Container):
         ]
         unfolded = form.has_class("-unfolded")
         names = ", ".join(row.field.label for row in others)
-        given = [plain(each) for each in given]
+        given = [one_line(each) for each in given]
         words = Text("▾ less" if unfolded else f"▸ {len(others)} more: ")
         if not unfolded:
             words.append("; ".join(given) or names, style="" if given else "faint")

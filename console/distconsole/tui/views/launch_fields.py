@@ -17,7 +17,7 @@ from textual.widgets import Checkbox, Input, Label, Select
 
 from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, YES, FieldKind, LaunchField
 from distconsole.tui.folders import Folders
-from distconsole.tui.history import plain
+from distconsole.tui.harmless import one_line
 from distconsole.tui.widgets.lines import Words
 
 FILE = "FILE"
@@ -49,7 +49,7 @@ class Line(Input):
 
     def validate_value(self, value: str) -> str:
         """Leave out what a terminal would obey."""
-        return plain(value)
+        return one_line(value)
 
 
 class Tick(Checkbox):
@@ -147,7 +147,7 @@ class FieldRow(Vertical):
             with editor.prevent(Select.Changed):
                 known = text in [value for _, value in self._options()]
                 editor.value = text if known else Select.NULL
-            self._wrong = "" if known else plain(text)
+            self._wrong = "" if known else one_line(text)
             self._prompt(editor)
 
     def heard(self) -> None:
@@ -211,7 +211,7 @@ class FieldRow(Vertical):
         for choice in field.choices:
             text = Text(choice)
             if choice in self._reasons:
-                text.append(f"  ✗ {plain(self._reasons[choice])}", style="dim")
+                text.append(f"  ✗ {one_line(self._reasons[choice])}", style="dim")
             found.append((text, choice))
         return found
 
@@ -237,7 +237,7 @@ class FieldRow(Vertical):
         self._edit(YES if event.checkbox.value else "")
 
     def _edit(self, text: str) -> None:
-        if text == plain(self._text) or (
+        if text == one_line(self._text) or (
             self.field.kind is FieldKind.WORDS and _same_words(text, self._text)
         ):
             return

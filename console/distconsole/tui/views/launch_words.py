@@ -14,7 +14,7 @@ from distconsole.model.events import LaunchKept
 from distconsole.model.run_events import GpuSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.tui.foresight import Foresight
-from distconsole.tui.history import plain
+from distconsole.tui.harmless import one_line
 from distconsole.tui.launch_desk import Trouble
 from distconsole.tui.pictures import LoadPicture
 from distconsole.tui.views.runs import STATE_STYLES
@@ -108,7 +108,7 @@ def _mark(row: HostChoice) -> Text:
 
 
 def _name(row: HostChoice) -> Text:
-    return Text(plain(row.name), style="faint" if row.away is not None else "")
+    return Text(one_line(row.name), style="faint" if row.away is not None else "")
 
 
 def _gpus(row: HostChoice) -> Text:
@@ -128,7 +128,7 @@ def _ranks(row: HostChoice) -> str:
 
 def _state(row: HostChoice) -> Text:
     if row.away is not None:
-        return Text(f"✗ {plain(row.away)}", style="bad" if row.chosen else "faint")
+        return Text(f"✗ {one_line(row.away)}", style="bad" if row.chosen else "faint")
     if row.strange:
         return Text("? none of the console's own hosts", style="note")
     if not row.seen:
@@ -153,14 +153,14 @@ def _outcome(row: LaunchKept) -> Text:
 
 def _what(row: LaunchKept) -> Text:
     request = row.request
-    words = Text(plain(request.script.rpartition("/")[2] or request.script))
-    words.append("".join(f" {plain(word)}" for word in request.arguments), style="faint")
+    words = Text(one_line(request.script.rpartition("/")[2] or request.script))
+    words.append("".join(f" {one_line(word)}" for word in request.arguments), style="faint")
     return words
 
 
 def _where(row: LaunchKept) -> str:
     hosts = row.summary.hosts
-    names = plain(",".join(hosts))
+    names = one_line(",".join(hosts))
     return f"{len(hosts)}: {names}" if len(hosts) > 1 else names
 
 
@@ -171,7 +171,7 @@ def _when(row: LaunchKept) -> str:
 LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
     Column("ended", 11, _outcome),
     Column("when", 11, _when, 1),
-    Column("name", 10, lambda row: plain(row.summary.name), 4),
+    Column("name", 10, lambda row: one_line(row.summary.name), 4),
     Column("launcher", 8, lambda row: row.summary.launcher, 3),
     Column("ranks", 5, lambda row: str(row.summary.world_size), 2, True),
     Column("hosts", 14, _where, 1),
@@ -196,7 +196,7 @@ def plan_text(
     text = Text()
     if trouble is not None:
         about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
-        text.append(f"✗ {about}{plain(trouble.words)}\n", style="bad")
+        text.append(f"✗ {about}{one_line(trouble.words)}\n", style="bad")
     elif state:
         text.append(f"{state}\n", style="note")
     if shown is None or shown.plan is None:
@@ -212,22 +212,26 @@ def _plan(shown: Foresight, plan: PlanMade) -> Text:
     text = Text()
     ranks = f"{plan.world_size} rank{'s' if plan.world_size != 1 else ''}"
     hosts = f"{len(plan.hosts)} host{'s' if len(plan.hosts) != 1 else ''}"
-    text.append(f"{ranks} by {plain(plan.launcher)}", style="strong")
-    text.append(f" on {hosts}: {plain(plan.why)}\n")
+    text.append(f"{ranks} by {one_line(plan.launcher)}", style="strong")
+    text.append(f" on {hosts}: {one_line(plan.why)}\n")
     for note, warns in shown.notes:
-        text.append(f"{'! ' if warns else ''}{plain(note)}\n", style="warn" if warns else "note")
+        text.append(
+            f"{'! ' if warns else ''}{one_line(note)}\n", style="warn" if warns else "note"
+        )
     meeting = next(
         (each.env[name] for each in plan.hosts[:1] for name in MEETING if each.env.get(name)), ""
     )
     if meeting:
-        text.append(f"they meet at {plain(meeting)}, at a port that is found free at the start\n")
+        text.append(
+            f"they meet at {one_line(meeting)}, at a port that is found free at the start\n"
+        )
     common = _common([each.env for each in plan.hosts])
     for each in plan.hosts[:MOST_HOSTS]:
-        text.append(plain(each.host), style="strong")
+        text.append(one_line(each.host), style="strong")
         spans = f"{each.ranks[0]}-{each.ranks[-1]}" if each.ranks[1:] else each.ranks[0]
         text.append(f" {'ranks' if each.ranks[1:] else 'rank'} {spans}  " if each.ranks else "  ")
         command = each.command.partition("\n")[0].replace(PORT, "PORT").replace(RUN_DIR, "RUN_DIR")
-        text.append(f"{plain(command) or 'the first host starts what runs here'}\n")
+        text.append(f"{one_line(command) or 'the first host starts what runs here'}\n")
         own = {name: value for name, value in each.env.items() if name not in common}
         if own:
             text.append(f"  {_assigned(own)}\n", style="faint")
@@ -250,4 +254,4 @@ def _common(environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 def _assigned(env: Mapping[str, str]) -> str:
     known = {name: value for name, value in env.items() if not set(HIDDEN) & {name, value}}
-    return " ".join(f"{name}={plain(value)}" for name, value in known.items())
+    return " ".join(f"{name}={one_line(value)}" for name, value in known.items())

@@ -24,6 +24,7 @@ from textual.widget import Widget
 from distconsole.formats.cividis import CIVIDIS
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.text.tables import number_text
+from distconsole.tui.harmless import shown_name
 from distconsole.tui.heat import LEVELS, Heat, Worst
 
 SHADES = "·░▒▓█"
@@ -169,11 +170,11 @@ class HeatMap(Widget, can_focus=True):
         text = Text()
         most = max(len(row.ranks) for row in heat.rows)
         if heat.by_quantity:
-            on_host = f" on {plain(heat.hosts[0])}" if heat.hosts else ""
+            on_host = f" on {shown_name(heat.hosts[0])}" if heat.hosts else ""
             text.append(f"rank {self.rank}{on_host}", style="strong")
             parts = [": each quantity on its own scale"]
         else:
-            text.append(plain(heat.quantity.title), style="strong")
+            text.append(shown_name(heat.quantity.title), style="strong")
             parts = [f" of {heat.ranks:,} ranks"]
         if most > 1:
             parts.append(f"{most} a row, each cell the worst")
@@ -202,7 +203,7 @@ class HeatMap(Widget, can_focus=True):
         marked = any(self._troubled(heat, row, each) for row in rows for each in heat.worst)
         here = self._row in rows
         name = heat.rows[self._row if here else rows[0]].label
-        text = Text(plain(name), style="strong" if here else "")
+        text = Text(shown_name(name), style="strong" if here else "")
         text.truncate(LABEL - 3, overflow="ellipsis", pad=True)
         label = Text().append("▲ " if marked else "  ", style="warn")
         return label.append_text(text).append(" ")
@@ -231,7 +232,7 @@ class HeatMap(Widget, can_focus=True):
     def _listed(self, heat: Heat, line: int) -> Text:
         """One line of the list beside the map: first who is silent, then who is worse than usual."""
         if line < len(self._silent):
-            return Text(f"‖ {plain(self._silent[line])}", style="bad")
+            return Text(f"‖ {shown_name(self._silent[line])}", style="bad")
         place = line - len(self._silent)
         if not heat.worst:
             who = "nothing" if heat.by_quantity else "no rank"
@@ -245,7 +246,7 @@ class HeatMap(Widget, can_focus=True):
         now = heat.began + (heat.first + heat.count) * heat.cell_seconds
         since = span_text(max(0.0, now - worst.since))
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
-        who = f"▲ {plain(own)}"
+        who = f"▲ {shown_name(own)}"
         tail = f" {value} for {'over ' if worst.always else ''}{since}"
         text = Text(who)
         text.truncate(max(4, LIST - 1 - len(tail)), overflow="ellipsis")
@@ -280,10 +281,10 @@ class HeatMap(Widget, can_focus=True):
         cell, row = self._cell(heat), heat.rows[self._row]
         badness, quantity = heat.cells[self._row][cell], heat.scales[self._row].quantity
         usual = number_text(quantity.value(heat.usual[self._row][cell]))
-        label = plain(row.label)
+        label = shown_name(row.label)
         if heat.by_quantity:
             of = "usual" if row.middle else f"of rank {row.ranks[0]}"
-            who = f"{plain(quantity.title)} {of}"
+            who = f"{shown_name(quantity.title)} {of}"
         elif len(row.ranks) == 1:
             who = f"rank {label}"
         else:
@@ -360,11 +361,6 @@ class HeatMap(Widget, can_focus=True):
     def on_blur(self) -> None:
         """Show the cursor as a mere mark."""
         self._draw()
-
-
-def plain(name: str) -> str:
-    """Return a name of a node's or a script's without what a terminal obeys or turns round."""
-    return "".join(each if each.isprintable() else "?" for each in name)
 
 
 def _shade(level: int) -> str:

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from distconsole.tui.harmless import shown_name
 from distconsole.tui.pairs import (
     LOOKS,
     WORDS,
@@ -189,8 +190,7 @@ class PairMatrix(Widget, can_focus=True):
         number = (
             f"{self._number(group):>3}" if len(group) == 1 else f"{self._number(group)}-{last}"
         )
-        name = "".join(each if each.isprintable() else "?" for each in group[0])
-        text = Text(f"{number} {name}", style="strong" if here else "")
+        text = Text(f"{number} {shown_name(group[0])}", style="strong" if here else "")
         text.truncate(frame.label_width - 1, overflow="ellipsis", pad=True)
         return text.append(" ")
 
