@@ -142,7 +142,7 @@ async def test_the_start_of_each_rank_is_shown_and_who_is_behind_is_first() -> N
     async with on_screen(app, stage) as pilot:
         await settled(app, stage, pilot)
         text = screen_text(app)
-        assert "starting, rank 3 on node2 is importing torch" in text
+        assert "starting, rank 3 on node2 imports torch" in text
         first, second = table_text(app).splitlines()[1:3]
         assert "3 node2" in first
         assert "importing torch 57 s" in first

@@ -60,7 +60,7 @@ def duration_text(seconds: float | None) -> str:
 def span_text(seconds: float) -> str:
     """Return how long something goes on, for sentences that are read while it does.
 
-    It is exact enough to be watched: ``42 s``, ``12 min``, ``3 h 20 min``, ``2.5 days``.
+    It is exact enough to be watched: ``42 s``, ``12 min``, ``3 h 20 min``, ``25 h``, ``2.5 days``.
     """
     if not is_time(seconds):
         return UNKNOWN
@@ -69,9 +69,25 @@ def span_text(seconds: float) -> str:
     minutes = round(seconds / 60)
     if minutes < 100:
         return f"{minutes} min"
+    if seconds < DAY_SECONDS / 2 and minutes % 60:
+        return f"{minutes // 60} h {minutes % 60} min"
     if seconds < 2 * DAY_SECONDS:
-        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+        return f"{minutes / 60:.0f} h"
     return f"{seconds / DAY_SECONDS:.1f} days"
+
+
+def ms_text(milliseconds: float) -> str:
+    """Return how long a part of a step takes: ``0.38 ms``, ``151 ms``, ``4.71 s``."""
+    if milliseconds < 999.5:
+        return f"{milliseconds:.3g} ms"
+    return f"{milliseconds / 1000:.3g} s"
+
+
+def unusual_text(milliseconds: float, of: str, usual: float) -> str:
+    """Return ``14 ms {of} where 10 is usual``; the unit is said twice only where it is another one."""
+    own, other = ms_text(milliseconds), ms_text(usual)
+    number, _, unit = other.partition(" ")
+    return f"{own} {of} where {number if own.endswith(f' {unit}') else other} is usual"
 
 
 def age_text(seconds: float) -> str:

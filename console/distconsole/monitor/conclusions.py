@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -10,9 +11,11 @@ from msgspec import UNSET
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import RunFinding
 from distconsole.model.run_summary import FirstFailure
+from distconsole.model.time_text import ms_text
 from distconsole.monitor.points import Point
 from distconsole.monitor.remedies import remedy
 from distconsole.monitor.splits import Split
+from distconsole.monitor.stalls import Stall
 from distconsole.monitor.stragglers import REST, Straggler
 from distconsole.monitor.verify import Disagreement, Kind
 from distconsole.remote.frames import NoteEntry, RestartEntry
@@ -93,8 +96,8 @@ def straggler_finding(run: str, host: str, slow: Straggler, t: float) -> RunFind
         hosts=(host,) if host else (),
         rank=slow.rank,
         summary=f"rank {slow.rank} on {host} is slow in {where}: "
-        f"{slow.excess_ms:.3g} ms more than the others, of {slow.step_ms:.3g} ms a step",
-        seen=f"{slow.own_ms:.3g} ms there; median of the others {slow.median_ms:.3g} ms",
+        f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step",
+        seen=f"{ms_text(slow.own_ms)} there; median of the others {ms_text(slow.median_ms)}",
         expected="less than a tenth of a step between the ranks",
         hint=STRAGGLER_HINTS.get(slow.part, ""),
     )
@@ -118,18 +121,35 @@ def split_finding(run: str, split: Split, t: float) -> RunFinding:
     )
 
 
-def stall_finding(run: str, host: str, rank: int, t: float) -> RunFinding:
-    """Return that a rank lives and makes no step."""
+def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: float) -> RunFinding:
+    """Return that ranks live and make no step, with a way to look at the one most likely to blame."""
+    told = stall.behind or stall.ranks
+    first, hosts = told[0], tuple(dict.fromkeys(filter(None, map(host_of, told))))
+    on_host = f" on {host_of(first)}" if len(told) == 1 else ""
+    have = "has" if len(told) == 1 else "have"
+    after = "" if stall.step is None else f" after step {stall.step:,}"
+    if stall.behind:
+        summary = (
+            f"{_ranks(told)}{on_host} {have} stopped making steps{after}; "
+            f"{len(stall.ranks) - len(told):,} more wait, at step {stall.farthest or 0:,}"
+        )
+    elif stall.going > 0 or len(told) == 1:
+        summary = f"{_ranks(told)}{on_host} {have} stopped making steps{after}"
+        summary += f"; {stall.going:,} go on" if stall.going > 0 else ""
+    else:
+        summary = f"all {len(told):,} ranks have stopped making steps{after}"
+    pid = stall.pids.get(first)
+    look = f"py-spy dump --pid {pid} on {host_of(first)} says where it is; " if pid else ""
     return RunFinding(
         t=t,
         run=run,
         check="run.stall",
         severity=Severity.WARN,
-        hosts=(host,),
-        rank=rank,
-        summary=f"rank {rank} on {host} has stopped making steps",
+        hosts=hosts,
+        rank=first if len(told) == 1 else UNSET,
+        summary=summary,
         expected="a step within ten times the usual time",
-        hint=f"distconsole logs {run} --rank {rank}; distconsole stop {run}",
+        hint=f"{look}distconsole logs {run} --rank {first}; distconsole stop {run}",
     )
 
 

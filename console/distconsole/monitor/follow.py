@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -30,15 +30,18 @@ def replay(
     reducer: RunReducer,
     spoilt: Counter[str] | None = None,
     without: tuple[str, ...] = (),
+    last: dict[HostName, int] | None = None,
 ) -> Iterator[RunEvents]:
     """Yield the events of the entries that are stored; those that cannot be read are counted.
 
     Args:
         spoilt: By host how many of them there are.
         without: Kinds of entries that nobody wants; most of them are not even decoded.
+        last: Takes the number of the last entry of each host.
     """
     unwanted = [f'"kind":"{kind}"'.encode() for kind in without]
-    for stored in run_file.entries():
+    entries = run_file.entries()
+    for stored in entries if last is None else _noted(entries, last):
         if unwanted and any(kind in stored.body[:KIND_BYTES] for kind in unwanted):
             continue
         try:
@@ -72,12 +75,12 @@ def follow(
     """
     reducer = RunReducer(record.run, record.hosts)
     with store.create(record) as run_file:
-        yield from replay(run_file, reducer)
-        stored = run_file.cursors()
+        # Not what the file has by now: somebody else who follows the run may have written on.
+        cursors = {HostName(host): 0 for host in record.hosts}
+        yield from replay(run_file, reducer, last=cursors)
         if reducer.ended is not None:
             _keep_end(run_file, reducer)
             return
-        cursors = {HostName(host): stored.get(host, 0) for host in record.hosts}
         if until is not None and _reached(cursors, until):
             return
         writer = EntryWriter(run_file.path)
@@ -93,6 +96,13 @@ def follow(
             feed.close()
             writer.close()
             _keep_end(run_file, reducer)
+
+
+def _noted(entries: Iterable[StoredEntry], last: dict[HostName, int]) -> Iterator[StoredEntry]:
+    for stored in entries:
+        if stored.host in last:
+            last[stored.host] = stored.seq
+        yield stored
 
 
 def decode_entry(body: bytes) -> JournalEntry:

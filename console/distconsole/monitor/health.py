@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from distconsole.model.run_events import RankState, RunEnded
-from distconsole.model.time_text import span_text
+from distconsole.model.time_text import ms_text, span_text, unusual_text
 from distconsole.monitor.conclusions import STRAGGLER
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
@@ -26,13 +26,19 @@ OWN_PARTS = {"data": "its data", "forward": "the forward part", "optimizer": "th
 WARM_UP_STEPS = 20
 """A rank's first steps are slow and say nothing."""
 
+STALE_SECONDS = 5.0
+"""A host tells of itself every second; what is not older than this counts as of now."""
+LONG_START_SECONDS = 30.0
+"""From then on it is said for how long ranks have been on one part of their way to the first step."""
+
 PHASE_WORDS = {
-    "interpreter": "is importing torch",
-    "import_torch": "is preparing, or waiting for the others",
-    "init_process_group": "is on the way to its first step",
-    "first_step": "has made its first step",
+    None: ("starts Python or imports torch", "start Python or import torch"),
+    "interpreter": ("imports torch", "import torch"),
+    "import_torch": ("waits for the group", "wait for the group"),
+    "init_process_group": ("is before its first step", "are before their first step"),
+    "first_step": ("has made its first step", "have made their first step"),
 }
-"""The phase that a rank has behind it -> what it does now."""
+"""The phase that ranks have behind them -> what one does now, and what several do."""
 
 
 def health_line(timeline: RunTimeline, now: float) -> str:
@@ -44,7 +50,7 @@ def health_line(timeline: RunTimeline, now: float) -> str:
         parts.append(f"{timeline.samples_s:,.0f} samples/s")
     slowest = timeline.slowest
     if slowest is not None and slowest.step_ms_mean is not None:
-        parts.append(f"step {slowest.step_ms_mean:.3g} ms")
+        parts.append(f"step {ms_text(slowest.step_ms_mean)}")
     if loss := _loss(timeline):
         parts.append(loss)
     if timeline.restart is not None:
@@ -56,16 +62,23 @@ def health_line(timeline: RunTimeline, now: float) -> str:
     return f"{condition}: {', '.join(parts)}"
 
 
-def silent_ranks(timeline: RunTimeline, now: float) -> list[RankView]:
-    """Return living ranks that made steps and have not finished one for too long, least far first."""
+def silent_ranks(timeline: RunTimeline, now: float) -> dict[RankView, float]:
+    """Return living ranks that made steps and have finished none for too long, least far first.
+
+    How long is told in seconds: until now, or until the newest word of a host whose news is old, as
+    it is while what was missed is read. Of what has happened since nobody knows.
+    """
     slowest = timeline.slowest
     limit = max(SILENT_SECONDS, (slowest.step_ms_mean or 0.0) / 100 if slowest else 0.0)
-    silent = [
-        view
+    told = {host: _told_until(timeline, host, now) for host in timeline.nodes}
+    silent = {
+        view: told.get(view.host, now) - view.stepped_at
         for view in timeline.ranks.values()
-        if view.alive and view.stepped_at is not None and now - view.stepped_at > limit
-    ]
-    return sorted(silent, key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
+        if view.alive and view.stepped_at is not None
+        if told.get(view.host, now) - view.stepped_at > limit or view.state is RankState.STALLED
+    }
+    order = sorted(silent, key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
+    return {view: silent[view] for view in order}
 
 
 def _loss(timeline: RunTimeline) -> str:
@@ -97,14 +110,12 @@ def _condition(timeline: RunTimeline, now: float) -> str:
     if timeline.lost_hosts:
         lost = timeline.lost_hosts
         return f"no connection to {', '.join(lost[:3])}{_and_more(len(lost) - 3)}"
-    silent = silent_ranks(timeline, now)
-    stalled = sorted((v for v in there if v.state is RankState.STALLED), key=lambda v: v.rank)
-    if stalled:
-        return _stalled(stalled, silent, now)
+    if stale := _stale(timeline, there, now):
+        return stale
     if all(view.step is None for view in timeline.ranks.values()):
-        return f"starting{_slowest_start(timeline)}"
-    if silent:
-        return _silent(timeline, silent, now)
+        return f"starting{_slowest_start(timeline, now)}"
+    if silent := silent_ranks(timeline, now):
+        return _silent(there, silent)
     newest = timeline.metric_last.get("loss")
     if newest is not None and not math.isfinite(newest.value):
         since = timeline.not_finite_since.get("loss", newest.step)
@@ -112,33 +123,48 @@ def _condition(timeline: RunTimeline, now: float) -> str:
     return _slow(there) or _held_up(timeline, there) or "healthy"
 
 
-def _stalled(stalled: list[RankView], silent: list[RankView], now: float) -> str:
-    first = next((view for view in silent if view.state is RankState.STALLED), stalled[0])
-    words = f"rank {first.rank} stalled"
-    if first.stepped_at is not None and now > first.stepped_at + 1:
-        words = f"{words} on {first.host}, no step for {span_text(now - first.stepped_at)}"
-    return words + _and_more(len(stalled) - 1)
+def _told_until(timeline: RunTimeline, host: str, now: float) -> float:
+    """Return until when it is known how ``host`` is: now, if its newest word is hardly older."""
+    newest = timeline.nodes[host].t
+    return now if now - newest <= STALE_SECONDS else newest
 
 
-def _silent(timeline: RunTimeline, silent: list[RankView], now: float) -> str:
-    """Where one rank hangs all soon do: the one that is least far is to blame."""
-    alive = [view for view in timeline.ranks.values() if view.alive]
-    first = silent[0]
-    since = span_text(now - (first.stepped_at or now))
-    if len(silent) < len(alive):
+def _stale(timeline: RunTimeline, there: list[RankView], now: float) -> str:
+    hosts = sorted({view.host for view in there if view.alive})
+    ages = {
+        host: now - timeline.nodes[host].t
+        for host in hosts
+        if host in timeline.nodes and now - timeline.nodes[host].t > SILENT_SECONDS
+    }
+    if not ages:
+        return ""
+    oldest = max(ages, key=lambda host: ages[host])
+    if len(ages) == len(hosts) > 1:
+        return f"the newest word of the hosts is {span_text(min(ages.values()))} old"
+    more = _and_more(len(ages) - 1)
+    return f"no word from {oldest} for {span_text(ages[oldest])}{more}"
+
+
+def _silent(there: list[RankView], silent: dict[RankView, float]) -> str:
+    """Where one rank hangs all soon do: the one that is least far is to blame, if one is."""
+    count, living = len(silent), sum(view.alive for view in there)
+    first, farthest = next(iter(silent)), max(view.step or 0 for view in silent)
+    behind = [view for view in silent if (view.step or 0) == (first.step or 0)]
+    if count < living:
+        since = span_text(silent[first])
         words = f"rank {first.rank} on {first.host} has not finished a step for {since}"
-        return words + _and_more(len(silent) - 1)
-    since = span_text(now - max(view.stepped_at or 0.0 for view in silent))
-    farthest = silent[-1].step or 0
-    if len(silent) > 1 and (first.step or 0) < farthest:
-        return (
-            f"no step for {since}, rank {first.rank} on {first.host} is behind"
-            f" (step {first.step or 0:,} of {farthest:,})"
-        )
-    return f"no step for {since}"
+        return words + _and_more(count - 1)
+    since = span_text(min(silent.values()))
+    if len(behind) == count:
+        return f"no rank has finished a step for {since}" if count > 1 else f"no step for {since}"
+    return (
+        f"no step for {since}, rank {first.rank} on {first.host}{_and_more(len(behind) - 1)} is behind"
+        f" (step {first.step or 0:,} of {farthest:,})"
+    )
 
 
 def _slow(there: list[RankView]) -> str:
+    """Name the slowest rank, if it is much slower than is usual, and not only for a moment."""
     known = [
         v for v in there if v.alive and v.steps >= WARM_UP_STEPS and v.step_ms_mean is not None
     ]
@@ -149,7 +175,9 @@ def _slow(there: list[RankView]) -> str:
     own = worst.step_ms_mean or 0.0
     if not typical or own < SLOW_SHARE * typical:
         return ""
-    return f"rank {worst.rank} on {worst.host} is slow, {own:.3g} ms a step where {typical:.3g} is usual"
+    if (worst.steady_ms or own) < SLOW_SHARE * median(view.steady_ms or 0.0 for view in known):
+        return ""
+    return f"rank {worst.rank} on {worst.host} is slow, {unusual_text(own, 'a step', typical)}"
 
 
 def _held_up(timeline: RunTimeline, there: list[RankView]) -> str:
@@ -172,10 +200,8 @@ def _held_up(timeline: RunTimeline, there: list[RankView]) -> str:
                 continue
             usual = median(others)
             if own - usual > (SLOW_SHARE - 1) * (view.step_ms_mean or own):
-                return (
-                    f"rank {view.rank} on {view.host} is slow, {own:.3g} ms for {OWN_PARTS[part]} "
-                    f"where {usual:.3g} is usual"
-                )
+                words = unusual_text(own, f"for {OWN_PARTS[part]}", usual)
+                return f"rank {view.rank} on {view.host} is slow, {words}"
     return ""
 
 
@@ -183,17 +209,25 @@ def _and_more(count: int) -> str:
     return f" (and {count:,} more)" if count > 0 else ""
 
 
-def _slowest_start(timeline: RunTimeline) -> str:
-    """Say what the rank that is least far along does."""
-    living = [view for view in timeline.ranks.values() if view.alive]
-    told = [view for view in living if view.phase]
-    if not told:
+def _slowest_start(timeline: RunTimeline, now: float) -> str:
+    """Say what the ranks that are least far along do."""
+    living = [view for view in timeline.ranks.values() if view.alive and view.started_at]
+    if not living:
         return ""
-    last = min(living, key=lambda view: (len(view.phases), view.rank))
-    same = sum(len(view.phases) == len(last.phases) for view in living)
-    does = PHASE_WORDS.get(last.phase or "", "has not started Python yet")
-    others = _and_more(same - 1)
-    return f", rank {last.rank} on {last.host}{others} {does}"
+    fewest = min(len(view.phases) for view in living)
+    last = [view for view in living if len(view.phases) == fewest]
+    first = min(last, key=lambda view: view.rank)
+    seconds = min(
+        now - (view.started_at or now) - max(view.phases.values(), default=0.0) for view in last
+    )
+    if seconds < LONG_START_SECONDS and not any(view.phases for view in living):
+        return ""
+    one, several = PHASE_WORDS[first.phase]
+    if len(last) == len(living) > 1:
+        words = f"all {several}"
+    else:
+        words = f"rank {first.rank} on {first.host}{_and_more(len(last) - 1)} {one}"
+    return f", {words} for {span_text(seconds)}" if seconds >= LONG_START_SECONDS else f", {words}"
 
 
 def _ended_line(end: RunEnded) -> str:

@@ -178,7 +178,7 @@ class PointReducer:
         for name, steps in self._pending.items():
             for step in sorted(steps):
                 entry = steps.pop(step)
-                if self._worth(name, len(entry.points), entry.since):
+                if self._worth(name, entry, entry.since):
                     yield self._emit(name, step, entry)
 
     def _ready(self, name: str, t: float) -> Iterator[Reduced]:
@@ -197,7 +197,7 @@ class PointReducer:
                 self._silent.setdefault(name, set()).update(never)
             del steps[step]
             self._done[name] = step
-            if self._worth(name, len(entry.points), t):
+            if self._worth(name, entry, t):
                 if len(entry.points) >= self._most.get(name, 0):
                     self._most[name] = len(entry.points)
                     self._complete_at[name] = t
@@ -229,8 +229,11 @@ class PointReducer:
             return progress.windows < SILENT_WINDOWS and rank not in self._silent.get(name, ())
         return last < step or (entry.again and last == step)
 
-    def _worth(self, name: str, count: int, t: float) -> bool:
-        """Whether a step that ``count`` ranks gave is more than thinning's leftovers."""
+    def _worth(self, name: str, entry: _Pending, t: float) -> bool:
+        """Whether what ranks gave at a step is more than thinning's leftovers; what is no number always is."""
+        count = len(entry.points)
+        if not all(math.isfinite(point.value) for point in entry.points.values()):
+            return True
         living = sum(progress.alive for progress in self._ranks.values())
         if count >= min(self._most.get(name, 0), living):
             return True

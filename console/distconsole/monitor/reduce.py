@@ -38,6 +38,7 @@ from distconsole.monitor.points import Point, PointReducer, Reduced
 from distconsole.monitor.rank_view import LIVING
 from distconsole.monitor.samples import load_events
 from distconsole.monitor.splits import SplitWatch
+from distconsole.monitor.stalls import StallWatch
 from distconsole.monitor.stragglers import Parts, StragglerWatch
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
@@ -62,6 +63,7 @@ class RunReducer:
         self._stragglers = StragglerWatch()
         self._sync = SyncWatch(hosts)
         self._splits = SplitWatch()
+        self._stalls = StallWatch()
         self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
         self._rank_hosts: dict[int, str] = {}
         self._living: dict[int, frames.StateEntry] = {}
@@ -116,6 +118,7 @@ class RunReducer:
                     yield from self._disagreements(self._sync.add(entry, t), t)
             case frames.SampleEntry():
                 yield from load_events(self.run, host, entry.node, entry.gpus, t)
+                yield from self._stalled(t)
             case frames.LogEntry():
                 yield from self._log(host, entry, t)
             case frames.FailureEntry():
@@ -161,9 +164,9 @@ class RunReducer:
         if self._rank_hosts.get(entry.rank, host) != host:
             self._splits.moved(entry.rank, t)
         self._rank_hosts[entry.rank] = host
+        if alive:
+            self._stalls.rank_is(entry.rank, entry.pid, t, stalled=state is RankState.STALLED)
         yield from self._rank_is(host, entry, state, t)
-        if state is RankState.STALLED:
-            yield stall_finding(self.run, host, entry.rank, t)
 
     def _rank_is(
         self, host: str, entry: frames.StateEntry, state: RankState, t: float
@@ -174,6 +177,7 @@ class RunReducer:
         else:
             self._living.pop(rank, None)
             self._stragglers.rank_ended(rank)
+            self._stalls.rank_ended(rank)
         yield RankChanged(
             t=t,
             run=self.run,
@@ -187,6 +191,11 @@ class RunReducer:
         )
         yield from self._metrics(self._points.rank_is(rank, t, alive=alive), t)
         yield from self._disagreements(self._sync.rank_is(rank, t, alive=alive), t)
+
+    def _stalled(self, t: float) -> Iterator[RunFinding]:
+        stall = self._stalls.due(len(self._living), t)
+        if stall is not None:
+            yield stall_finding(self.run, stall, lambda rank: self._rank_hosts.get(rank, ""), t)
 
     def _lose(self, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         """Take that a host is lost, if that is said: nobody will tell how its ranks end."""
@@ -218,6 +227,7 @@ class RunReducer:
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
             self._last_step = max(self._last_step, step)
+            self._stalls.stepped(entry.rank, step)
         yield Window(
             t=t,
             run=self.run,

@@ -103,6 +103,11 @@ REMEDIES = (
         "below `if rank == 0`",
     ),
     _remedy(
+        r"wait timeout after \d+ms, keys: /default_pg/",
+        "not all ranks came to init_process_group: the script waits for more than the run has (a "
+        "world size of its own in place of WORLD_SIZE), or one of them hangs before it",
+    ),
+    _remedy(
         r"Watchdog caught collective operation timeout|"
         r"Timed out waiting \d+ms for (send|recv) operation|Wait timeout|stall(ed)? shutdown",
         "a collective in which a rank did not take part: look for a rank with fewer steps, or a "

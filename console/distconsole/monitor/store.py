@@ -245,15 +245,6 @@ class RunFile:
         with self._db:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('end', ?)", (end,))
 
-    def cursors(self) -> dict[str, int]:
-        """Return the last sequence number of each host up to which nothing is missing.
-
-        Entries are written in order, so the highest is it.
-        """
-        return dict(
-            self._db.execute("SELECT host, max(seq) FROM entries GROUP BY host").fetchall()
-        )
-
     def kept_summary(self, *, whole: bool = False) -> bytes:
         """Return what ``keep_summary`` kept; empty if nothing.
 

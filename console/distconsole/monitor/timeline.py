@@ -38,6 +38,8 @@ MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
 FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
 """A rank's throughput counts as present this long after its window, or so many of its steps."""
+STEADY_WINDOWS = 3
+"""A rank is as slow as in the fastest of its last windows."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
 
 
@@ -249,6 +251,8 @@ class RunTimeline:
         view.step = event.step if event.step >= 0 else view.step
         if event.steps > 0:
             view.stepped_at = event.t
+            if event.step_ms_mean is not None:
+                view.last_ms = (*view.last_ms[1 - STEADY_WINDOWS :], event.step_ms_mean)
         view.steps += event.steps
         view.skipped += event.skipped
         view.dropped += event.dropped
@@ -265,11 +269,10 @@ class RunTimeline:
         view.samples_s = event.samples_s
         second = int(event.t)
         if second > (self.throughput.last_x or 0.0):
-            self._rate_sum = sum(
-                other.samples_s
-                for other in self.ranks.values()
-                if other.samples_s is not None and _fresh(other, event.t)
-            )
+            for other in self.ranks.values():
+                if not _fresh(other, event.t):
+                    other.samples_s = None
+            self._rate_sum = sum(other.samples_s or 0.0 for other in self.ranks.values())
         if event.samples_s is not None:
             self.throughput.put(float(second), self._rate_sum)
 

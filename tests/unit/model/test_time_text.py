@@ -14,6 +14,7 @@ from distconsole.model.time_text import (
     date_text,
     duration_text,
     span_text,
+    unusual_text,
     utc_text,
 )
 
@@ -58,7 +59,7 @@ def test_what_a_clock_may_be_set_to_is_shown(t: float) -> None:
         (3720, "1h02m", "62 min", "62 min", "1 h ago"),
         (7200, "2h00m", "2 h", "2 h", "2 h ago"),
         (12_000, "3h20m", "3 h 20 min", "3 h", "3 h ago"),
-        (100_000, "27h46m", "27 h 47 min", "28 h", "28 h ago"),
+        (100_000, "27h46m", "28 h", "28 h", "28 h ago"),
         (432_000, "120h00m", "5.0 days", "5 days", "5 days ago"),
     ],
 )
@@ -73,3 +74,8 @@ def test_spans_are_said_as_each_place_needs_them(
 
 def test_an_unknown_duration_is_nothing() -> None:
     assert duration_text(None) == ""
+
+
+def test_a_unit_is_said_twice_only_where_it_is_another_one() -> None:
+    assert unusual_text(14.0, "a step", 10.0) == "14 ms a step where 10 is usual"
+    assert unusual_text(4710.0, "a step", 37.9) == "4.71 s a step where 37.9 ms is usual"

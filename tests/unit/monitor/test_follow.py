@@ -103,7 +103,7 @@ def test_a_run_is_followed_to_its_end_and_kept(tmp_path: Path) -> None:
     assert lines(events) == ["1", "2", "3"]
     assert isinstance(events[-1], RunEnded)
     with store.open(RunId("run-1")) as run_file:
-        assert run_file.cursors() == {"a": 5}
+        assert run_file.count() == 5
         assert run_file.record().end
         again = list(replay(run_file, RunReducer("run-1", ("a",))))
     assert again == events
@@ -126,6 +126,16 @@ def test_what_is_stored_is_not_fetched_again(tmp_path: Path) -> None:
     nodes = FakeNodes(a=[[item(3), end(4)]])
     assert lines(list(follow(store, record("a"), nodes))) == ["1", "2", "3"]
     assert nodes.resumed == [("a", 2)]
+
+
+def test_what_another_console_stores_while_history_is_read_is_not_lost(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    whole = [item(1, 2), item(3), end(4)]
+    list(follow(store, record("a"), FakeNodes(a=[[item(1, 2)]]), left=lambda: True))
+    later = follow(store, record("a"), FakeNodes(a=[[item(3), end(4)]]))
+    first = next(later)
+    list(follow(store, record("a"), FakeNodes(a=[whole])))
+    assert lines([first, *later]) == ["1", "2", "3"]
 
 
 def test_a_run_that_is_over_and_stored_needs_no_link(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from distconsole.model.run_events import (
     EndState,
     LogLine,
     Metric,
+    NodeSample,
     PhaseReached,
     RankChanged,
     RankState,
@@ -57,6 +58,11 @@ def log(line: str, t: float, rank: int = 0) -> LogLine:
     return LogLine(t=t, run=RUN, host="h", rank=rank, stream="out", line=line)
 
 
+def sample(rank: int, t: float = T) -> NodeSample:
+    unknown = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
+    return NodeSample(t=t, run=RUN, host=f"h{rank}", **unknown)
+
+
 def rank_is(rank: int, state: RankState) -> RankChanged:
     return RankChanged(t=T, run=RUN, rank=rank, host=f"h{rank}", local_rank=0, pid=9, state=state)
 
@@ -98,12 +104,28 @@ def test_slow_steps_are_not_silence() -> None:
 
 def test_a_stalled_rank_is_told_with_its_age() -> None:
     line = said(window(0), window(1, T - 120), rank_is(1, RankState.STALLED))
-    assert line.startswith("rank 1 stalled on h1, no step for 2 min:")
+    assert line.startswith("rank 1 on h1 has not finished a step for 2 min:")
 
 
 def test_a_slow_rank_is_told_beside_what_is_usual() -> None:
     line = said(*(window(rank, ms=14.0 if rank == 2 else 10.0) for rank in range(4)))
     assert line.startswith("rank 2 on h2 is slow, 14 ms a step where 10 is usual:")
+
+
+def test_who_tells_first_of_a_pause_in_which_all_waited_is_not_slow() -> None:
+    before = [window(rank, T - 9) for rank in range(4)]
+    after = [window(rank, ms=4710.0, steps=3) for rank in (1, 3)]
+    assert said(*before, *after).startswith("healthy: 4 ranks, 200 samples/s, step 4.71 s")
+
+
+def test_what_hosts_said_long_ago_is_not_taken_for_now() -> None:
+    then = [window(0, T - 60), window(1, T - 58, step=98), sample(0, T - 57), sample(1, T - 57)]
+    assert said(*then).startswith("the newest word of the hosts is 57 s old: 2 ranks")
+    assert said(*then, window(0), sample(0)).startswith("no word from h1 for 57 s: 2 ranks")
+    now = [window(0), window(1), sample(0), sample(1)]
+    assert said(*then, *now).startswith("healthy")
+    assert said(*then, sample(0), sample(1)).startswith("no step for 58 s, rank 1 on h1 is behind")
+    assert said(*then, window(0), sample(0), rank_is(1, RankState.EXITED)).startswith("healthy")
 
 
 def test_a_first_step_that_takes_long_is_not_slow() -> None:
@@ -123,10 +145,21 @@ def test_the_start_says_who_is_behind_and_in_what() -> None:
     ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
     told = [reached(rank, "interpreter") for rank in range(4)]
     line = said(*ranks, *told, reached(0, "import_torch"), reached(1, "import_torch"))
-    assert line == "starting, rank 2 on h2 (and 1 more) is importing torch: 4 ranks"
+    assert line == "starting, rank 2 on h2 (and 1 more) imports torch: 4 ranks"
     assert said(*ranks, reached(0, "interpreter")).startswith(
-        "starting, rank 1 on h1 (and 2 more) has not started Python yet"
+        "starting, rank 1 on h1 (and 2 more) starts Python or imports torch"
     )
+
+
+def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
+    assert said(*ranks) == "starting: 4 ranks"
+    assert said(*ranks, now=T + 60).startswith(
+        "starting, all start Python or import torch for 60 s:"
+    )
+    met = [reached(rank, "import_torch") for rank in range(4)]
+    assert said(*ranks, *met) == "starting, all wait for the group: 4 ranks"
+    assert said(*ranks, *met, now=T + 43) == "starting, all wait for the group for 42 s: 4 ranks"
 
 
 @pytest.mark.parametrize(

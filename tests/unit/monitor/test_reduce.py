@@ -120,6 +120,14 @@ def test_steps_that_only_some_ranks_kept_are_left_out() -> None:
     assert {metric.ranks for metric in only(events, Metric)} == {2}
 
 
+def test_a_value_that_is_no_number_counts_though_others_left_the_step_out() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[8, 1.0, None], [11, math.nan, None], [12, 1.0, None]]})
+    events = feed.window(1, {"loss": [[8, 3.0, None], [12, 3.0, None]]})
+    assert [metric.step for metric in only(events, Metric)] == [8, 11, 12]
+    assert math.isnan(only(events, Metric)[1].value)
+
+
 def test_what_every_rank_that_is_left_gives_counts_at_once() -> None:
     feed = Feed("a")
     for rank in range(3):
@@ -229,10 +237,47 @@ def test_an_exit_carries_code_and_signal() -> None:
     assert running.exit_code is UNSET
 
 
-def test_a_stall_is_a_finding() -> None:
-    events = Feed("a")("a", "state", rank=3, local_rank=0, pid=7, state="stalled")
-    (finding,) = only(events, RunFinding)
-    assert (finding.check, finding.rank) == ("run.stall", 3)
+SAMPLE = {
+    "node": dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s")),
+    "gpus": [],
+}
+
+
+def stalls(steps: list[int], *stalled: int) -> list[RunFinding]:
+    """What is told where ranks have done ``steps`` and some then stall, half a second apart."""
+    feed = Feed("a")
+    for rank, step in enumerate(steps):
+        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
+        feed.window(rank, step=step)
+    began, found = feed.t + 31, []
+    for place, rank in enumerate(stalled):
+        at = began + place / 2
+        found += feed("a", "state", at, rank=rank, local_rank=rank, pid=rank + 7, state="stalled")
+    for second in range(2, 8):
+        found += feed("a", "sample", began + second, **SAMPLE)
+    return only(found, RunFinding)
+
+
+def test_a_stall_of_all_is_one_finding_that_accuses_nobody() -> None:
+    (finding,) = stalls([98, 98, 98], 2, 0, 1)
+    assert (finding.check, finding.rank) == ("run.stall", UNSET)
+    assert finding.summary == "all 3 ranks have stopped making steps after step 98"
+    assert "py-spy dump --pid 7 on a" in finding.hint
+
+
+def test_of_ranks_that_stall_together_the_one_that_is_behind_is_named() -> None:
+    (finding,) = stalls([98, 97, 98], 0, 1, 2)
+    assert (finding.rank, finding.hosts) == (1, ("a",))
+    assert finding.summary == (
+        "rank 1 on a has stopped making steps after step 97; 2 more wait, at step 98"
+    )
+    assert "--pid 8 on a" in finding.hint
+
+
+def test_a_rank_that_stalls_while_others_go_on_is_named() -> None:
+    (finding,) = stalls([98, 98, 98], 1)
+    assert finding.rank == 1
+    assert finding.summary == "rank 1 on a has stopped making steps after step 98; 2 go on"
 
 
 def test_a_sample_is_the_node_and_its_gpus() -> None:

@@ -81,6 +81,10 @@ SAID = [
         "did not take part",
     ),
     (
+        "torch.distributed.DistStoreError: wait timeout after 45000ms, keys: /default_pg/0//cpu//0/0",
+        "came to init_process_group",
+    ),
+    (
         "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 "
         "clients joined.",
         "cannot reach each other",

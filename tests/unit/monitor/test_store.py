@@ -51,8 +51,8 @@ def test_an_entry_that_comes_twice_is_kept_once(tmp_path: Path) -> None:
     with RunStore(tmp_path).create(record("run-1")) as run_file:
         write(run_file.path, entries("a", 1, 2, 3), entries("a", 2, 3, 4), entries("b", 1))
         write(run_file.path, entries("a", 4, 5))
-        assert run_file.cursors() == {"a": 5, "b": 1}
-        assert run_file.count() == 6
+        kept = [(entry.host, entry.seq) for entry in run_file.entries()]
+        assert sorted(kept) == [*(("a", number) for number in range(1, 6)), ("b", 1)]
 
 
 def test_entries_come_by_time_and_those_of_a_host_by_number(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_many_entries_pass_a_bounded_queue(tmp_path: Path) -> None:
     with RunStore(tmp_path).create(record("run-1")) as run_file:
         batches = [entries("a", *range(first, first + 100)) for first in range(1, 20_001, 100)]
         write(run_file.path, *batches)
-        assert run_file.cursors() == {"a": 20_000}
+        assert run_file.count() == 20_000
 
 
 def test_a_disk_that_refuses_ends_the_keeping_and_blocks_nobody(tmp_path: Path) -> None:

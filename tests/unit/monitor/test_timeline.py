@@ -107,6 +107,11 @@ def test_the_throughput_is_the_sum_over_ranks_and_loses_those_that_ended() -> No
     assert timeline.samples_s == 100.0
 
 
+def test_a_rank_that_comes_back_from_silence_is_not_taken_off_twice() -> None:
+    timeline = folded(*(window(rank, T + second) for second in (0, 30) for rank in (0, 1)))
+    assert timeline.throughput.values == [200.0, 200.0]
+
+
 def test_a_rank_that_fell_silent_does_not_count() -> None:
     timeline = folded(window(0), window(1), window(0, T + 6))
     assert timeline.samples_s == 100.0
@@ -190,7 +195,7 @@ def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:
         ([window(0), metric(0, 2.0), metric(1, 1.0)], "loss 1 ↓"),
         ([window(0), metric(0, 1.0), metric(1, 1.0)], "loss 1 →"),
         ([window(0), state(1, RankState.FAILED)], "rank 1 failed"),
-        ([window(0), state(0, RankState.STALLED)], "rank 0 stalled"),
+        ([window(0, T - 31), state(0, RankState.STALLED)], "no step for 31 s"),
         (
             [window(0), LinkChanged(t=T, run=RUN, host="h0", connected=False)],
             "no connection to h0",

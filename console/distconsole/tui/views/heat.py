@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from textual import on
 from textual.app import ComposeResult
@@ -72,7 +73,7 @@ class HeatPage(Vertical):
             history, key = feed.history, self.quantity
             if key not in history.quantities:
                 key = f"metric {key}"
-            silent = silent_ranks(feed.run, now) if feed.run.end is None else []
+            silent = silent_ranks(feed.run, now) if feed.run.end is None else {}
             heat = heat_of(
                 history,
                 key,
@@ -83,8 +84,8 @@ class HeatPage(Vertical):
                 listed=max(1, self.map.content_size.height - 4),
             )
             told = [
-                f"{view.rank} {view.host} no step {span_text(now - (view.stepped_at or now))}"
-                for view in silent[:MAX_SILENT]
+                f"{view.rank} {view.host} no step {span_text(age)}"
+                for view, age in islice(silent.items(), MAX_SILENT)
             ]
         if len(silent) > MAX_SILENT:
             told.append(f"and {len(silent) - MAX_SILENT:,} more are silent")

@@ -101,7 +101,7 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
     quiet: dict[int, float] = {}
     starts: dict[int, float] = {}
     if now is not None and timeline.end is None:
-        quiet = {v.rank: now - (v.stepped_at or now) for v in silent_ranks(timeline, now)}
+        quiet = {view.rank: age for view, age in silent_ranks(timeline, now).items()}
         if starting(timeline):
             starts = {
                 n: _start_seconds(view, now)
@@ -143,13 +143,11 @@ def first_failed(timeline: RunTimeline) -> int | None:
 
 
 def _slowest(views: Sequence[RankView]) -> RankView | None:
-    times = [view.step_ms_mean for view in views if view.step_ms_mean is not None and view.alive]
+    times = {view: ms for view in views if view.alive and (ms := view.steady_ms) is not None}
     if len(times) < 2:
         return None
-    worst = max(times)
-    if worst < SLOW_SHARE * median(times):
-        return None
-    return next(view for view in views if view.step_ms_mean == worst and view.alive)
+    worst = max(times, key=lambda view: times[view])
+    return worst if times[worst] >= SLOW_SHARE * median(times.values()) else None
 
 
 def _sort_key(row: RankRow, order: str) -> tuple[float, ...]:
