@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 import msgspec
 
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Missing, Outcome, View
 from distconsole.checks.facts import SshFacts
-from distconsole.checks.rule import Rule, Unjudged
+from distconsole.checks.rule import Foreseen, Rule, Unjudged
 from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import ChoiceReport
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """What was concluded: findings in order, and by host and check the outcome and its reason."""
+    """What was concluded: findings in order, and by host and check the outcome and its reason.
+
+    Attributes:
+        choices: What the engines will choose, as far as that was looked at.
+    """
 
     findings: list[Finding] = field(default_factory=list)
+    choices: tuple[ChoiceReport, ...] = ()
     cells: dict[str, dict[str, Missing]] = field(default_factory=dict)
 
     def cell(self, host: str, check: str, outcome: Outcome, why: str = "") -> None:
@@ -41,11 +48,16 @@ def judge(
     unjudged: dict[str, Missing] = {}
     if ready:
         for said in rule.judge(replace(view, hosts=ready)):
-            if isinstance(said, Unjudged):
-                for name in said.hosts:
-                    unjudged.setdefault(name, Missing(said.outcome, said.why))
-            else:
-                findings.append(_in_order(said, view.everyone))
+            match said:
+                case Unjudged():
+                    for name in said.hosts:
+                        unjudged.setdefault(name, Missing(said.outcome, said.why))
+                case Foreseen():
+                    verdicts.choices = said.choices
+                case Finding():
+                    findings.append(_in_order(said, view.everyone))
+                case _:
+                    assert_never(said)
     for host in every:
         outcome = _outcome(rule, host, findings, unjudged)
         verdicts.cell(host.name, rule.id, outcome.outcome, outcome.why)

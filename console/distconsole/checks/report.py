@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from distconsole.checks.choices.panel import choices_of, reports
 from distconsole.checks.evidence import ALONE, BROKEN, LOST, NO_GROUP, UNREACHED, Outcome
 from distconsole.checks.facts import BandwidthFacts, ReachFacts
 from distconsole.checks.gather import Gathering
@@ -15,7 +14,6 @@ from distconsole.checks.timings import collectives_of, left_out_of, verified_of
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import (
     CheckReport,
-    ChoiceReport,
     HostReport,
     NetworkReport,
     PairReport,
@@ -28,7 +26,6 @@ NEVER_COVERED = (
     "data sets",
 )
 INCOMPLETE = "check.incomplete"
-CHOICES = "net.choices"
 LOST_CHECK = "ssh.lost"
 MAX_REASONS = 6
 
@@ -48,7 +45,7 @@ def make_report(
         },
         findings=findings,
         network=NetworkReport(pairs=_pairs(gathering)),
-        choices=_choices(gathering, rules),
+        choices=verdicts.choices,
         collectives=collectives_of(gathering.view()),
         verified=verified_of(gathering.view()),
         left_out=left_out_of(gathering.view()),
@@ -64,12 +61,6 @@ def make_report(
         uncovered=_uncovered(request, verdicts, rules),
         target=gathering.launch.report() if gathering.launch is not None else None,
     )
-
-
-def _choices(gathering: Gathering, rules: Sequence[Rule]) -> tuple[ChoiceReport, ...]:
-    """Return the panel, of the hosts of which all is known that the check of it needs."""
-    rule = next((rule for rule in rules if rule.id == CHOICES), None)
-    return () if rule is None else reports(choices_of(gathering.view(rule.needs)))
 
 
 def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from distconsole.checks.evidence import Outcome, View
 from distconsole.checks.facts import Facts
 from distconsole.model.findings import Cure, Finding, Severity
+from distconsole.model.reports import ChoiceReport
 from distconsole.model.requests import Level
 
 
@@ -21,7 +22,14 @@ class Unjudged:
     outcome: Outcome = Outcome.SKIPPED
 
 
-Said: TypeAlias = Finding | Unjudged
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What the engines will choose, which the report shows whether it is found fault with or not."""
+
+    choices: tuple[ChoiceReport, ...]
+
+
+Said: TypeAlias = Finding | Unjudged | Foreseen
 Judge: TypeAlias = Callable[[View], Iterable[Said]]
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from distconsole.checks.evidence import View
 from distconsole.checks.majority import named
-from distconsole.checks.rule import Judge, Said, Unjudged
+from distconsole.checks.rule import Judge, Said
 from distconsole.model.findings import Cure, Finding
 
 HERE = "\0"
@@ -25,10 +25,10 @@ def together(judge: Judge) -> Judge:
     def judged(view: View) -> Iterator[Said]:
         alike: dict[tuple[str, str], list[Finding]] = {}
         for said in judge(view):
-            if isinstance(said, Unjudged):
-                yield said
-            else:
+            if isinstance(said, Finding):
                 alike.setdefault((said.severity.value, said.summary), []).append(said)
+            else:
+                yield said
         yield from map(_in_one, alike.values())
 
     return judged

@@ -24,14 +24,14 @@ from distconsole.checks.facts import (
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.reference import explain, reference_page
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
 from distconsole.checks.run import needs_of
 from distconsole.checks.select import at_level, selected
 from distconsole.checks.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
-from distconsole.model.reports import CheckReport, HostReport, NetworkReport
+from distconsole.model.reports import CheckReport, ChoiceReport, HostReport, NetworkReport
 from distconsole.model.requests import Level
 
 DOCS = Path(__file__).parents[3] / "docs/checks.md"
@@ -62,6 +62,22 @@ def cells_of(rule: Rule, *hosts: HostEvidence) -> dict[str, tuple[str, str]]:
         name: (cells["x.y"].outcome.value, cells["x.y"].why)
         for name, cells in verdicts.cells.items()
     }
+
+
+def test_what_is_foreseen_is_kept_for_the_report_and_no_finding() -> None:
+    choice = ChoiceReport(
+        engine="NCCL",
+        start="run",
+        host="a",
+        interface="eth0",
+        address="10.0.0.1",
+        how="",
+        meets=True,
+    )
+    verdicts, one = Verdicts(), host("a", SshFacts(), OsFacts())
+    judge(rule_of(Foreseen((choice,))), [one], View((one,), ("a",)), verdicts)
+    assert (verdicts.choices, verdicts.findings) == ((choice,), [])
+    assert verdicts.cells["a"]["x.y"].outcome is Outcome.PASS
 
 
 def test_every_host_has_a_cell_whatever_became_of_it() -> None:

@@ -65,10 +65,11 @@ class Choice:
 def choices_of(view: View) -> tuple[Choice, ...]:
     """Return the choices of the engines that at least one host of ``view`` has."""
     nodes = nodes_of(view)
+    return _choices_among(view, nodes, ways_of(view, nodes)) if nodes else ()
+
+
+def _choices_among(view: View, nodes: Mapping[str, Node], ways: Ways) -> tuple[Choice, ...]:
     engines = _present(view)
-    if not nodes or not engines:
-        return ()
-    ways = ways_of(view, nodes)
     told = run_variables(endpoints(view), nodes)
     found: list[Choice] = []
     for engine in engines:
@@ -119,7 +120,7 @@ def untried(view: View) -> list[dict[str, Endpoint]]:
         return []
     ways = ways_of(view, nodes)
     rounds: list[dict[str, Endpoint]] = []
-    for choice in choices_of(view):
+    for choice in _choices_among(view, nodes, ways):
         host, pick = choice.host, choice.pick
         if ways.around(host, pick.address).unknown is None:
             continue

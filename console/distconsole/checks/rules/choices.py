@@ -11,7 +11,7 @@ from distconsole.checks.attribution import blame
 from distconsole.checks.choices import remedy
 from distconsole.checks.choices.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.choices.node import Fault, network_of
-from distconsole.checks.choices.panel import UNFORESEEN, Choice, Engine, Start, choices_of
+from distconsole.checks.choices.panel import UNFORESEEN, Choice, Engine, Start, choices_of, reports
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import (
@@ -25,7 +25,7 @@ from distconsole.checks.facts import (
     TorchFacts,
 )
 from distconsole.checks.majority import dissent
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
 from distconsole.checks.rules.network import alone
 from distconsole.model.requests import Level
 
@@ -40,6 +40,7 @@ def _choices(view: View) -> Iterator[Said]:
     if not choices:
         yield Unjudged(tuple(host.name for host in view.hosts), "none of these engines is here")
         return
+    yield Foreseen(reports(choices))
     unknown = [choice.host for choice in choices if choice.engine in UNFORESEEN]
     known = {choice.host for choice in choices if choice.engine not in UNFORESEEN}
     if set(unknown) - known:
