@@ -74,7 +74,7 @@ def test_what_is_foreseen_is_kept_for_the_report_and_no_finding() -> None:
         how="",
         meets=True,
     )
-    verdicts, one = Verdicts(), host("a", SshFacts(), OsFacts())
+    verdicts, one = Verdicts(), host("a", SshFacts(), OsFacts(hostname="a"))
     judge(rule_of(Foreseen((choice,))), [one], View((one,), ("a",)), verdicts)
     assert (verdicts.choices, verdicts.findings) == ((choice,), [])
     assert verdicts.cells["a"]["x.y"].outcome is Outcome.PASS
