@@ -231,6 +231,21 @@ FAULTS: tuple[Fault, ...] = (
         (Expected("fail", "net.reach_tcp", Who.WITH_FIRST),),
     ),
     Fault(
+        "a-way-that-loses-everything",
+        "what two hosts send each other is lost without a word; they reach everybody else",
+        lambda lab, n: injecting.lost_between(lab.host(n), lab.host(1)),
+        (Expected("fail", "net.reach_tcp", Who.WITH_FIRST, ("timeout",)),),
+    ),
+    Fault(
+        "a-lost-way-and-only-jobs-asked-for",
+        "the same, where only jobs are checked: these leave a host out, and the reason is the pair",
+        lambda lab, n: injecting.lost_between(lab.host(n), lab.host(1)),
+        (Expected("fail", "net.reach_tcp", Who.WITH_FIRST, ("cannot reach each other",)),),
+        level="standard",
+        only=("coll.",),
+        needs="torch",
+    ),
+    Fault(
         "second-network-broken",
         "the cable of one host's second network is out, which NCCL and Open MPI use by themselves",
         on_host(lambda host: host.link_down("train")),

@@ -19,6 +19,7 @@ from testbed.switch import INTERFACES, MTU, NETWORKS, Network, in_network, ip_ba
 TMPFS_MOUNTS = ("/tmp", "/dev/shm", HOME)
 DROP_PREFERENCE = 90
 CONSOLE_PREFERENCE = 91
+LOST_PREFERENCE = 92
 DISCARD_TABLE = 90
 NOBODYS_MAC = "02:00:00:00:00:00"
 JUMBO_MTU = 9000
@@ -51,6 +52,14 @@ class Host(Machine):
 
     def undrop_ports(self) -> None:
         self._undiscard(DROP_PREFERENCE)
+
+    def lose_what_goes_to(self, other: Host) -> None:
+        """Have a switch between here and another host that drops what goes there, silently."""
+        for there in (other.address, other.train_address):
+            self._discard(LOST_PREFERENCE, f"to {there}")
+
+    def lose_nothing(self) -> None:
+        self._undiscard(LOST_PREFERENCE)
 
     def _discard(self, preference: int, selector: str) -> None:
         """Send what the host says to an address that nobody has.
@@ -247,6 +256,7 @@ class Host(Machine):
             self.mend_mtu(network)
         self.mend_to_console()
         self.undrop_ports()
+        self.lose_nothing()
         self.remove_docker_bridge()
         self.mend_etc_hosts()
         self.mend_disks()

@@ -83,6 +83,18 @@ def unreachable(host: Host, *others: Host) -> Iterator[None]:
 
 
 @contextmanager
+def lost_between(one: Host, other: Host) -> Iterator[None]:
+    """Let what two hosts say to each other get lost on the way, both ways, without a word to either."""
+    one.lose_what_goes_to(other)
+    other.lose_what_goes_to(one)
+    try:
+        yield
+    finally:
+        one.lose_nothing()
+        other.lose_nothing()
+
+
+@contextmanager
 def renamed(host: Host, name: str, network: Network = "mgmt") -> Iterator[None]:
     """Call a host's interface otherwise than on the others."""
     host.rename_interface(network, name)

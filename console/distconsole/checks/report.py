@@ -83,7 +83,9 @@ def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:
             f"{len(checks)} checks could not be made: {why}",
             [host for host in verdicts.cells if host in hosts],
             seen=listed + (f" and {len(checks) - 8} more" if len(checks) > 8 else ""),
-            hint="give more time with --budget, or leave them out with --skip",
+            hint="distconsole check --only net says which and what to do"
+            if BROKEN in why
+            else "give more time with --budget, or leave them out with --skip",
         )
 
 

@@ -77,6 +77,9 @@ JOBS: frozenset[type[Facts]] = frozenset(
 LOADS: frozenset[type[Facts]] = frozenset({NameFacts, SpeedFacts, GpuLoadFacts})
 NETWORK: frozenset[type[Facts]] = JOBS.union(LOADS, {ReachFacts, BandwidthFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
+WAYS = frozenset({"net.reach_tcp", "net.asymmetric", "net.port_ephemeral", "net.mtu"})
+"""Checks of what makes jobs leave hosts out; told where it does, also where only the jobs were asked for."""
+
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     ImportFacts: frozenset({OsFacts}),
     HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
@@ -127,7 +130,9 @@ def run_check(
     chosen = expecting(selected(CATALOGUE, request.only, request.skip), expected_of(session))
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
-    checking = _Checking(gathering, rules, start, sweep, plan)
+    unasked = [rule for rule in selected(CATALOGUE, (), request.skip) if rule not in chosen]
+    ways = [rule for rule in unasked if rule.id in WAYS]
+    checking = _Checking(gathering, rules, start, sweep, plan, ways)
     yield from checking.stages()
     for rule in chosen:
         if rule not in rules:
@@ -167,6 +172,7 @@ class _Checking:
     start: StartJob | None = None
     sweep: collective.Sweep | None = None
     plan: PlanLaunch | None = None
+    ways: Sequence[Rule] = ()
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
 
@@ -200,6 +206,8 @@ class _Checking:
         if ReachFacts in needed:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))
+        if needed & JOBS:
+            yield from self._broken_ways()
         yield from self._jobs(needed)
         if BandwidthFacts in needed:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
@@ -237,6 +245,18 @@ class _Checking:
                 self.judged.add(rule.id)
         self.rules = [rule for rule in self.rules if rule.id not in self.judged]
         self.gathering.needed = needs_of(self.rules)
+
+    def _broken_ways(self) -> Iterator[Event]:
+        """Tell of ways for which jobs leave hosts out, though nobody asked for the check of them."""
+        for rule in self.ways:
+            found = Verdicts()
+            judge(rule, self.gathering.hosts.values(), self.gathering.view(), found)
+            if not found.findings:
+                continue
+            self.verdicts.findings += found.findings
+            for name, cells in found.cells.items():
+                self.verdicts.cells.setdefault(name, {}).update(cells)
+            yield from (FindingMade(finding=finding) for finding in found.findings)
 
     def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
         """Run the collective job by torch and by every engine that the rules need."""
