@@ -15,6 +15,7 @@ import pytest
 
 from testbed import Testbed
 from testbed.host import Host
+from testbed.injecting import lost_between
 
 pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks]
 
@@ -69,6 +70,22 @@ def test_debians_hosts_line_fails_ranks_started_by_hand_and_the_variable_mends_i
         assert proof["cured"] is True
         assert found["cure"]["hosts"][found["hosts"][0]]["env"] == {"GLOO_SOCKET_IFNAME": "eth0"}
         assert "by itself" in found["hint"]
+    assert_nothing_is_left(bed)
+
+
+def test_a_way_that_loses_everything_is_proven_by_a_connection_and_ranks_elsewhere(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    one, two = bed.hosts
+    with lost_between(one, two, networks=("mgmt",)):
+        report = checked(bed, tmp_path, "--only", "net.reach_tcp,net.other_networks", "--prove")
+    (found,) = report["findings"]
+    assert (found["check"], found["hosts"]) == ("net.reach_tcp", ["node1", "node2"])
+    assert found["proof"]["before"].startswith(f"node1 -> {two.address} port ")
+    assert found["proof"]["before"].endswith(": timeout")
+    assert found["proof"]["after"].startswith("exact sums at 2 ranks")
+    assert "distconsole run --nic eth1 ..." in found["hint"]
+    assert 'at the top of distconsole.toml: nic = "eth1"' in found["hint"]
     assert_nothing_is_left(bed)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.checks import run_check
+from distconsole.checks import collective, run_check
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
@@ -202,6 +202,22 @@ def test_healthy_hosts_have_no_finding_and_every_cell_an_outcome(laboratory: Lab
     wanted = {"ssh", "os", "python", "torch", "horovod", "mpi", "gpu", "net", "clock", "env"}
     assert wanted <= set(facts)
     assert report.uncovered
+
+
+def test_a_way_that_breaks_while_a_job_goes_on_is_the_pairs_fault(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collective, "JOIN_SECONDS", 4.0)
+    fault = BY_NAME["a-lost-way-and-only-jobs-asked-for"]
+    seen: list[Event] = []
+    with ExitStack() as stack:
+        for event in events_of(laboratory, level=Level.STANDARD, only=fault.only):
+            seen.append(event)
+            if event == CheckProgress(check="coll.init", host="", outcome="running"):
+                stack.enter_context(fault.inject(laboratory, fault.culprit))
+    report = report_of(seen)
+    assert_exactly(report, fault, laboratory)
+    assert {cells["coll.init"] for cells in report.cells.values()} == {"could_not_run"}
 
 
 def test_a_shell_that_talks_holds_up_nobody(laboratory: Laboratory) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.keeper import wait_for
@@ -53,10 +53,11 @@ class Host(Machine):
     def undrop_ports(self) -> None:
         self._undiscard(DROP_PREFERENCE)
 
-    def lose_what_goes_to(self, other: Host) -> None:
+    def lose_what_goes_to(self, other: Host, networks: Sequence[Network] = NETWORKS) -> None:
         """Have a switch between here and another host that drops what goes there, silently."""
-        for there in (other.address, other.train_address):
-            self._discard(LOST_PREFERENCE, f"to {there}")
+        address: dict[Network, str] = {"mgmt": other.address, "train": other.train_address}
+        for network in networks:
+            self._discard(LOST_PREFERENCE, f"to {address[network]}")
 
     def lose_nothing(self) -> None:
         self._undiscard(LOST_PREFERENCE)

@@ -15,14 +15,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from testbed.host import Host
 from testbed.keeper import wait_for
 from testbed.slurm import Slurm, start_munged, start_slurmd
-from testbed.switch import Network, ip_batch
+from testbed.switch import NETWORKS, Network, ip_batch
 
 OPEN_RULE = 700
 """Preference of the routing rules here: after those of ``Host``, before the kernel's own."""
@@ -83,10 +83,10 @@ def unreachable(host: Host, *others: Host) -> Iterator[None]:
 
 
 @contextmanager
-def lost_between(one: Host, other: Host) -> Iterator[None]:
+def lost_between(one: Host, other: Host, networks: Sequence[Network] = NETWORKS) -> Iterator[None]:
     """Let what two hosts say to each other get lost on the way, both ways, without a word to either."""
-    one.lose_what_goes_to(other)
-    other.lose_what_goes_to(one)
+    one.lose_what_goes_to(other, networks)
+    other.lose_what_goes_to(one, networks)
     try:
         yield
     finally:

@@ -30,7 +30,7 @@ from distconsole.checks.facts import (
     convert,
 )
 from distconsole.checks.gather import Gathering, interpreter
-from distconsole.checks.losses import is_lost, leave_out
+from distconsole.checks.losses import is_lost, leave_out_for
 from distconsole.checks.target import LaunchNeeds
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
@@ -325,7 +325,7 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
         _stop(gathering, job, list(waiting.values()))
         raise
     if lost:
-        leave_out(gathering, CollFacts, [host.name for host in job.hosts], lost)
+        leave_out_for(gathering, CollFacts, [host.name for host in job.hosts], lost)
 
 
 def _stop(gathering: Gathering, job: Job, hosts: list[Host]) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from distconsole.checks.evidence import View
 from distconsole.checks.majority import named
+from distconsole.config.pasting import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 
 OMPI = "OMPI_MCA_"
@@ -27,10 +28,28 @@ def typed(cure: Cure) -> list[str]:
         lines.append(f"unset {' '.join(cure.unset)}")
     if cure.port is not None:
         lines.append(f"MASTER_PORT={cure.port}  # torchrun: --master_port {cure.port}")
+    lines += _networks(cure)
     alike: dict[str, list[str]] = {}
     for name, change in cure.hosts.items():
         alike.setdefault("; ".join(_typed_on_host(change)), []).append(name)
-    return lines + [f"on {named(names)}: {words}" for words, names in alike.items()]
+    return lines + [f"on {named(names)}: {words}" for words, names in alike.items() if words]
+
+
+def _networks(cure: Cure) -> list[str]:
+    """Return what names the interface or the address for training to ``run``, and in the configuration.
+
+    Keys are dotted, so that a line is whole by itself; ``--write-profile`` writes them as tables.
+    """
+    nics = {name: change.nic for name, change in cure.hosts.items() if change.nic}
+    if len(nics) > 1 and len(set(nics.values())) == 1:
+        nic = next(iter(nics.values()))
+        return [f"distconsole run --nic {shlex.quote(nic)} ...", in_config(("nic",), nic)]
+    lines = [in_config(("hosts", name, "nic"), nic) for name, nic in nics.items()]
+    return lines + [
+        in_config(("hosts", name, "address"), change.address)
+        for name, change in cure.hosts.items()
+        if change.address
+    ]
 
 
 def exports(env: Mapping[str, str]) -> str:
@@ -46,8 +65,6 @@ def _quoted(value: str) -> str:
 def _typed_on_host(change: HostCure) -> list[str]:
     lines = [exports(change.env)] if change.env else []
     lines += [f"unset {' '.join(change.unset)}"] if change.unset else []
-    lines += [f"nic = {change.nic}"] if change.nic else []
-    lines += [f"address = {change.address}"] if change.address else []
     return lines + ([change.setup] if change.setup else [])
 
 

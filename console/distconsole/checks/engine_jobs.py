@@ -31,7 +31,7 @@ from distconsole.checks.facts import (
     SshFacts,
 )
 from distconsole.checks.gather import Gathering
-from distconsole.checks.losses import broken_links, leave_out
+from distconsole.checks.losses import broken_links, leave_out_for
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.requests import LauncherName, Level
@@ -153,7 +153,7 @@ def run_engine(
             facts = _facts(engine, host, answer, world, timeout)
             gathering.hosts[host.name].learn(facts)
     if lost := broken_links(gathering, names):
-        leave_out(gathering, engine.kind, names, lost)
+        leave_out_for(gathering, engine.kind, names, lost)
     yield from (host.name for host in hosts)
 
 

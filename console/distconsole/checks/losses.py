@@ -40,11 +40,16 @@ def broken_links(gathering: Gathering, names: Iterable[str]) -> list[str]:
     ]
 
 
-def leave_out(
+def leave_out_for(
     gathering: Gathering, kind: type[Facts], hosts: Iterable[str], lost: Iterable[str]
 ) -> None:
     """Forget what a job told: that of its hosts some died is no fault of the others."""
     why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
+    leave_out(gathering, kind, hosts, why)
+
+
+def leave_out(gathering: Gathering, kind: type[Facts], hosts: Iterable[str], why: str) -> None:
+    """Forget what a job told of ``hosts``, for a reason that another finding says."""
     wanted = set(hosts)
     for name, evidence in gathering.hosts.items():
         if name in wanted:

@@ -6,12 +6,15 @@ What is tried leaves the hosts as they are. A cure that is not tried here has no
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from distconsole.checks import trials
 from distconsole.checks.addresses import Endpoint
 from distconsole.checks.cures import OMPI, mca_env, proven
+from distconsole.checks.edges import matrix_of
 from distconsole.checks.engine_job import StartJob
 from distconsole.checks.facts import NetFacts, OsFacts, ReachFacts
 from distconsole.checks.gather import MASTER_PORT, Gathering
@@ -183,12 +186,40 @@ def _other_network(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
         return None
     trial = partial(trials.gloo, bench.gathering, hosts, changes={}, bound=True)
     meet = bench.meet()
+    names = ",".join(host.name for host in hosts)
+    ran = f"all-reduce by Gloo as `run` starts it on {names}"
+    lost = _lost_way(bench, hosts)
+    if lost is not None:
+        # Ranks would only wait for this connection, and for nothing that is not known after it.
+        before = _once_more(bench, *lost)
+        if not before.able or before.ok:
+            return outcome(ran, before, before, hosts)
+        after = trial(meet=there, enough=threading.Event(), seconds=bench.seconds)
+        return outcome(f"a connection, and {ran}", before, after, hosts)
     before, after = both(
         lambda enough: trial(meet=meet, enough=enough, seconds=bench.seconds),
         lambda enough: trial(meet=there, enough=enough, seconds=bench.seconds),
     )
-    names = ",".join(host.name for host in hosts)
-    return outcome(f"all-reduce by Gloo as `run` starts it on {names}", before, after, hosts)
+    return outcome(ran, before, after, hosts)
+
+
+def _lost_way(bench: Bench, hosts: Sequence[Host]) -> tuple[Host, Host, str] | None:
+    """Return two of ``hosts`` and the second one's address, to which no connection came about."""
+    facts = bench.gathering.view((ReachFacts,)).of(ReachFacts)
+    by_name = {str(host.name): host for host in hosts}
+    for source, target in matrix_of(facts).dead:
+        if source in by_name and target in by_name and target in facts:
+            return by_name[source], by_name[target], facts[target].address
+    return None
+
+
+def _once_more(bench: Bench, source: Host, target: Host, address: str) -> Came:
+    """Return what becomes of a connection to a port that ``target`` opens for it."""
+    ask = {"address": address, "ports": [], "ephemeral": 1}
+    results, opened = _connections(bench, source, target, ask, [(address, None)])
+    port = opened[0].get("port") if opened else 0
+    came = _connected(results.get("0", {}), address, port if isinstance(port, int) else 0)
+    return replace(came, words=f"{source.name} -> {came.words}")
 
 
 def _other_port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
@@ -225,24 +256,45 @@ def _connect(
     bench: Bench, source: Host, target: Host, address: str, ends: Sequence[tuple[str, int]]
 ) -> Tried | None:
     """Connect to two ends of ``target``, of which the second one is by the cure."""
-    gathering, secret = bench.gathering, secrets.token_hex(32)
-    began = gathering.clock()
-    ports = list(dict.fromkeys(port for _, port in ends))
-    listen = {"address": address, "ports": ports, "secret": secret, "ttl_seconds": 15.0}
-    opened = trials.asked(gathering, target, "net.listen", listen)
-    if not all(entry.get("port") for entry in opened.get("ports", [{}])):
+    began = bench.gathering.clock()
+    ask = {"address": address, "ports": list(dict.fromkeys(port for _, port in ends))}
+    results, opened = _connections(bench, source, target, ask, ends)
+    if not opened:
         return None
-    targets = [{"id": str(n), "address": to, "port": port} for n, (to, port) in enumerate(ends)]
-    ask = {"targets": targets, "secret": secret, "timeout_seconds": CONNECT_SECONDS}
-    answer = trials.asked(gathering, source, "net.connect", ask)
-    trials.asked(gathering, target, "net.close", {"token": str(opened.get("token", ""))})
-    results = {entry.get("id"): entry for entry in answer.get("results", ())}
     before, after = (
         _connected(results.get(str(number), {}), to, port)
         for number, (to, port) in enumerate(ends)
     )
     ran = f"a connection from {source.name} to {target.name}"
-    return outcome(ran, before, after, [source, target], gathering.clock() - began)
+    return outcome(ran, before, after, [source, target], bench.gathering.clock() - began)
+
+
+def _connections(
+    bench: Bench,
+    source: Host,
+    target: Host,
+    listen: Mapping[str, object],
+    ends: Sequence[tuple[str, int | None]],
+) -> tuple[dict[object, Mapping[str, object]], list[Mapping[str, object]]]:
+    """Let ``target`` listen and ``source`` connect to ``ends``; return what came, and what was opened.
+
+    An end without a port is the first that was opened. Nothing comes where a port cannot be.
+    """
+    gathering, secret = bench.gathering, secrets.token_hex(32)
+    wanted = {**listen, "secret": secret, "ttl_seconds": 15.0}
+    answer = trials.asked(gathering, target, "net.listen", wanted)
+    opened = answer.get("ports") or []
+    if not opened or not all(entry.get("port") for entry in opened):
+        return {}, []
+    first = opened[0]["port"]
+    targets = [
+        {"id": str(number), "address": to, "port": port or first}
+        for number, (to, port) in enumerate(ends)
+    ]
+    ask = {"targets": targets, "secret": secret, "timeout_seconds": CONNECT_SECONDS}
+    came = trials.asked(gathering, source, "net.connect", ask)
+    trials.asked(gathering, target, "net.close", {"token": str(answer.get("token", ""))})
+    return {entry.get("id"): entry for entry in came.get("results", ())}, opened
 
 
 def _connected(entry: Mapping[str, object], address: str, port: int) -> Came:

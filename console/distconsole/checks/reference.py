@@ -56,6 +56,8 @@ PROOF = """\
 From `--level standard` on three short jobs run over all hosts that reach each other (`--only coll`; `--skip
 horovod,mpi` leaves out all that is about those two): torch's process group, Horovod and mpirun, the last two only where every host has them.
 
+* A host whose connections are broken takes part in no job, and the finding names the way, also where only the jobs were asked
+  for. After a job that came to nothing all ways are tried once more: one may have broken since, and then that is the finding.
 * Horovod's and mpirun's are runs like those of `run --launcher horovod` and `mpi`: the same plan, variables, key-value
   store and our own program in place of ssh. They are in no list of runs here and leave nothing on the hosts. What `run`
   would refuse is said (`info`), with its words.
@@ -102,6 +104,7 @@ Where the cure of a finding is a variable, an interface, a port, a limit or an a
   `env.*`, `net.nic_names`, `net.choices`) or by mpirun (`net.iface_matrix`, `net.other_networks`), one rank a host on two to eight hosts.
 * Ranks started as `run` starts them, on the network that it chose and on another one that all hosts share (`net.mtu`,
   `net.reach_tcp`, `net.asymmetric`, `net.port_ephemeral`), or with another MPI's library first (`mpi.rank_size`, `horovod.mpi`).
+  Where no connection comes about at all, one more is tried in place of the ranks without the cure, which would only wait for it.
 * A process started as a rank is: open files, limits, TMPDIR, variables (`lim.*`, `tmp.dir`, `env.consistency`).
 * A port that is bound (`port.master_free`), a connection (`net.port_ephemeral`, `os.peer_names`).
 

@@ -14,6 +14,7 @@ import msgspec
 
 from distconsole.checks import (
     between,
+    broken_ways,
     collective,
     engine_jobs,
     folder_stage,
@@ -77,9 +78,6 @@ JOBS: frozenset[type[Facts]] = frozenset(
 LOADS: frozenset[type[Facts]] = frozenset({NameFacts, SpeedFacts, GpuLoadFacts})
 NETWORK: frozenset[type[Facts]] = JOBS.union(LOADS, {ReachFacts, BandwidthFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
-WAYS = frozenset({"net.reach_tcp", "net.asymmetric", "net.port_ephemeral", "net.mtu"})
-"""Checks of what makes jobs leave hosts out; told where it does, also where only the jobs were asked for."""
-
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     ImportFacts: frozenset({OsFacts}),
     HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
@@ -131,7 +129,7 @@ def run_check(
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
     unasked = [rule for rule in selected(CATALOGUE, (), request.skip) if rule not in chosen]
-    ways = [rule for rule in unasked if rule.id in WAYS]
+    ways = [rule for rule in unasked if rule.id in broken_ways.WAYS]
     checking = _Checking(gathering, rules, start, sweep, plan, ways)
     yield from checking.stages()
     for rule in chosen:
@@ -206,8 +204,6 @@ class _Checking:
         if ReachFacts in needed:
             yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
             yield from self._judge(needed & ({BandwidthFacts} | JOBS))
-        if needed & JOBS:
-            yield from self._broken_ways()
         yield from self._jobs(needed)
         if BandwidthFacts in needed:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
@@ -246,30 +242,38 @@ class _Checking:
         self.rules = [rule for rule in self.rules if rule.id not in self.judged]
         self.gathering.needed = needs_of(self.rules)
 
-    def _broken_ways(self) -> Iterator[Event]:
-        """Tell of ways for which jobs leave hosts out, though nobody asked for the check of them."""
-        for rule in self.ways:
-            found = Verdicts()
-            judge(rule, self.gathering.hosts.values(), self.gathering.view(), found)
-            if not found.findings:
-                continue
-            self.verdicts.findings += found.findings
-            for name, cells in found.cells.items():
-                self.verdicts.cells.setdefault(name, {}).update(cells)
-            yield from (FindingMade(finding=finding) for finding in found.findings)
-
     def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
         """Run the collective job by torch and by every engine that the rules need."""
         left = [job for job in self._wanted_jobs() if job.kind in needed]
+        if left:
+            # Jobs leave hosts out for them, also where nobody asked for the checks of the ways.
+            yield from self._tell_of_ways(self.ways)
         if self._may_coincide():
             works = [(job.stage, job.begin(1)) for job in left]
             yield from self._stages_at_once(works)
+            yield from self._second_look([job.kind for job in left])
             return
         while left:
             job = left.pop(0)
             yield from self._stage(job.stage, job.begin(len(left) + 1))
+            yield from self._second_look([job.kind])
             waiting = {each.kind for each in left}
             yield from self._judge(needed & ({BandwidthFacts} | waiting))
+
+    def _tell_of_ways(self, rules: Iterable[Rule]) -> Iterator[Event]:
+        for finding in broken_ways.told(self.gathering, rules, self.verdicts):
+            yield FindingMade(finding=finding)
+
+    def _second_look(self, kinds: Sequence[type[Facts]]) -> Iterator[Event]:
+        """Try all ways once more where a job came to nothing: one may have broken since."""
+        stuck = broken_ways.stuck_jobs(self.gathering, kinds)
+        if not stuck:
+            return
+        yield from self._stage("net.reach_tcp", matrix.reach(self.gathering))
+        if broken_ways.any_broken(self.gathering):
+            broken_ways.excuse(self.gathering, stuck)
+            asked = [rule for rule in self.rules if rule.id in broken_ways.WAYS]
+            yield from self._tell_of_ways([*asked, *self.ways])
 
     def _wanted_jobs(self) -> Iterator[_Job]:
         gathering, sweep, start = self.gathering, self.sweep, self.start

@@ -25,8 +25,7 @@ def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
         whole = len(pairs) == everyone * (everyone - 1) and len(there) == everyone
         if whole and all(edge.ok and edge.bulk is not False for edge in tried):
             cure = Cure(hosts={name: HostCure(nic=e.interface or "") for name, e in there.items()})
-            told = with_cure(hint, cure, "or in [hosts.NAME] of distconsole.toml")
-            return {"hint": f"{told}   ({network} works)", "cure": cure}
+            return {"hint": with_cure(hint, cure, f"or by {network}, which works"), "cure": cure}
     return {"hint": hint}
 
 

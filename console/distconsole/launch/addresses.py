@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from distconsole.config.pasting import in_config, network_of_hosts
 from distconsole.errors import PlanError
 from distconsole.launch.engines import Engines
 from distconsole.model.addresses import LOOPBACK, Interface, best_subnet, without_subnet
@@ -97,7 +98,8 @@ def _given(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint | None:
         names = ", ".join(sorted({item.name for item in facts.interfaces})) or "none"
         raise PlanError(
             f"{host.name} has no interface {wanted} with an address",
-            f"it has: {names}; give --nic NAME, or nic per host in the configuration",
+            f"it has: {names}; --nic NAME names one for all hosts; for this one alone, "
+            f"{in_config(('hosts', str(host.name), 'nic'), 'NAME')}",
         )
     return Endpoint(found[0].address, wanted)
 
@@ -152,7 +154,7 @@ def _without_subnet(
         if found is None:
             raise PlanError(
                 f"{host.name} has no address that another host could reach",
-                "give address or nic for it in the configuration",
+                network_of_hosts([host.name]),
             )
         endpoints[host.name] = Endpoint(found.address, found.name)
     if len(hosts) == 1:

@@ -27,6 +27,7 @@ from distconsole.checks.facts import (
 from distconsole.checks.majority import dissent
 from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
 from distconsole.checks.rules.network import alone
+from distconsole.config.pasting import network_of_hosts
 from distconsole.model.requests import Level
 
 CHECK = "net.choices"
@@ -149,7 +150,7 @@ def _hints(
     if by_hand and Engine.HOROVOD in engines and remedy.horovodrun_option(view):
         yield f"with horovodrun: {remedy.horovodrun_option(view)}"
     if not by_hand and not named_ones:
-        yield "give address or nic for these hosts in the configuration"
+        yield network_of_hosts(culprits)
 
 
 def _told(choice: Choice) -> str:

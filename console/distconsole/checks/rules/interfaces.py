@@ -12,6 +12,7 @@ from distconsole.checks.facts import ClockFacts, NetFacts, PortFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.wording import who
+from distconsole.config.pasting import network_of_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -79,7 +80,7 @@ def _address(view: View) -> Iterator[Said]:
             f"{named(without)} {'has' if len(without) == 1 else 'have'} no address that others "
             "could reach",
             without,
-            hint="give address or nic for it in the configuration",
+            hint=network_of_hosts(without),
         )
     networks = {endpoint.network for endpoint in chosen.values()}
     listed = ", ".join(
@@ -142,14 +143,17 @@ def _route(view: View) -> Iterator[Said]:
         ways = {each.rpartition(" by ")[2] for each in peers}
         taken = {entry.iface for entry in view.of(NetFacts)[name].addresses} & ways
         one = next(iter(taken)) if len(ways) == 1 and taken else ""
+        cure = Cure(hosts={name: HostCure(nic=one)}) if one else None
         yield warn(
             "net.route_dev",
             f"{name} sends to {len(peers)} peers by another interface than {own.interface}",
             (name,),
             seen=", ".join(peers[:8]),
             expected=f"everything from {own.address} ({own.interface})",
-            hint=f"on {name}: ip route get ADDRESS; name the network with --nic",
-            cure=Cure(hosts={name: HostCure(nic=one)}) if one else None,
+            hint=with_cure(f"on {name}: ip route get ADDRESS", cure, "or")
+            if cure
+            else f"on {name}: ip route get ADDRESS; distconsole run --nic NAME ...",
+            cure=cure,
         )
 
 
@@ -259,7 +263,7 @@ RULES: tuple[Rule, ...] = (
         Level.QUICK,
         (NetFacts, SshFacts),
         "No network that all hosts share.",
-        "address or nic per host in the configuration.",
+        'hosts.NAME.address = "IP" or hosts.NAME.nic = "NIC" at the top of distconsole.toml.',
         _address,
     ),
     Rule(
