@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 
 from distconsole.config.load import read_config
+from distconsole.config.schema import Config
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
 from distconsole.tui.shortcuts import Shortcuts
+from distconsole.tui.startup import wants_startup
 from fakes import scenes
 from fakes.stage import (
     ATTACH,
@@ -271,6 +273,50 @@ async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path
         assert f"error: {startup}:6: " in said
         await typed(app, stage, pilot, "zzz")
         assert "error: There is no verb 'zzz'" in app.sitting.transcript.text()
+
+
+async def test_a_run_that_was_asked_for_stays_in_view_whatever_the_start_up_file_does(
+    tmp_path: Path,
+) -> None:
+    startup = tmp_path / "startup"
+    startup.write_text("watch state=failed\nview runs\n")
+    app, stage = staged(SCENES, request=ATTACH)
+    app._startup = startup
+    async with on_screen(app, stage) as pilot:
+        await until(pilot, lambda: len(app.watches.kept) == 1)
+        assert app.view == "run"
+
+
+@pytest.mark.parametrize(
+    ("request_", "configured", "wanted"),
+    [
+        (ask.OpenConsole(), None, True),
+        (ATTACH, None, True),
+        (ask.Top(startup=False), True, False),
+        (ask.Demo(), False, False),
+        (ask.Replay(run="r", startup=True), False, True),
+    ],
+)
+def test_the_start_up_file_is_done_wherever_the_console_opens(
+    request_: ask.Request, configured: bool | None, wanted: bool
+) -> None:
+    assert wants_startup(request_, Config(startup=configured)) is wanted
+
+
+async def test_lines_typed_faster_than_they_are_done_stay_lines(tmp_path: Path) -> None:
+    app, stage = staged(SCENES, history=tmp_path / "history")
+    async with on_screen(app, stage) as pilot:
+        for line in ("check --level quick", "show a", "show b"):
+            for each in line:
+                app.post_message(Key("space" if each == " " else each, each))
+            app.post_message(Key("enter", None))
+        await until(pilot, lambda: ask.Show(run="b") in stage.asked)
+        assert stage.asked[-3:] == [
+            ask.Check(level=ask.Level.QUICK),
+            ask.Show(run="a"),
+            ask.Show(run="b"),
+        ]
+        assert prompt_of(app).value == ""
 
 
 async def test_whatever_is_pasted_is_one_harmless_line(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ TOP_KEYS: dict[str, Key] = {
     "cluster": Key(Kind.TEXT),
     "ssh_config": Key(Kind.FILE),
     "theme": Key(Kind.TEXT),
+    "startup": Key(Kind.FLAG),
     **SHARED_KEYS,
 }
 

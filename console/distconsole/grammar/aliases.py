@@ -85,7 +85,7 @@ def expanded_words(words: Sequence[str], aliases: Mapping[str, Alias]) -> list[s
     at = 0
     while at < len(words) and words[at].startswith("-"):
         option = words[at].lstrip("-").replace("-", "_")
-        at += 2 if option in HOST_OPTIONS else 1
+        at += 2 if option in (*HOST_OPTIONS, "theme") else 1
     if at >= len(words) or words[at] not in aliases:
         return list(words)
     line = expanded(shlex.join(words[at:]), aliases)

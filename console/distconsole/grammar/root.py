@@ -15,6 +15,7 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, help_option
 from distconsole.grammar.hosts import host_options, where
+from distconsole.grammar.opening import OPENING_OPTIONS, opening, opening_options
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import VERB_COMMANDS
 from distconsole.grammar.words import words_of
@@ -47,17 +48,7 @@ class _Root(click.Group):
     epilog="Without a verb the console opens. RUN is an id, a unique prefix, a name, or 'last'.",
 )
 @host_options
-@click.option(
-    "--theme",
-    metavar="NAME",
-    help="Of the console: dark, light, contrast, terminal, or Textual's.",
-)
-@click.option(
-    "--startup/--no-startup",
-    "startup",
-    default=None,
-    help="Do the lines of the console's start-up file first.  [default: startup]",
-)
+@opening_options
 @click.option(
     "--version",
     is_flag=True,
@@ -67,19 +58,28 @@ class _Root(click.Group):
     help="Show the version and stop.",
 )
 @click.pass_context
-def root(
-    context: click.Context, /, theme: str | None, startup: bool | None, **given: Any
-) -> ask.Request | None:
+def root(context: click.Context, /, **given: Any) -> ask.Request | None:
     """Check, launch and watch distributed training on machines that you reach over SSH."""
-    if context.invoked_subcommand is None:
-        return ask.OpenConsole(where=where(context, given), theme=theme, startup=startup)
-    for option, value in (("--theme", theme), ("--no-startup", startup)):
-        if value is not None:
-            raise click.UsageError(
-                f"{option} is of the console, which opens without a verb.", context
-            )
+    verb = context.invoked_subcommand
+    if verb is None:
+        return ask.OpenConsole(**opening(context, given), where=where(context, given))
+    if verb not in OPENING_VERBS:
+        for option, name in (("--theme", "theme"), ("--no-startup", "startup")):
+            if given[name] is not None:
+                opens = ", ".join(OPENING_VERBS)
+                raise click.UsageError(
+                    f"{option} is of the console, which opens without a verb, or with {opens}.",
+                    context,
+                )
     return None
 
+
+OPENING_VERBS = tuple(
+    str(command.name)
+    for command in VERB_COMMANDS
+    if set(OPENING_OPTIONS) <= {option.name for option in command.params}
+)
+"""Verbs that open the console on a terminal."""
 
 for _command in VERB_COMMANDS:
     root.add_command(_command)

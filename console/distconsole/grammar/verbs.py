@@ -11,6 +11,7 @@ from distconsole.grammar.bench import bench
 from distconsole.grammar.hosts import FILE, host_options, where
 from distconsole.grammar.kept import export, report
 from distconsole.grammar.launch_options import launch_options
+from distconsole.grammar.opening import opening, opening_options
 from distconsole.grammar.options import condition_options, json_option, notify_option, run_argument
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
@@ -200,6 +201,7 @@ def run(
 )
 @condition_options
 @json_option
+@opening_options
 @host_options
 @click.pass_context
 def top(context: click.Context, /, **given: Any) -> ask.Request:
@@ -212,7 +214,7 @@ def top(context: click.Context, /, **given: Any) -> ask.Request:
             "--where and --fail-if go with --once; in the console 'filter EXPR' does it live.",
             context,
         )
-    return ask.Top(where=where(context, given), **given)
+    return ask.Top(**opening(context, given), where=where(context, given), **given)
 
 
 @click.command(cls=Verb, short_help="Past and present runs.")
@@ -245,12 +247,13 @@ def show(**given: Any) -> ask.Request:
 @click.command(cls=Verb, short_help="Follow a run that is going on.")
 @notify_option
 @json_option
+@opening_options
 @host_options
 @run_argument
 @click.pass_context
 def attach(context: click.Context, /, **given: Any) -> ask.Request:
     """Follow RUN from its beginning; ends with the run's exit code. Leaving it never stops it."""
-    return ask.Attach(where=where(context, given), **given)
+    return ask.Attach(**opening(context, given), where=where(context, given), **given)
 
 
 @click.command(cls=Verb, short_help="Lines that the ranks printed.")
@@ -340,10 +343,12 @@ def why(context: click.Context, /, **given: Any) -> ask.Request:
     metavar="TIME",
     help="From there: 14:05:10, 90s after its start, 40%, 'step 1200'.  [default: its end]",
 )
+@opening_options
 @run_argument
-def replay(**given: Any) -> ask.Request:
+@click.pass_context
+def replay(context: click.Context, /, **given: Any) -> ask.Request:
     """Show RUN again, on the console's screens; there 'at', 'play' and 'pause' move through it."""
-    return ask.Replay(**given)
+    return ask.Replay(**opening(context, given), **given)
 
 
 @click.command(cls=Verb, short_help="Runs side by side: speed, loss, configuration.")
@@ -396,10 +401,12 @@ def notify(what: str | None) -> ask.Request:
     help="Nodes to embed.",
 )
 @click.option("--headless", is_flag=True, help="Lines instead of the console.")
+@opening_options
 @json_option
-def demo(**given: Any) -> ask.Request:
+@click.pass_context
+def demo(context: click.Context, /, **given: Any) -> ask.Request:
     """Start an embedded cluster on this machine, check it, and train on it."""
-    return ask.Demo(**given)
+    return ask.Demo(**opening(context, given), **given)
 
 
 VERB_COMMANDS: tuple[click.Command, ...] = (

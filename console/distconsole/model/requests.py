@@ -202,6 +202,8 @@ class Top:
     interval_seconds: float = 1.0
     only: str | None = None
     fail_if: str | None = None
+    theme: str | None = None
+    startup: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,8 @@ class Attach:
     where: Where = Where()
     json: bool = False
     notify: str | None = None
+    theme: str | None = None
+    startup: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +377,8 @@ class Replay:
 
     run: str
     at: str | None = None
+    theme: str | None = None
+    startup: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,6 +501,8 @@ class Demo:
     nodes: int = 2
     headless: bool = False
     json: bool = False
+    theme: str | None = None
+    startup: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,9 +514,12 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class OpenConsole:
-    """Open the full-screen console on the hosts given, in a theme.
+    """Open the full-screen console on the hosts given.
+
+    Requests that open it on something have the same two.
 
     Attributes:
+        theme: Its colours; None leaves them to the configuration, and to what was chosen before.
         startup: Whether the start-up file is done; None leaves it to the configuration.
     """
 

@@ -35,9 +35,7 @@ def asked_theme(request: ask.Request) -> str | None:
     Raises:
         ConfigError: if the configuration cannot be read.
     """
-    if isinstance(request, ask.OpenConsole) and request.theme:
-        return request.theme
-    return load_config().theme
+    return getattr(request, "theme", None) or load_config().theme
 
 
 class Appearance:

@@ -171,6 +171,7 @@ class LaunchingApp(KeyedApp):
         prompt = self.query_one(Prompt)
         if prompt.value in ("", desk.line):
             prompt.keep(desk.line)
+            prompt.action_empty()
         self.doer.perform(desk.line)
 
     def _list_last(self) -> None:

@@ -177,12 +177,10 @@ class Prompt(Input):
         self.placeholder = words
 
     def keep(self, line: str) -> None:
-        """Remember ``line`` and be empty."""
+        """Remember ``line``; what was typed since stays."""
         self._history.add(line)
-        self._place = None
         self._meant = ""
         self._invite()
-        self._put("")
 
     def choose(self, index: int) -> None:
         """Take one of the list."""
@@ -195,8 +193,10 @@ class Prompt(Input):
         if self._walk is not None and (self._walk.at is not None or self._walk.searching):
             self._take()
             return
-        self._close()
-        self.post_message(self.Entered(self.value))
+        line = self.value
+        # At once: letters of the next line may come before this one is done.
+        self.action_empty()
+        self.post_message(self.Entered(line))
 
     def action_complete(self) -> None:
         """Go on as far as all completions agree, and list them if there are several; then walk."""

@@ -89,7 +89,7 @@ class PromptVerbs:
         return True
 
     def begin(self, startup: Path | None) -> None:
-        """Say how keys meet, and do the lines of the start-up file."""
+        """Say how keys meet, and do the lines of the start-up file; what was asked for stays in view."""
         for told in self._app.keymap.told:
             self._say(told)
         if startup is None:
@@ -100,10 +100,13 @@ class PromptVerbs:
         except ConsoleError as error:
             transcript.error(error)
             return
+        app, view = self._app, self._app.view
         for number, line in lines:
             transcript.place = f"{startup}:{number}"
-            self._app.doer.perform(one_line(line))
+            app.doer.perform(one_line(line))
         transcript.place = ""
+        if app.first is not None and app.view != view:
+            app.show_view(view)
 
     def start(self, line: str, then: Callable[[Feed], None]) -> None:
         """Start what ``line`` asks for, once it is sure that it is wanted.

@@ -13,11 +13,13 @@ from distconsole.config.schema import VERB_KEYS
 from distconsole.errors import ConfigError
 from distconsole.grammar.hosts import HOST_OPTIONS
 from distconsole.grammar.launch_options import LAUNCH_OPTIONS
+from distconsole.grammar.opening import OPENING_OPTIONS
 from distconsole.grammar.verbs import VERB_COMMANDS
 
 WHOLE = """
 cluster = "lab"
 ssh_config = "ssh/config"
+startup = false
 python = "/opt/py/bin/python"
 node-dir = "/local/dc"
 
@@ -55,6 +57,7 @@ def test_a_whole_file_is_understood(tmp_path: Path) -> None:
     config = read_config(file)
     assert config.cluster == "lab"
     assert config.ssh_config == tmp_path / "ssh" / "config"
+    assert config.startup is False
     assert config.shared.node_dir == "/local/dc"
     lab = config.clusters["lab"]
     assert lab.hosts == ("gpu[01-02]:8", "me@big")
@@ -152,13 +155,15 @@ def test_ranks_are_one_or_spans(tmp_path: Path) -> None:
 
 
 def test_every_flag_of_every_verb_has_its_key() -> None:
-    """``why``'s flags are the hosts', ``explain`` is a question, ``at`` a moment and ``write_profile`` an act, not a setting."""
+    """``why``'s flags are the hosts', ``explain`` is a question, ``at`` a moment and ``write_profile`` an act, not a setting;
+    how the console opens stands at the top of the file."""
+    elsewhere = (*HOST_OPTIONS, *OPENING_OPTIONS)
     for command in VERB_COMMANDS:
         flags = {
             option.name
             for option in command.params
             if isinstance(option, click.Option)
-            and option.name not in (*HOST_OPTIONS, "help", "explain", "write_profile", "at")
+            and option.name not in (*elsewhere, "help", "explain", "write_profile", "at")
         }
         if command.name == "check":  # a launch that is checked has its keys in [run]
             flags -= set(LAUNCH_OPTIONS) - {"nproc"}

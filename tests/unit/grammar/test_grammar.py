@@ -59,6 +59,12 @@ CASES = [
     ("runs --json", ask.Runs(json=True)),
     ("show last", ask.Show(run="last")),
     ("attach last --json", ask.Attach(run="last", json=True)),
+    ("--no-startup attach r1", ask.Attach(run="r1", startup=False)),
+    ("--theme dark attach r1 --theme light", ask.Attach(run="r1", theme="light")),
+    ("--startup top --no-startup", ask.Top(startup=False)),
+    ("demo --no-startup", ask.Demo(startup=False)),
+    ("replay r1 --startup", ask.Replay(run="r1", startup=True)),
+    ("--theme light --no-startup", ask.OpenConsole(theme="light", startup=False)),
     ("logs r1 --rank 3 --tail 5 -f", ask.Logs(run="r1", ranks=((3, 3),), tail=5, follow=True)),
     (
         "logs r1 --rank 0-3,8 --grep a.b --errors --fold --since 10m --stream err",
