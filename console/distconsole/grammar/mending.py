@@ -7,7 +7,8 @@ import re
 MEANT = re.compile(r"did you mean (one of: )?([^?\n]{1,400})\?", re.IGNORECASE)
 """How our own errors and click's tell what may have been meant."""
 
-PART = re.compile(r"""[^\s"'=,]+""")
+PARTS = re.compile(r"""[^\s"'=,]+"""), re.compile(r"[A-Za-z_][\w.-]*")
+"""Words of a line, and names inside them, as conditions have them."""
 LIKENESS = 0.5
 
 
@@ -24,7 +25,7 @@ def mended(line: str, said: str) -> str | None:
     listed = match[2].split(",") if match[1] else [match[2].partition(",")[0]]
     best: tuple[float, int, int, str] = (LIKENESS, 0, 0, "")
     for meant in (each.strip().strip("'\"") for each in listed):
-        for part in PART.finditer(line[:MAX_LINE]):
+        for part in (found for parts in PARTS for found in parts.finditer(line[:MAX_LINE])):
             if part[0] != meant and (likeness := _likeness(part[0], meant)) > best[0]:
                 best = (likeness, part.start(), part.end(), meant)
     _, start, end, meant = best

@@ -233,15 +233,17 @@ def runs(context: click.Context, /, **given: Any) -> ask.Request:
 @click.command(cls=Verb, short_help="One run's summary, or its ranks by a condition.")
 @condition_options
 @json_option
+@host_options
 @run_argument
-def show(**given: Any) -> ask.Request:
+@click.pass_context
+def show(context: click.Context, /, **given: Any) -> ask.Request:
     """Show how RUN went; with a condition those of its ranks that match.
 
     \b
     --fail-if 'step_ms.p95_run > 1.1 * median(step_ms.p95_run)'
     exits with 1 if any rank is a tenth slower than the middle one.
     """
-    return ask.Show(**given)
+    return ask.Show(where=where(context, given), **given)
 
 
 @click.command(cls=Verb, short_help="Follow a run that is going on.")

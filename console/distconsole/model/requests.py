@@ -232,6 +232,7 @@ class Show:
     """
 
     run: str
+    where: Where = Where()
     json: bool = False
     only: str | None = None
     fail_if: str | None = None

@@ -177,6 +177,10 @@ class RunStore:
             raise RunNotFoundError(f"{wanted} may be {len(fitting)} runs", f"one of: {listed}")
         raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
 
+    def words(self) -> list[str]:
+        """Return what runs are called: ids and names."""
+        return [word for _, name, run in self.names() for word in (run, name) if word]
+
     def _files(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
@@ -433,9 +437,14 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _not_found(wanted: str, known: Iterable[str] = ()) -> RunNotFoundError:
     shown = re.sub(r"[^ -~]", "?", wanted)[:80]
+    hint = f"{meant(wanted, known)}distconsole runs lists them"
+    return RunNotFoundError(f"there is no run {shown}", hint)
+
+
+def meant(wanted: str, known: Iterable[str]) -> str:
+    """Return which of the ``known`` runs may have been meant, as the beginning of a hint; or nothing."""
     near = nearest(wanted[:80], (*known, "last"))
-    hint = f"did you mean {near}? " if near else ""
-    return RunNotFoundError(f"there is no run {shown}", f"{hint}distconsole runs lists them")
+    return f"did you mean {near}? " if near else ""
 
 
 def _disk_error(path: Path, error: Exception) -> ConsoleError:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from distconsole.errors import RunNotFoundError
 from distconsole.model.events import Event
 from distconsole.model.requests import Attach, Where
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.store import RunRecord, RunStore, meant
 from distconsole.monitor.summary import stored_events, stored_plan
 from distconsole.operations.control import Control
 from distconsole.operations.remote_runs import find_known, known_runs, record_of
-from distconsole.operations.sessions import SessionSource, absolute, hosts_of_run
+from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run, lasting
 from distconsole.operations.watching import watch_run
 from distconsole.session import Session
 
@@ -25,13 +25,13 @@ def attach(
         RunNotFoundError: if neither this machine nor a host knows the run.
         UsageError: if the run is on other hosts than those named.
     """
-    record = stored_record(request.run, request.where, store)
+    record = stored_record(request.run, request.where, sessions, store)
     if record is not None and record.end:
         with store.open(record.run) as run_file:
             yield from stored_events(run_file)
         return
     with sessions(where_of(record, request.where)) as session:
-        record = record or remote_record(session, request.run, request.where)
+        record = record or remote_record(session, request.run, request.where, store)
         hosts_of_run(session, record.hosts)
         plan = stored_plan(record)
         if plan is not None:
@@ -39,32 +39,34 @@ def attach(
         yield from watch_run(record, session, control, store)
 
 
-def stored_record(wanted: str, where: Where, store: RunStore) -> RunRecord | None:
-    """Return what is stored of a run; None if only the hosts named can know it.
+def stored_record(
+    wanted: str, where: Where, sessions: SessionSource, store: RunStore
+) -> RunRecord | None:
+    """Return what is stored of a run; None if only hosts can know it: those named, or those at hand.
 
     Raises:
-        RunNotFoundError: if nothing is stored and no hosts are named.
+        RunNotFoundError: if nothing is stored and there are no such hosts.
     """
     try:
         run = store.resolve(wanted)
     except RunNotFoundError as error:
-        if where == Where():
-            raise RunNotFoundError(
-                error.message, "give --hosts … for a run that was started elsewhere"
-            ) from None
+        if where == Where() and not at_hand(sessions):
+            near = meant(wanted, store.words())
+            hint = f"{near}give --hosts … for a run that was started elsewhere"
+            raise RunNotFoundError(error.message, hint) from None
         return None
     with store.open(run) as run_file:
         return run_file.record()
 
 
-def remote_record(session: Session, wanted: str, where: Where) -> RunRecord:
+def remote_record(session: Session, wanted: str, where: Where, store: RunStore) -> RunRecord:
     """Return what the session's hosts know of a run.
 
     Raises:
         RunNotFoundError: if none of them knows it.
     """
     runs, _ = known_runs(session)
-    return record_of(find_known(runs, wanted), absolute(where))
+    return record_of(find_known(runs, wanted, store.words()), lasting(where, session.cluster))
 
 
 def where_of(record: RunRecord | None, asked: Where) -> Where:

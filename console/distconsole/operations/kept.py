@@ -30,13 +30,13 @@ def run_so_far(
     Raises:
         RunNotFoundError: if neither this machine nor a host knows the run.
     """
-    record = stored_record(run, where, store)
+    record = stored_record(run, where, sessions, store)
     if record is not None and record.end:
         yield from _stored(record, store)
         return
     try:
         with sessions(where_of(record, where)) as session:
-            known = record or remote_record(session, run, where)
+            known = record or remote_record(session, run, where, store)
             until = known_so_far(session, known)
             plan = stored_plan(known)
             if plan is not None:

@@ -39,7 +39,7 @@ def logs(
     Raises:
         RunNotFoundError: if neither this machine nor a host knows the run.
     """
-    record = stored_record(request.run, request.where, store)
+    record = stored_record(request.run, request.where, sessions, store)
     fold = folded if request.fold else _unfolded
     if record is not None and record.end:
         with store.open(record.run) as run_file:
@@ -49,7 +49,7 @@ def logs(
             yield from _told(fold(_tail(standing_last(past), request.tail)), request, record)
         return
     with sessions(where_of(record, request.where)) as session:
-        record = record or remote_record(session, request.run, request.where)
+        record = record or remote_record(session, request.run, request.where, store)
         until = known_so_far(session, record)
         wanted = _wanted(request, time.time())
         skipped = Skipped()

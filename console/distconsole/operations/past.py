@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from distconsole.config.paths import runs_dir
-from distconsole.errors import ConsoleError
+from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
 from distconsole.model.findings import Severity
 from distconsole.model.names import RunId
+from distconsole.model.outcome import Failed
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_events import RunEvent
 from distconsole.model.run_summary import RunSummary
@@ -27,8 +28,13 @@ from distconsole.monitor.summary_fields import summary_fields
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.judging import Judge
 from distconsole.operations.kept import run_so_far
-from distconsole.operations.remote_runs import known_runs, summary_of_known
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.remote_runs import (
+    KnownRun,
+    find_known,
+    known_runs,
+    summary_of_known,
+)
+from distconsole.operations.sessions import SessionSource, at_hand
 
 BRIEF_SECONDS = 1.5
 """A list of runs looks so long into runs that it has not yet looked into; the rest comes next time."""
@@ -41,7 +47,7 @@ TOLD_UNKNOWN = 5
 
 
 def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
-    """List runs, newest first: those stored here and, where hosts are named, those that they know.
+    """List runs, newest first: those stored here and, where hosts are named or at hand, those that they know.
 
     Only the hosts know whether a run without an end goes on, so without them it is ``unknown``, and
     it is said when it was last known to run.
@@ -55,7 +61,7 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         summaries[run] = summary
         if request.as_found:
             yield RunListed(summary=summary)
-    if request.where.names_hosts:
+    if request.where.names_hosts or at_hand(sessions):
         for event in _ask_hosts(request.where, sessions, summaries):
             if request.as_found or not isinstance(event, RunListed):
                 yield event
@@ -75,11 +81,7 @@ def _ask_hosts(
     """Put what the hosts know of runs into ``summaries``, and yield what is new."""
     with sessions(where) as session:
         known, silent = known_runs(session)
-    for failure in silent:
-        yield Narration(
-            text=f"{failure.host}: {failure.error.message}; its runs are not listed",
-            severity=Severity.WARN,
-        )
+    yield from _say_silent(silent, "its runs are not listed")
     for each in known:
         stored = summaries.get(each.run)
         if stored is None:
@@ -91,8 +93,16 @@ def _ask_hosts(
         yield RunListed(summary=summaries[each.run])
 
 
+def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
+    for failure in silent:
+        text = f"{failure.host}: {failure.error.message}; {so}"
+        yield Narration(text=text, severity=Severity.WARN)
+
+
 def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
-    """Summarise one stored run, or list those of its ranks that the request's conditions are about.
+    """Summarise one run, or list those of its ranks that the request's conditions are about.
+
+    Whether a run without an end goes on is asked of hosts as for ``runs``.
 
     Raises:
         RunNotFoundError: if there is no such run.
@@ -102,8 +112,43 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     if request.only is not None or request.fail_if is not None:
         yield from _ranks(request, sessions, store)
         return
-    with store.open(store.resolve(request.run)) as run_file:
-        yield RunShown(summary=summary_of(run_file))
+    asks = request.where.names_hosts or at_hand(sessions)
+    summary = _kept_summary(request.run, store, needed=not asks)
+    if asks and (summary is None or summary.state == "unknown"):
+        with sessions(request.where) as session:
+            known, silent = known_runs(session)
+        yield from _say_silent(silent, "what it knows of runs is not told")
+        wanted = summary.run if summary is not None else request.run
+        summary = _as_known(summary, known, wanted, store)
+    if summary is not None:
+        yield from _say_unknown([summary], store, time.time())
+        yield RunShown(summary=summary)
+
+
+def _kept_summary(wanted: str, store: RunStore, *, needed: bool) -> RunSummary | None:
+    try:
+        run = store.resolve(wanted)
+    except RunNotFoundError:
+        if needed:
+            raise
+        return None
+    with store.open(run) as run_file:
+        return summary_of(run_file)
+
+
+def _as_known(
+    stored: RunSummary | None, known: Sequence[KnownRun], wanted: str, store: RunStore
+) -> RunSummary:
+    """Return the summary of a run with its state as the hosts know it."""
+    try:
+        found = find_known(known, wanted, store.words())
+    except RunNotFoundError:
+        if stored is None:
+            raise
+        return stored
+    if stored is None:
+        return summary_of_known(found)
+    return msgspec.structs.replace(stored, state=found.state)
 
 
 def open_kept(run: str) -> RunFile:
@@ -145,7 +190,7 @@ def launches(request: Launches, store: RunStore) -> Iterator[Event]:
 def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     judge = Judge(RANK_FIELDS, request.only, request.fail_if, always_some=True)
     timeline = RunTimeline()
-    for event in run_so_far(request.run, Where(), sessions, store):
+    for event in run_so_far(request.run, request.where, sessions, store):
         if isinstance(event, RunEvent):
             timeline.apply(event)
         else:
@@ -232,9 +277,10 @@ def _say_unknown(
         key=lambda each: -each.started,
     )
     for summary in unknown[:TOLD_UNKNOWN]:
-        ago = ago_text(now - (summary.last_seen or summary.started))
         with store.open(RunId(summary.run)) as run_file:
-            where = _words(run_file.record().where, summary.hosts)
+            record = run_file.record()
+            seen = summary.last_seen or run_file.last_seen(record.hosts) or summary.started
+        ago, where = ago_text(now - seen), _words(record.where, summary.hosts)
         yield Narration(
             text=f"{summary.run} was running when last seen {ago} on {','.join(summary.hosts)}; "
             f"distconsole runs {where} asks"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import RunNotFoundError
@@ -11,7 +11,7 @@ from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
 from distconsole.model.run_summary import RunSummary
-from distconsole.monitor.store import RunRecord
+from distconsole.monitor.store import RunRecord, meant
 from distconsole.remote.frames import RunKnown, Runs
 from distconsole.remote.wire import typed
 from distconsole.session import Session
@@ -50,8 +50,11 @@ def known_runs(session: Session) -> tuple[list[KnownRun], list[Failed]]:
     return sorted(runs, key=lambda each: each.known.created, reverse=True), failed(outcomes)
 
 
-def find_known(runs: Sequence[KnownRun], wanted: str) -> KnownRun:
+def find_known(runs: Sequence[KnownRun], wanted: str, others: Iterable[str] = ()) -> KnownRun:
     """Return the run that ``wanted`` means: an id, a name, a unique prefix, or ``last``.
+
+    Args:
+        others: What else runs are called, of which one may have been meant.
 
     Raises:
         RunNotFoundError: if none does, or a prefix fits several.
@@ -67,9 +70,10 @@ def find_known(runs: Sequence[KnownRun], wanted: str) -> KnownRun:
             f"{wanted} may be {len(fitting)} runs",
             f"one of: {', '.join(run.run for run in fitting[:5])}",
         )
+    words = [word for run in runs for word in (run.run, run.known.name) if word]
     raise RunNotFoundError(
         f"neither this machine nor the hosts know a run {wanted}",
-        "distconsole runs --hosts … lists them",
+        f"{meant(wanted, (*words, *others))}distconsole runs --hosts … lists them",
     )
 
 

@@ -48,6 +48,11 @@ class SessionSource(Protocol):
         ...
 
 
+def at_hand(sessions: SessionSource) -> bool:
+    """Whether ``sessions`` lends a session that is there anyway: its hosts are asked though nobody named them."""
+    return bool(getattr(sessions, "at_hand", False))
+
+
 @contextmanager
 def lent(session: Session) -> Iterator[Session]:
     """Give a session that stays open afterwards."""

@@ -30,13 +30,13 @@ def stop(
         RunNotFoundError: if neither this machine nor a host knows the run.
         UnreachableError: if no host of it could be told.
     """
-    record = stored_record(request.run, request.where, store)
+    record = stored_record(request.run, request.where, sessions, store)
     end = stored_end(record) if record is not None else None
     if record is not None and end is not None:
         yield Narration(text=f"{record.run} is over: {end.state}, exit code {end.exit_code}")
         return
     with sessions(where_of(record, request.where)) as session:
-        record = record or remote_record(session, request.run, request.where)
+        record = record or remote_record(session, request.run, request.where, store)
         hosts = hosts_of_run(session, record.hosts)
         reason = WIRE_REASONS[StopReason.STOP]
         told = stop_on_nodes.stop(session, hosts, record.run, reason, request.grace_seconds)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from rich.terminal_theme import TerminalTheme
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher, RichLog
+from textual.widgets import ContentSwitcher
 
 from distconsole.config.load import load_config
 from distconsole.config.paths import state_dir
@@ -36,7 +35,6 @@ from distconsole.tui.sitting import Sitting
 from distconsole.tui.startup import wants_startup
 from distconsole.tui.themes import LOOKS
 from distconsole.tui.title import keys_content, small_content, title_content, too_small
-from distconsole.tui.transcript import MAX_SHOWN_LINES
 from distconsole.tui.verbs import Doer
 from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster import ClusterView, load_rows_of
@@ -47,6 +45,7 @@ from distconsole.tui.views.launch import LaunchView
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
+from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.watches import Watches
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Said, Words
@@ -156,7 +155,7 @@ class ConsoleApp(LaunchingApp):
             yield LogsView(id="logs")
             yield RunsView(id="runs")
             yield CompareView(id="compare")
-            yield RichLog(id="transcript", max_lines=MAX_SHOWN_LINES, wrap=True)
+            yield TranscriptView(id="transcript")
             yield JobsView(id="jobs")
             yield HelpView(self.shortcuts, id="help")
         yield TimeBar(id="time")
@@ -278,11 +277,10 @@ class ConsoleApp(LaunchingApp):
     def _draw_around(self) -> None:
         lines = self.sitting.transcript.drain()
         if lines:
-            log = self.query_one("#transcript", RichLog)
-            for line in lines:
-                log.write(Text.from_ansi(line))
+            self.query_one(TranscriptView).add(lines)
         room = 2 if self.size.height < SHORT_LINES else 3
-        self.query_one(Said).add(lines, self.doer.prompt_verbs.now_text(), room)
+        now = self.doer.prompt_verbs.now_text(self.size.width - 2)
+        self.query_one(Said).add(self.sitting.transcript.newest(), now, room)
         feed, hosts, going = self.load_feed, self.sitting.hosts, len(self.sitting.going)
         view, inside = self.view, self.is_inside
         past = travelled(self._feed_of(view))

@@ -19,6 +19,7 @@ from distconsole.monitor.summary import stored_end, stored_plan
 from distconsole.text.tables import duration_text
 
 NAMED_HOSTS = 4
+NAMED_FILES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def weighed(request: ask.Request) -> tuple[ask.Request, Danger | None]:
     """
     if isinstance(request, ask.Stop):
         return _weighed_stop(request)
-    return request, overwriting(_written(request))
+    return request, overwriting(_replaced(request))
 
 
 def overwriting(paths: Sequence[str]) -> Danger | None:
@@ -61,14 +62,18 @@ def overwriting(paths: Sequence[str]) -> Danger | None:
         path = Path(given).expanduser()
         with contextlib.suppress(OSError):
             status = path.stat()
+            ago = duration_text(max(0.0, time.time() - status.st_mtime))
             if path.is_file():
-                ago = duration_text(max(0.0, time.time() - status.st_mtime))
                 found.append((path, f"{path} ({status.st_size:,} bytes) was written {ago} ago"))
+            elif path.is_dir():
+                found.append((path, f"{path} was written {ago} ago"))
     if not found:
         return None
+    more = len(found) - NAMED_FILES
+    names = ", ".join(str(path) for path, _ in found[:NAMED_FILES])
     return Danger(
-        f"Overwrite {', '.join(str(path) for path, _ in found)}?",
-        tuple(words for _, words in found),
+        f"Overwrite {names}{f' and {more} more' if more > 0 else ''}?",
+        tuple(words for _, words in found[:NAMED_FILES]),
         "overwrite",
     )
 
@@ -123,6 +128,21 @@ def _own_grace(request: bytes) -> float | None:
         grace = found.get("grace_seconds") if isinstance(found, dict) else None
         return float(grace) if isinstance(grace, int | float) else None
     return None
+
+
+def _replaced(request: ask.Request) -> tuple[str, ...]:
+    """Return what ``request`` would put something else in place of: of a folder what it writes there."""
+    match request:
+        case ask.Export(format=ask.ExportFormat.CSV, table=None, output=str(output)):
+            if Path(output).suffix != ".csv":
+                return tuple(str(Path(output) / f"{table}.csv") for table in ask.ExportTable)
+        case ask.Export(format=ask.ExportFormat.TENSORBOARD, output=str(output), run=str(run)):
+            with contextlib.suppress(RunNotFoundError):  # the verb itself says that
+                return (str(Path(output) / RunStore(runs_dir()).resolve(run)),)
+            return ()
+        case _:
+            pass
+    return _written(request)
 
 
 def _written(request: ask.Request) -> tuple[str, ...]:

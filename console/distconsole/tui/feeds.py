@@ -22,13 +22,14 @@ from distconsole.model.events import (
     RunListed,
     RunsCompared,
 )
-from distconsole.model.run_events import LogLine, RunEnded, RunEvent
+from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents
 from distconsole.model.run_summary import RunSummary
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, SessionSource, perform
 from distconsole.operations.notifying import Notifier
+from distconsole.text.run_notes import WORTH_WORDS, note_event
 from distconsole.text.show import show_for
 from distconsole.tui.check_picture import CheckPicture
 from distconsole.tui.pictures import Clocks, LoadPicture
@@ -117,13 +118,7 @@ class Feed:
     @property
     def is_run(self) -> bool:
         """Whether it shows a run."""
-        match self.request:
-            case ask.Run(dry_run=dry_run, emit=emit):
-                return not dry_run and emit is None
-            case ask.Attach() | ask.Rerun() | ask.Demo() | ask.Replay():
-                return True
-            case _:
-                return False
+        return shows_run(self.request)
 
     @property
     def goes_on(self) -> bool:
@@ -200,7 +195,7 @@ class Feed:
 
     def _follow(self) -> None:
         show = None if self._quiet else show_for(self.request, self.voice, on_screen=True)
-        drawn = self.is_run or (isinstance(self.request, ask.Top) and not self.request.once)
+        drawn = drawn_on_screen(self.request)
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
             if self.is_cancelled:
@@ -209,18 +204,44 @@ class Feed:
             self.fold(event)
             if self.notifier is not None:
                 self.notifier.see(event)
-            if show is not None and not (drawn and isinstance(event, RunEvent)):
+            if show is None:
+                continue
+            if not (drawn and isinstance(event, RunEvent)):
                 show.event(event)
+            elif self.is_run and isinstance(event, WORTH_WORDS):
+                self._note(event)
         if show is not None:
             show.finish()
         if self._left:
             self.voice.say(f"cancelled: {masked(self.line)}")
+
+    def _note(self, event: RunEvents) -> None:
+        if not isinstance(self.request, ask.Replay):
+            with self.lock:
+                steps = self.run.steps
+            note_event(event, self.voice, None if steps is None else steps + 1)
 
     def _end_with(self, error: ConsoleError) -> None:
         self.error = error
         self.exit_code = error.exit_code
         self.voice.close()
         self.voice.error(error)
+
+
+def shows_run(request: ask.Request) -> bool:
+    """Whether what comes of ``request`` is a run's."""
+    match request:
+        case ask.Run(dry_run=dry_run, emit=emit):
+            return not dry_run and emit is None
+        case ask.Attach() | ask.Rerun() | ask.Demo() | ask.Replay():
+            return True
+        case _:
+            return False
+
+
+def drawn_on_screen(request: ask.Request) -> bool:
+    """Whether a view draws what comes of ``request``, so that the transcript need not tell it."""
+    return shows_run(request) or (isinstance(request, ask.Top) and not request.once)
 
 
 def _close(events: Iterator[Event]) -> None:

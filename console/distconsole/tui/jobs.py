@@ -48,17 +48,25 @@ class Job:
         return ending_of(self.feed)
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to end what it has started, and has not come to that yet."""
+        asked = self.feed.control.asked is not None and not self.feed.is_cancelled
+        return asked and self.ending in (Ending.STOP, Ending.ASK)
+
+    @property
     def way_out(self) -> str:
         """What Ctrl-C does, for the line above the prompt."""
         if self.feed.is_cancelled or self.ending is Ending.NOT:
             return ""
+        if self.is_stopping:
+            return "^C kills it"
         return "^C waits no longer" if isinstance(self.feed.request, ask.Stop) else "^C cancels"
 
     @property
     def now(self) -> str:
         """What it is at, in words."""
         feed = self.feed
-        if feed.is_cancelled:
+        if feed.is_cancelled or self.is_stopping:
             return "ending"
         if not feed.is_run or feed.run.plan is None:
             return feed.voice.now
@@ -112,9 +120,11 @@ def foremost(jobs: list[Job], view: str) -> Job | None:
 
 
 def end(feed: Feed) -> None:
-    """End what ``feed`` does, as far as it may be ended."""
+    """End what ``feed`` does, as far as it may be ended; what was told to stop before is killed."""
     if ending_of(feed) is Ending.LEAVE:
         feed.leave()
+    elif Job(feed, 0.0).is_stopping:
+        feed.control.kill(StopReason.INTERRUPT)
     elif ending_of(feed) in (Ending.STOP, Ending.ASK):
         feed.control.stop(StopReason.INTERRUPT)
 

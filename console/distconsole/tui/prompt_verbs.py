@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from textual.widgets import RichLog
+from rich.cells import cell_len, set_cell_size
 
 from distconsole.config.shortcuts import startup_lines
 from distconsole.errors import ConsoleError, UsageError
@@ -18,7 +18,7 @@ from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
 from distconsole.text.tables import duration_text
 from distconsole.tui.dangers import Danger, may_be_dangerous, overwriting, weighed
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import Feed, drawn_on_screen
 from distconsole.tui.harmless import one_line
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
 from distconsole.tui.later import aside
@@ -26,12 +26,15 @@ from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Asked, Question, confirmed
 from distconsole.tui.screenshots import save_screenshot
 from distconsole.tui.views.jobs import JobsView
+from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Said
 
 if TYPE_CHECKING:
     from distconsole.tui.app import ConsoleApp
 
+MIN_LINE_CELLS = 24
+"""How it was asked for is never shorter than this."""
 SAVED_AS = "distconsole-%Y%m%d-%H%M%S.txt"
 
 
@@ -41,6 +44,8 @@ class PromptVerbs:
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
         self._looked = 0
+        self._before: tuple[Feed, Feed | None, str] | None = None
+        """The last run that was asked for by name, with the run and the view that were shown then."""
         app.sitting.confirm = self._confirm
 
     @property
@@ -61,7 +66,7 @@ class PromptVerbs:
                 self._save([word for word in rest if word not in ("--yes", "-y")], rest)
             case ["clear"]:
                 self._app.query_one(Said).forget()
-                self._app.query_one("#transcript", RichLog).clear()
+                self._app.query_one(TranscriptView).forget()
                 self._app.sitting.transcript.forget()
             case ["screenshot"]:
                 self._screenshot(None)
@@ -121,8 +126,14 @@ class PromptVerbs:
             )
         request = self._app.sitting.request(line)
         place = self._app.sitting.transcript.place
+        if getattr(request, "json", False) and drawn_on_screen(request):
+            self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
         if not may_be_dangerous(request):
-            then(self._app.sitting.start(request, line))
+            before = self._app.sitting.shown_run(), self._app.view
+            feed = self._app.sitting.start(request, line)
+            if isinstance(request, ask.Attach | ask.Replay):
+                self._before = feed, *before
+            then(feed)
             return
 
         def work() -> Callable[[], None]:
@@ -169,8 +180,12 @@ class PromptVerbs:
         else:
             self._app.show_view("check" if feed.is_check else "transcript")
 
-    def now_text(self) -> str:
-        """What goes on, in one line, with the way out; nothing if there is none."""
+    def now_text(self, width: int) -> str:
+        """What goes on, in one line, with the way out; nothing if there is none.
+
+        Args:
+            width: Cells there are; how it was asked for gives way first, then what it is at.
+        """
         jobs = [
             job
             for job in self.jobs
@@ -186,6 +201,10 @@ class PromptVerbs:
             job.way_out,
             f"jobs: {len(others)} more" if others else "",
         ]
+        for place, least in ((0, MIN_LINE_CELLS), (2, 0)):
+            over = cell_len("  ".join(filter(None, words))) - width
+            if over > 0:
+                words[place] = shortened(words[place], cell_len(words[place]) - over, least)
         return "  ".join(filter(None, words))
 
     def look(self) -> None:
@@ -197,10 +216,22 @@ class PromptVerbs:
             if feed.error is None or feed.number <= self._looked:
                 continue
             self._looked = feed.number
+            self._go_back_from(feed)
             meant = mended(feed.line, f"{feed.error.message} {feed.error.hint}")
             prompt = app.query_one(Prompt)
             if meant is not None and not prompt.value:
                 prompt.mean(meant)
+
+    def _go_back_from(self, feed: Feed) -> None:
+        """Show what was shown before a run that is none was asked for."""
+        failed, run, view = self._before or (None, None, "")
+        if failed is not feed or feed.run.run or run is None:
+            return
+        app, came = self._app, self._app.view == "run"
+        app.sitting.give_back(feed, run)
+        if came and view != "run":
+            app.show_view(view)
+        app.redraw()
 
     def chosen(self, table: LineTable[Job]) -> None:
         """Show the job under the cursor."""
@@ -225,7 +256,7 @@ class PromptVerbs:
             if yes:
                 then()
             else:
-                self._say("nothing was done")
+                self._say(f"nothing was done ({danger.question})")
 
         self._app.query_one(Question).ask(Asked(danger, answered))
 
@@ -260,6 +291,10 @@ class PromptVerbs:
             self._cancel(job)
 
     def _cancel(self, job: Job) -> None:
+        if job.is_stopping:
+            self._say(f"killing [{job.number}] {job.line}")
+            end(job.feed)
+            return
         if job.ending is Ending.ASK:
             verb = job.feed.line.split()[0]
             details = ("what it has started on the hosts is ended there",)
@@ -306,6 +341,14 @@ class PromptVerbs:
 
     def _say(self, words: str) -> None:
         self._app.sitting.transcript.say(words)
+
+
+def shortened(words: str, cells: int, least: int) -> str:
+    """Return ``words`` in about ``cells`` cells, or in ``least`` if that is more; nothing if none are left."""
+    cells = max(cells, least)
+    if cell_len(words) <= cells:
+        return words
+    return f"{set_cell_size(words, cells - 1).rstrip()}…" if cells > 1 else ""
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -117,7 +117,7 @@ class Sitting:
 
     def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
         """Have ``request`` done for the screen alone, without a feed."""
-        return self._perform(request, self.sessions, control)
+        return self._perform(request, _Lender(self), control)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ class Sitting:
         feed = kind(
             request,
             line,
-            self.sessions,
+            _Lender(self),
             self.transcript,
             quiet=quiet,
             clocks=self.clocks,
@@ -248,6 +248,11 @@ class Sitting:
                 return feed
         return None
 
+    def give_back(self, failed: Feed, before: Feed) -> None:
+        """Show the run ``before`` again in place of one that there is not."""
+        self.feeds.remove(failed)
+        self._chosen = before
+
     def latest_check(self) -> Feed | None:
         """Return the newest feed that shows a check, or None."""
         return next((feed for feed in reversed(self.feeds) if feed.is_check), None)
@@ -261,6 +266,20 @@ class Sitting:
         """Return the newest list of runs that is whole, else the newest, or None."""
         found = [feed for feed in reversed(self.feeds) if isinstance(feed.request, ask.Runs)]
         return next((feed for feed in found if feed.done), next(iter(found), None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lender:
+    """Lends the console's own session; that is there anyway, so its hosts are asked though nobody named them."""
+
+    sitting: Sitting
+
+    @property
+    def at_hand(self) -> bool:
+        return self.sitting.own is not None
+
+    def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
+        return self.sitting.sessions(where)
 
 
 PEERS = 16

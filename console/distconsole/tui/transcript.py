@@ -14,6 +14,7 @@ from distconsole.tui.harmless import one_line
 MAX_SHOWN_LINES = 2000
 MAX_KEPT_LINES = 20_000
 """So many can be saved."""
+MAX_NEWEST_LINES = 10
 
 COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
@@ -49,6 +50,10 @@ class Voice:
         """Add a line of narration."""
         self.data(line)
 
+    def note(self, line: str) -> None:
+        """Add a line of what is seen elsewhere, too: it stands in the transcript alone."""
+        self._transcript.add(self, [line], shown=False)
+
     def error(self, error: ConsoleError) -> None:
         """Add an error and what to do about it."""
         place = f"{self.place}: " if self.place else ""
@@ -72,6 +77,7 @@ class Transcript(Voice):
         super().__init__(self)
         self._lock = threading.Lock()
         self._fresh: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
+        self._newest: deque[str] = deque(maxlen=MAX_NEWEST_LINES)
         self._kept: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         self._speaker: Voice = self
 
@@ -82,20 +88,27 @@ class Transcript(Voice):
             self._speaker = voice
         return voice
 
-    def add(self, voice: Voice, lines: Iterable[str]) -> None:
-        """Add what ``voice`` says."""
+    def add(self, voice: Voice, lines: Iterable[str], *, shown: bool = True) -> None:
+        """Add what ``voice`` says; not among the newest lines if it is not ``shown`` there."""
         with self._lock:
             if voice.title and voice is not self._speaker:
-                self._put([f"\x1b[2m{voice.title}\x1b[0m"])
+                self._put([f"\x1b[2m{voice.title}\x1b[0m"], shown=shown)
             if voice.title:
                 self._speaker = voice
-            self._put(lines)
+            self._put(lines, shown=shown)
 
     def drain(self) -> list[str]:
         """Return the lines that came since the last call."""
         with self._lock:
             lines = list(self._fresh)
             self._fresh.clear()
+        return lines
+
+    def newest(self) -> list[str]:
+        """Return those that came since the last call and are shown below every view."""
+        with self._lock:
+            lines = list(self._newest)
+            self._newest.clear()
         return lines
 
     def text(self) -> str:
@@ -109,8 +122,11 @@ class Transcript(Voice):
         with self._lock:
             self._kept.clear()
             self._fresh.clear()
+            self._newest.clear()
 
-    def _put(self, lines: Iterable[str]) -> None:
+    def _put(self, lines: Iterable[str], *, shown: bool) -> None:
         lines = list(lines)
+        if shown:
+            self._newest.extend(lines)
         self._fresh.extend(lines)
         self._kept.extend(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from distconsole.config.spelling import nearest
@@ -125,11 +126,18 @@ class Doer:
                 app.load_feed = feed
                 app.show_view("cluster")
             case ask.Runs() | ask.Compare():
-                app.show_view(type(feed.request).__name__.lower())
+                self._show_runs(feed.request)
             case ask.Stop():
                 pass  # what it does is seen where one is
             case _:
                 app.show_view("transcript")
+
+    def _show_runs(self, request: ask.Runs | ask.Compare) -> None:
+        """Show runs; those that a condition leaves out are left out on the screen, too."""
+        if isinstance(request, ask.Runs) and request.only is not None:
+            with contextlib.suppress(ConsoleError):  # the verb itself says what is wrong with it
+                self._app.query_one(RunsView).filter(request.only)
+        self._app.show_view(type(request).__name__.lower())
 
     def _do_screen_verb(self, words: list[str]) -> None:  # noqa: C901  (one case a verb, nothing nested)
         app = self._app

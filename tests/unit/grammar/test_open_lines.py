@@ -131,6 +131,11 @@ def test_a_wrong_word_is_mended(line: str, meant: str) -> None:
     assert mended(line, f"{caught.value.message} {caught.value.hint}") == meant
 
 
+def test_of_a_condition_only_the_name_is_mended() -> None:
+    line = "show last --where 'stpe_ms>1'"
+    assert mended(line, "did you mean step_ms?") == "show last --where 'step_ms>1'"
+
+
 def test_what_is_not_clear_is_not_mended() -> None:
     assert mended("zzz", "There is no verb 'zzz'.") is None
     assert mended("run x", "did you mean Frankfurt?") is None

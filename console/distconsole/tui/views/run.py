@@ -146,7 +146,7 @@ class RunView(Vertical):
             health = _health(feed, now)
             ranks = rank_rows(timeline, self.order, now)
             early = starting(timeline)
-            about = _about(timeline, ranks, now) or _why_not(feed)
+            about = _why_not(feed) or _about(timeline, ranks, now)
             shown, filtered = _filtered(timeline, ranks, self.condition)
             curves = _curves(timeline, feed.history, room, self._chosen, self._skip * room)
             news, traceback = _news(timeline), _traceback(timeline)
@@ -213,9 +213,9 @@ def _health(feed: Feed, now: float) -> Text:
     """How it goes, in the colour of how urgent it is."""
     text = Text(no_wrap=True, overflow="ellipsis")
     timeline = feed.run
+    if feed.error is not None and timeline.end is None:
+        return text.append(f"✗ {feed.error.message}", style="bad")
     if timeline.plan is None and not timeline.ranks:
-        if feed.error is not None:
-            return text.append(f"✗ {feed.error.message}", style="bad")
         return text.append("nothing ran" if feed.done else "… preparing", style="note")
     words = timeline.health_line(now)
     if timeline.end is not None:
@@ -234,7 +234,8 @@ def _health(feed: Feed, now: float) -> Text:
 
 
 def _why_not(feed: Feed) -> str:
-    return f"hint: {feed.error.hint}" if feed.error is not None and feed.error.hint else ""
+    told = feed.error is not None and feed.error.hint and feed.run.end is None
+    return f"hint: {feed.error.hint}" if feed.error is not None and told else ""
 
 
 def _about(timeline: RunTimeline, ranks: list[RankRow], now: float) -> str:
