@@ -8,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from distconsole.config.schema import Config
     from distconsole.model.requests import Request
 
@@ -20,15 +22,23 @@ def main() -> None:
     mend_streams()
     try:
         if "_DISTCONSOLE_COMPLETE" in os.environ:
+            from dataclasses import replace  # noqa: PLC0415
+
             from distconsole.grammar import shell_complete  # noqa: PLC0415
             from distconsole.grammar.in_shell import shell_vocabulary  # noqa: PLC0415
 
-            shell_complete(shell_vocabulary())
+            shell_complete(replace(shell_vocabulary(), fields=_condition_fields))
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
         # Before there was anything to stop: at first everything is imported, hence nothing above.
         code = INTERRUPTED
     sys.exit(code)
+
+
+def _condition_fields(verb: str) -> Mapping[str, str]:
+    from distconsole.monitor.condition_fields import condition_fields  # noqa: PLC0415
+
+    return condition_fields(verb)
 
 
 def mend_streams() -> None:

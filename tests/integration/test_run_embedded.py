@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,9 @@ from distconsole.model.run_events import (
     RunFinding,
     RunRestarted,
 )
-from distconsole.operations import SessionSource, StopReason
+from distconsole.operations import SessionSource, StopReason, perform
 from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.session import Session
 from suite.driving import Operator
 
 
@@ -74,6 +76,38 @@ def test_a_run_succeeds_on_two_nodes_and_is_kept(sessions: SessionSource, tmp_pa
     assert replayed[0] == plan
     assert (again.end().exit_code, again.end().seconds) == (end.exit_code, end.seconds)
     assert sorted(again.lines()) == sorted(run.lines())
+
+
+class AtHand:
+    """Sessions of a front end that has one open anyway."""
+
+    at_hand = True
+
+    def __init__(self, sessions: SessionSource) -> None:
+        self._sessions = sessions
+
+    def __call__(self, where: Where, /) -> AbstractContextManager[Session]:
+        return self._sessions(where)
+
+
+def test_hosts_at_hand_are_asked_for_a_run_that_was_started_elsewhere(
+    sessions: SessionSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Operator(Run(script(tmp_path, HANG), nproc="1", name="distant"), sessions) as run:
+        run.see(LogLine, lambda line: line.line == "up")
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another"))
+        with pytest.raises(RunNotFoundError, match="there is no run distant"):
+            list(perform(Attach("distant"), sessions))
+        own = AtHand(sessions)
+        (shown,) = [each for each in perform(Show("distant"), own) if isinstance(each, RunShown)]
+        assert shown.summary.state == "running"
+        (listed,) = [each for each in perform(Runs(), own) if isinstance(each, RunListed)]
+        assert listed.summary.state == "running"
+        with pytest.raises(RunNotFoundError) as caught:
+            list(perform(Stop("distnat"), own))
+        assert "did you mean distant?" in caught.value.hint
+        list(perform(Stop("distant", grace_seconds=1.0), own))
+        assert run.end().state is EndState.STOPPED
 
 
 def test_the_first_failure_ends_every_rank_and_is_blamed(

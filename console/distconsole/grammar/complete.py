@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 from click.shell_completion import CompletionItem, ShellComplete
 
 from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.root import root
+from distconsole.grammar.starters import STARTERS
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.words import OpenLine, open_line, opened, quoted
 
@@ -73,8 +75,20 @@ def complete_line(
         else:
             found.append(_of_item(item, line, typed, flag + equals))
     if not found and words[:1] in (["run"], ["check"]) and not typed.text.startswith("-"):
-        found = list(paths.completions(line, typed, "", folders_only=False))
+        if _awaits_value(words):
+            return []
+        if words[0] == "check" and all(word.startswith("-") for word in words[1:]):
+            starters = (name for name in STARTERS if typed.text and name.startswith(typed.text))
+            found = [going_on(line, typed, name, "what starts the ranks") for name in starters]
+        found += paths.completions(line, typed, "", folders_only=False)
     return found[:MAX_COMPLETIONS]
+
+
+def _awaits_value(words: Sequence[str]) -> bool:
+    """Whether the last of ``words`` is an option that its value follows."""
+    verb = root.commands[words[0]]
+    options = (each for each in verb.params if isinstance(each, click.Option))
+    return any(words[-1] in each.opts and not each.is_flag for each in options)
 
 
 def going_on(
@@ -98,7 +112,8 @@ def read_folder(folder: Path) -> Iterator[tuple[str, bool]]:
 def _of_item(item: CompletionItem, line: str, typed: OpenLine, flag: str) -> Completion:
     word = f"{flag}{item.value}"
     shown = item.value if item.value.startswith("-") else item.value.rpartition(",")[2]
-    return going_on(line, typed, word, item.help or "", shown=shown, on=word.endswith("="))
+    on = word.endswith("=") or bool(item.goes_on)
+    return going_on(line, typed, word, item.help or "", shown=item.shown or shown, on=on)
 
 
 class _Paths:

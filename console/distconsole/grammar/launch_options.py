@@ -55,7 +55,12 @@ def launch_options(command: F) -> F:
                 type=FILE,
                 help="K=V lines, set in every rank; values never appear in argv.",
             ),
-            click.option("--workdir", metavar="DIR", help="Where the ranks start on the nodes."),
+            click.option(
+                "--workdir",
+                metavar="DIR",
+                type=click.Path(file_okay=False),
+                help="Where the ranks start on the nodes.",
+            ),
             click.option(
                 "--sync/--no-sync", "sync", default=None, help="Bring the code to the nodes first."
             ),

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from distconsole.grammar.values import RanksPerHostValue, RunValue, WaysValue
+from distconsole.grammar.values import RanksPerHostValue, RunValue, WaysValue, vocabulary
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+UNFINISHED_NAME = re.compile(r"[A-Za-z_][\w.]*$")
 
 
 def json_option(command: F) -> F:
     """Add ``--json``."""
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
+
+
+class ConditionValue(click.ParamType):  # type: ignore[type-arg]
+    """A condition; completes the name at its end with the fields of the verb."""
+
+    name = "EXPR"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete a name that is being typed; after it the condition goes on."""
+        start = UNFINISHED_NAME.search(incomplete)
+        begun = incomplete[start.start() :] if start else ""
+        done = incomplete[: len(incomplete) - len(begun)]
+        fields = vocabulary(ctx).fields(ctx.info_name or "")
+        return [
+            CompletionItem(f"{done}{name}", help=about, shown=name, goes_on=True)
+            for name, about in fields.items()
+            if name.startswith(begun)
+        ]
 
 
 def condition_options(command: F) -> F:
@@ -23,12 +47,14 @@ def condition_options(command: F) -> F:
         click.option(
             "--fail-if",
             metavar="EXPR",
+            type=ConditionValue(),
             help="Exit with 1 if any of them matches this, and show which.",
         ),
         click.option(
             "--where",
             "only",
             metavar="EXPR",
+            type=ConditionValue(),
             help="Only what matches this: 'util<10 and host~gpu0'.",
         ),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -18,12 +18,17 @@ from distconsole.model.ranks import RankSpans, parse_ranks
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
+def _no_fields(_verb: str) -> Mapping[str, str]:
+    return NOTHING
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """What exists right now, for completion: hosts, runs (newest first), ranks, checks.
 
     Attributes:
         about: What some of these words mean, in a few words.
+        fields: By verb, what its conditions may name and what that is; called when it is wanted.
     """
 
     hosts: tuple[str, ...] = ()
@@ -31,6 +36,7 @@ class Vocabulary:
     ranks: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
+    fields: Callable[[str], Mapping[str, str]] = _no_fields
     checks: tuple[str, ...] = field(
         default=(
             "ssh",

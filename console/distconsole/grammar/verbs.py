@@ -128,6 +128,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.option(
     "--slurm-login",
     metavar="HOST",
+    type=HostsValue(),
     help="The host that has Slurm's commands, if not this one.",
 )
 @click.option(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError, RequestError
 from distconsole.launch.everywhere import on_every, required
 from distconsole.launch.slurm_start import begin_step
@@ -130,8 +133,18 @@ def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str
     if lacking:
         raise PlanError(
             f"the script {plan.script} does not exist on {', '.join(lacking)}",
-            "--sync brings the code to the hosts; --workdir says where they have it",
+            f"{_meant(plan.script)}--sync brings the code to the hosts; --workdir says where they have it",
         )
+
+
+def _meant(script: str) -> str:
+    """Return which script may have been meant, by what is called alike here; or nothing."""
+    path = PurePosixPath(script)
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = [each.name for each in Path(path.parent).iterdir() if each.suffix == path.suffix]
+    near = nearest(path.name, [name for name in names if name.isprintable() and name != path.name])
+    return f"did you mean {near}? " if near else ""
 
 
 def _start(

@@ -27,9 +27,6 @@ class NoteTaker(Protocol):
     def note(self, line: str) -> None:
         """Keep a line that is seen elsewhere already."""
 
-    def say(self, line: str) -> None:
-        """Keep a line, and show it."""
-
 
 def note_event(event: RunEvents, notes: NoteTaker, steps: int | None = None) -> None:
     """Say what ``event`` is worth.
@@ -48,7 +45,7 @@ def note_event(event: RunEvents, notes: NoteTaker, steps: int | None = None) -> 
         case RunRestarted():
             notes.note(f"restart {event.restart} of {event.of}")
         case RunEnded():
-            notes.say(end_words(event, steps))
+            notes.note(end_words(event, steps))
         case _:
             pass
 

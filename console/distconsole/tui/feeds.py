@@ -88,6 +88,8 @@ class Feed:
         self.error: ConsoleError | None = None
         self.exit_code = 0
         self.done = False
+        self.end_told = False
+        """Whether its run's end was seen, or said where it was not."""
         self.jumps = 0
         """How often something else altogether came to be shown: that is drawn at once."""
         self._clocks = clocks or Clocks()

@@ -17,6 +17,7 @@ from distconsole.monitor.tally import AXES
 from distconsole.tui.folders import Folders
 from distconsole.tui.jobs import jobs_of
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, VIEWS
+from distconsole.tui.known import known_checks
 from distconsole.tui.replaying import MOMENTS, WAYS
 from distconsole.tui.shortcuts import Shortcuts
 from distconsole.tui.sitting import Sitting
@@ -43,7 +44,7 @@ STANDING: Mapping[str, Words] = {
     "play": WAYS,
     "axis": dict.fromkeys(AXES, ""),
     "unwatch": {"all": "every watch"},
-    "help": VERBS,
+    "help": VERBS | SCREEN_VERBS,
     "launch": {
         "last": "what was launched before",
         "start": "what the form says",
@@ -136,6 +137,14 @@ class Offers:
             case "view":
                 runs = {feed.run.run: feed.line for feed in sitting.feeds if feed.run.run}
                 return dict.fromkeys(VIEWS, "") | runs
+            case "repeat":
+                return known_checks()
+            case "heat":
+                feed = sitting.shown_run()
+                quantities = feed.history.known if feed is not None else []
+                return {"span": "minutes or the whole run", "next": ""} | dict.fromkeys(
+                    quantities, ""
+                )
             case "mark":
                 return dict.fromkeys(sitting.vocabulary().runs, "")
             case "cancel":

@@ -16,6 +16,7 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.grammar.mending import mended
 from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
+from distconsole.text.run_notes import end_words
 from distconsole.text.tables import duration_text
 from distconsole.tui.dangers import Danger, may_be_dangerous, overwriting, weighed
 from distconsole.tui.feeds import Feed, drawn_on_screen
@@ -208,8 +209,9 @@ class PromptVerbs:
         return "  ".join(filter(None, words))
 
     def look(self) -> None:
-        """Draw the jobs, and have the right line ready for one that failed by a wrong word."""
+        """Draw the jobs, say which run has ended, and have the right line ready for one that failed by a wrong word."""
         app = self._app
+        self._tell_ends()
         if app.view == "jobs":
             app.query_one(JobsView).draw(self.jobs, app.clocks.monotonic())
         for feed in app.sitting.feeds:
@@ -221,6 +223,18 @@ class PromptVerbs:
             prompt = app.query_one(Prompt)
             if meant is not None and not prompt.value:
                 prompt.mean(meant)
+
+    def _tell_ends(self) -> None:
+        """Say how a run ended that is not on the screen."""
+        app = self._app
+        for feed in app.sitting.live_runs:
+            if feed.end_told or feed.run.end is None:
+                continue
+            feed.end_told = True
+            if app.view != "run" or feed is not app.sitting.shown_run():
+                steps = feed.run.steps
+                words = end_words(feed.run.end, None if steps is None else steps + 1)
+                app.sitting.transcript.show(words)
 
     def _go_back_from(self, feed: Feed) -> None:
         """Show what was shown before a run that is none was asked for."""

@@ -17,6 +17,7 @@ from distconsole.grammar import Vocabulary, parse_line
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Event
+from distconsole.monitor.condition_fields import condition_fields
 from distconsole.operations import Control, perform
 from distconsole.operations.judging import my_names
 from distconsole.operations.sessions import lent
@@ -233,6 +234,7 @@ class Sitting:
             clusters=names.clusters,
             checks=(*Vocabulary().checks, *known_checks()),
             about=about | known_checks(),
+            fields=condition_fields,
         )
 
     def shown_run(self) -> Feed | None:

@@ -104,6 +104,11 @@ class Transcript(Voice):
             self._fresh.clear()
         return lines
 
+    def show(self, line: str) -> None:
+        """Show a line below every view that the transcript has already."""
+        with self._lock:
+            self._newest.append(line)
+
     def newest(self) -> list[str]:
         """Return those that came since the last call and are shown below every view."""
         with self._lock:

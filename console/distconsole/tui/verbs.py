@@ -58,6 +58,12 @@ class Doer:
         if line.strip() in ("help", "?"):
             app.show_view("help")
             return
+        match line.split():
+            case ["help" | "?", topic] if topic in SCREEN_VERBS:
+                transcript.say(f"{topic}: {SCREEN_VERBS[topic]}")
+                return
+            case _:
+                pass
         try:
             self.prompt_verbs.start(line, self._show_where_it_belongs)
         except ConsoleError as error:

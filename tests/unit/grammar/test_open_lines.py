@@ -20,6 +20,7 @@ KNOWN = Vocabulary(
     clusters=("lab",),
     checks=("gpu", "net", "gpu.ecc"),
     about={"gpu1": "of lab", "gpu.ecc": "memory that errs", "rank 1": "node1  running"},
+    fields=lambda verb: {"step_ms": "mean step"} if verb == "show" else {},
 )
 
 
@@ -73,6 +74,10 @@ def test_what_is_quoted_is_read_back(text: str, quote: str) -> None:
         ("logs last --rank 0,", "logs last --rank 0,1"),
         ("logs last --host gpu1", "logs last --host gpu10"),
         ("rerun last --exclude g", "rerun last --exclude gpu2"),
+        ("run --slurm-login g", "run --slurm-login gpu2"),
+        ("show last --where st", "show last --where step_ms"),
+        ("show last --fail-if 'rank=1 and st", "show last --fail-if 'rank=1 and step_ms"),
+        ("check -- torchr", "check -- torchrun"),
         ("distconsole stop mn", "distconsole stop mnist-2"),
         ("--hosts gpu1 check --st", "--hosts gpu1 check --strict"),
     ],
@@ -86,6 +91,12 @@ def test_every_place_completes(line: str, continued: str) -> None:
 )
 def test_what_is_there_is_not_offered_again(line: str) -> None:
     assert line not in [each.line for each in complete_line(line, KNOWN)]
+
+
+@pytest.mark.parametrize("line", ["run --nic ", "run --nnodes ", "check --nnodes 1"])
+def test_what_is_no_file_is_not_offered_as_one(line: str, tmp_path: Path) -> None:
+    (tmp_path / "1.py").touch()
+    assert complete_line(line, KNOWN, tmp_path) == []
 
 
 def test_completions_say_what_they_mean() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
@@ -297,3 +298,18 @@ def test_a_run_of_the_hosts_is_found_as_one_of_the_store() -> None:
     for word in ("old", "", "else"):
         with pytest.raises(RunNotFoundError):
             find_known(runs, word)
+    with pytest.raises(RunNotFoundError) as caught:
+        find_known(runs, "mien", ["here-1"])
+    assert caught.value.hint.startswith("did you mean mine?")
+    with pytest.raises(RunNotFoundError) as caught:
+        find_known(runs, "hree-1", ["here-1"])
+    assert caught.value.hint.startswith("did you mean here-1?")
+
+
+@pytest.mark.parametrize("verb", [ask.Attach, ask.Logs, ask.Stop, ask.Show])
+def test_a_misspelt_run_gets_the_nearest_right_one(
+    stored: RunStore, verb: Callable[[str], ask.Request]
+) -> None:
+    with pytest.raises(RunNotFoundError) as caught:
+        done(verb("mien"))
+    assert "did you mean mine?" in caught.value.hint

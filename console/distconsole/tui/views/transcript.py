@@ -54,4 +54,4 @@ class TranscriptView(RichLog):
             self._fresh = self._told.copy()
         while self._fresh:
             line = Text.from_ansi(self._fresh.popleft())
-            self.write(line, scroll_end=at_end and not self._fresh)
+            self.write(line, width, scroll_end=at_end and not self._fresh)

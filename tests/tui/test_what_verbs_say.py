@@ -1,0 +1,217 @@
+"""Claims about what verbs say: in the transcript, below the views, and where a run or a name came to nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import PlanError, RunNotFoundError
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, Narration
+from distconsole.operations.control import Wish
+from distconsole.tui.dangers import weighed
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt_verbs import shortened
+from distconsole.tui.views.transcript import TranscriptView
+from fakes import scenes
+from fakes.stage import (
+    ATTACH,
+    LARGE,
+    SMALL,
+    keep_run,
+    on_screen,
+    screen_text,
+    staged,
+    typed,
+    until,
+)
+
+SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Runs: scenes.past_runs}
+
+
+class Slow:
+    """Goes on until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def __call__(self) -> Iterator[Event]:
+        while not self.go.wait(0.01):
+            yield Narration(text="still at it")
+
+
+async def test_the_transcript_has_the_width_that_there_is() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        words = " ".join(f"word{number}" for number in range(22))
+        app.sitting.transcript.say(words)
+        await typed(app, stage, pilot, "view transcript")
+        assert words in str(app.query_one(TranscriptView).lines)
+        await pilot.resize_terminal(*SMALL)
+        await until(pilot, lambda: words not in str(app.query_one(TranscriptView).lines))
+        assert all(line.cell_length <= 80 for line in app.query_one(TranscriptView).lines)
+        await typed(app, stage, pilot, "clear")
+        assert app.query_one(TranscriptView).lines == []
+
+
+async def test_whoever_reads_further_up_is_left_there() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view transcript")
+        view = app.query_one(TranscriptView)
+        app.sitting.transcript.say("\n".join(f"line {number}" for number in range(100)))
+        await until(pilot, lambda: view.max_scroll_y > 0 and view.scroll_y == view.max_scroll_y)
+        view.scroll_home(animate=False)
+        app.sitting.transcript.say("one more")
+        await until(pilot, lambda: "one more" in str(view.lines))
+        assert view.scroll_y == 0
+
+
+async def test_the_transcript_tells_of_a_run_that_was_launched_and_of_its_end() -> None:
+    app, stage = staged(SCENES | {ask.Run: scenes.failing})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "run train.py")
+        stage.ended.set()
+        said = app.sitting.transcript.text()
+        assert f"run {scenes.RUN}: 4 ranks on 2 hosts, torch launcher" in said
+        assert f"{scenes.RUN} failed after" in said
+        assert f"{scenes.RUN} failed after" not in screen_text(app).splitlines()[-4:]
+
+
+async def test_the_end_of_a_run_is_said_where_it_is_not_seen() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view cluster")
+        feed = app.sitting.shown_run()
+        assert feed is not None
+        feed.fold(list(scenes.succeeded())[-1])
+        await until(pilot, lambda: f"{scenes.RUN} succeeded after" in screen_text(app))
+
+
+async def test_a_launch_that_came_to_nothing_is_not_starting() -> None:
+    def refused() -> Iterator[Event]:
+        yield scenes.plan(4)
+        raise PlanError("the script t.py does not exist on node1", "--sync brings it")
+
+    app, stage = staged(SCENES | {ask.Run: refused})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "run t.py")
+        await until(pilot, lambda: "✗ the script t.py does not exist" in screen_text(app))
+        assert "hint: --sync brings it" in screen_text(app)
+
+
+async def test_a_run_that_there_is_not_gives_the_screen_back() -> None:
+    asked: list[int] = []
+
+    def attached() -> Iterator[Event]:
+        asked.append(1)
+        if len(asked) > 1:
+            raise RunNotFoundError("there is no run trian", f"did you mean {scenes.RUN}?")
+        yield from scenes.training()
+
+    app, stage = staged(SCENES | {ask.Attach: attached}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        before = app.sitting.shown_run()
+        await typed(app, stage, pilot, "view cluster")
+        await typed(app, stage, pilot, f"attach {scenes.RUN[:-1]}x")
+        await until(pilot, lambda: app.sitting.shown_run() is before)
+        assert app.view == "cluster"
+        assert "there is no run trian" in app.sitting.transcript.text()
+        assert app.query_one(Prompt).placeholder == f"Tab: attach {scenes.RUN}"
+
+
+async def test_the_way_out_is_seen_however_long_the_line_is() -> None:
+    slow = Slow()
+    app, stage = staged(SCENES | {ask.Check: slow})
+    moment = 1000.0
+    app.clocks = app.sitting.clocks = type(app.clocks)(monotonic=lambda: moment)
+    async with on_screen(app, stage) as pilot:
+        try:
+            app.query_one(Prompt).offer(f"check --only net --budget 60 --emit-hostfile {'x' * 60}")
+            await pilot.press("enter")
+            await until(pilot, lambda: bool(app.doer.prompt_verbs.jobs))
+            moment += 2
+            await until(pilot, lambda: "^C cancels" in screen_text(app))
+            assert "check --only net" in screen_text(app)
+        finally:
+            slow.go.set()
+
+
+@pytest.mark.parametrize(
+    ("words", "cells", "shown"),
+    [
+        ("abc", 3, "abc"),
+        ("abcdef", 4, "abc…"),
+        ("漢字漢", 4, "漢…"),
+        ("abc", 0, ""),
+        ("a b", 3, "a b"),
+    ],
+)
+def test_words_are_shortened_by_cells(words: str, cells: int, shown: str) -> None:
+    assert shortened(words, cells, 0) == shown
+
+
+async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
+    slow = Slow()
+    app, stage = staged(SCENES | {ask.Demo: slow})
+    async with on_screen(app, stage) as pilot:
+        try:
+            app.query_one(Prompt).offer("demo")
+            await pilot.press("enter")
+            await until(pilot, lambda: bool(app.doer.prompt_verbs.jobs))
+            control = stage.controls[-1]
+            for wish, at in ((Wish.STOP, "ending"), (Wish.KILL, "ending")):
+                await pilot.press("ctrl+c")
+                await until(
+                    pilot,
+                    lambda wish=wish: control.asked is not None and control.asked.wish is wish,
+                )
+                assert app.doer.prompt_verbs.jobs[0].now == at
+            assert "killing [1] demo" in app.sitting.transcript.text()
+        finally:
+            slow.go.set()
+
+
+async def test_json_of_what_the_screen_shows_says_where_to_have_it() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN} --json")
+        assert "--json is for programs: 'export RUN' prints the same" in screen_text(app)
+        assert app.view == "run"
+
+
+async def test_a_condition_on_runs_leaves_them_out_on_the_screen() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "runs --where state=failed")
+        await until(pilot, lambda: "filter state=failed" in screen_text(app))
+
+
+async def test_help_says_what_a_verb_of_the_screen_does() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "help watch")
+        assert "watch: say when a condition comes true" in app.sitting.transcript.text()
+
+
+def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
+    keep_run()
+    csv = ask.Export(run="last", format=ask.ExportFormat.CSV, output=str(tmp_path / "out"))
+    events = ask.Export(run="last", format=ask.ExportFormat.TENSORBOARD, output=str(tmp_path))
+    assert weighed(csv)[1] is None
+    assert weighed(events)[1] is None
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "note.txt").touch()
+    assert weighed(csv)[1] is None
+    for table in ("gpus", "logs", "metrics", "ranks"):
+        (tmp_path / "out" / f"{table}.csv").touch()
+    (tmp_path / next(runs_dir().glob("*.db")).stem).mkdir()
+    danger = weighed(csv)[1]
+    assert danger is not None
+    assert danger.question.endswith("and 1 more?")
+    assert len(danger.details) == 3
+    assert weighed(events)[1] is not None
