@@ -119,6 +119,10 @@ class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
     samples: float | None
 
 
+GpuKey: TypeAlias = tuple[str, str, str]
+"""Host, UUID or number, MIG instance."""
+
+
 class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
     """One GPU at one moment; null where the driver does not say."""
 
@@ -143,6 +147,11 @@ class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
     nvlink_tx_s: float | None = None
     strangers: tuple[str, ...] = ()
     """Processes on it that are not of this run, as ``pid user command``."""
+
+    @property
+    def key(self) -> GpuKey:
+        """What tells it from every other GPU, and a MIG instance from its neighbours, sample after sample."""
+        return self.host, self.uuid or str(self.gpu), self.mig or ""
 
 
 class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):

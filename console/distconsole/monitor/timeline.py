@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
+    GpuKey,
     GpuSample,
     LinkChanged,
     LogLine,
@@ -61,7 +62,7 @@ class RunTimeline:
         """Metric -> the first step of those without a break at which it is no finite number."""
         self.throughput = Series()
         """Samples a second, summed over the ranks, over UNIX seconds."""
-        self.gpus: dict[tuple[str, int], GpuSample] = {}
+        self.gpus: dict[GpuKey, GpuSample] = {}
         self.nodes: dict[str, NodeSample] = {}
         self.links: dict[str, LinkChanged] = {}
         self.logs: deque[LogLine] = deque()
@@ -300,7 +301,7 @@ class RunTimeline:
             self.not_finite_since.setdefault(event.name, event.step)
 
     def _gpu(self, event: GpuSample) -> None:
-        self.gpus[event.host, event.gpu] = event
+        self.gpus[event.key] = event
         if event.rank is UNSET:
             return
         view = self._view(event.rank, event.host)

@@ -20,7 +20,7 @@ from distconsole.formats.gauges import hosts_page, run_page
 from distconsole.formats.outlets import write_whole
 from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.requests import Export, Top
-from distconsole.model.run_events import GpuSample, LogLine, NodeSample, RunEvent
+from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Control
@@ -105,7 +105,7 @@ class HostsPicture:
     def __init__(self) -> None:
         self._hosts: dict[str, HostStatus] = {}
         self._nodes: dict[str, NodeSample] = {}
-        self._gpus: dict[tuple[str, int, str | None], GpuSample] = {}
+        self._gpus: dict[GpuKey, GpuSample] = {}
 
     def take(self, event: Event) -> bool:
         """Fold an event in; return whether it was of a host."""
@@ -118,7 +118,7 @@ class HostsPicture:
                 self._nodes[event.host] = event
                 self._seen(event.host)
             case GpuSample():
-                self._gpus[event.host, event.gpu, event.mig] = event
+                self._gpus[event.key] = event
                 self._seen(event.host)
             case _:
                 return False

@@ -30,7 +30,7 @@ from distconsole.model.events import (
     TextMade,
 )
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import GpuSample, LogLine, NodeSample, RunEvent
+from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.model.run_summary import RunSummary
 from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
@@ -201,7 +201,7 @@ class LoadShow:
         self._output = output
         self._text = TextShow(output)
         self._nodes: dict[str, NodeSample] = {}
-        self._gpus: dict[tuple[str, int, str | None], GpuSample] = {}
+        self._gpus: dict[GpuKey, GpuSample] = {}
 
     def event(self, event: Event) -> None:
         """Collect samples; a second one of a host prints the table of all."""
@@ -211,7 +211,7 @@ class LoadShow:
                     self._print()
                 self._nodes[event.host] = event
             case GpuSample():
-                self._gpus[event.host, event.gpu, event.mig] = event
+                self._gpus[event.key] = event
             case _:
                 self._text.event(event)
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from distconsole.model.events import Event, HostStatus
-from distconsole.model.run_events import GpuSample, LinkChanged, NodeSample
+from distconsole.model.run_events import GpuKey, GpuSample, LinkChanged, NodeSample
 
 Clock = Callable[[], float]
 
-GpuKey = tuple[str, str, str]
 """Host, the GPU's uuid (its index where the driver gives none), its MIG slice."""
 
 
@@ -41,7 +40,7 @@ class LoadPicture:
                 self.nodes[event.host] = event
                 self.seen_at[event.host] = now
             case GpuSample():
-                self.gpus[event.host, event.uuid or str(event.gpu), event.mig or ""] = event
+                self.gpus[event.key] = event
             case HostStatus():
                 self.status[event.host] = event
             case LinkChanged():

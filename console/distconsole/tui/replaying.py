@@ -257,9 +257,10 @@ def _speed(words: Sequence[str]) -> int:
 
 def _load_of(timeline: RunTimeline) -> LoadPicture:
     """Return the hosts and their GPUs as the run saw them, ages counted from its own times."""
-    picture = LoadPicture(nodes=dict(timeline.nodes), links=dict(timeline.links))
+    picture = LoadPicture(
+        nodes=dict(timeline.nodes), gpus=dict(timeline.gpus), links=dict(timeline.links)
+    )
     for gpu in timeline.gpus.values():
-        picture.gpus[gpu.host, gpu.uuid or str(gpu.gpu), gpu.mig or ""] = gpu
         if gpu.rank is not UNSET:
             picture.seen_at.setdefault(gpu.host, gpu.t)
     picture.seen_at.update({host: node.t for host, node in timeline.nodes.items()})

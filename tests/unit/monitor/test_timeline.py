@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from distconsole.model.findings import Severity
@@ -157,6 +158,25 @@ def test_a_gpu_is_shown_at_its_rank() -> None:
     )  # type: ignore[arg-type]
     view = folded(plan(), sample).ranks[1]
     assert (view.gpu, view.gpu_util, view.power_w) == (3, 90.0, 300.0)
+
+
+def test_mig_instances_of_one_gpu_are_told_apart() -> None:
+    whole = GpuSample(
+        t=T,
+        run="r",
+        host="h",
+        gpu=0,
+        util=90.0,
+        mem_used=1,
+        mem_total=2,
+        temp_c=None,
+        power_w=None,
+    )
+    parts = [
+        msgspec.structs.replace(whole, mig=f"{number}g.10gb", rank=number) for number in (0, 1)
+    ]
+    timeline = folded(*parts, msgspec.structs.replace(parts[1], util=10.0))
+    assert [each.util for each in timeline.gpus.values()] == [90.0, 10.0]
 
 
 def test_the_furthest_phase_is_the_ranks_phase() -> None:

@@ -248,8 +248,8 @@ def _hosts(timeline: RunTimeline) -> Iterator[tuple[str, ...]]:
     for view in timeline.ranks.values():
         ranks[view.host] = ranks.get(view.host, 0) + 1
     gpus: dict[str, list[str]] = {}
-    for (host, _), gpu in sorted(timeline.gpus.items()):
-        gpus.setdefault(host, []).append(gpu.name or "GPU")
+    for gpu in sorted(timeline.gpus.values(), key=lambda each: each.gpu):
+        gpus.setdefault(gpu.host, []).append(gpu.name or "GPU")
     for host in _host_names(timeline)[:MAX_HOSTS]:
         node = timeline.nodes.get(host)
         names = gpus.get(host, [])
