@@ -94,6 +94,8 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
         summary = msgspec.structs.replace(summary, restarts=timeline.restart.restart)
     return msgspec.structs.replace(
         summary,
+        # A script that spawns its ranks has more than were planned.
+        world_size=max(summary.world_size, len(timeline.ranks)),
         steps=None if steps is None else steps + 1,
         samples_s=mean_samples_s(timeline),
         step_ms_spread=timeline.spread,

@@ -133,7 +133,7 @@ def _kept_summary(wanted: str, store: RunStore, *, needed: bool) -> RunSummary |
             raise
         return None
     with store.open(run) as run_file:
-        return summary_of(run_file)
+        return _dated(summary_of(run_file), run_file)
 
 
 def _as_known(
@@ -248,11 +248,15 @@ def _stored(run: RunId, store: RunStore, *, whole: bool) -> RunSummary:
     """Return what is stored of a run; without looking at its entries if not ``whole``."""
     with store.open(run) as run_file:
         record = run_file.record()
-        summary = brief(run_file) if whole else listed(record)
-        if summary.state != "unknown":
-            return summary
-        seen = run_file.last_seen(record.hosts) or record.started
-        return msgspec.structs.replace(summary, last_seen=seen)
+        return _dated(brief(run_file) if whole else listed(record), run_file)
+
+
+def _dated(summary: RunSummary, run_file: RunFile) -> RunSummary:
+    """Return ``summary``, of a run without an end with when it was last seen."""
+    if summary.state != "unknown":
+        return summary
+    seen = run_file.last_seen(summary.hosts) or summary.started
+    return msgspec.structs.replace(summary, last_seen=seen)
 
 
 def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> Iterator[Narration]:

@@ -18,15 +18,25 @@ from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, Narration, RunListed, RunShown, TextMade
 from distconsole.model.names import HostName, RunId
-from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
+from distconsole.model.run_events import (
+    EndState,
+    PlanMade,
+    PlannedHost,
+    RankChanged,
+    RankState,
+    RunEnded,
+)
 from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
+from distconsole.monitor.summary import summarise
+from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import perform
 from distconsole.operations.placing import without
 from distconsole.operations.remote_runs import KnownRun, find_known
 from distconsole.remote.frames import RunKnown
 from distconsole.session import Session
 from distconsole.text.show import show_for
+from fakes.journals import Journal
 
 PLAN = PlanMade(
     t=100.0,
@@ -107,6 +117,30 @@ def test_show_folds_the_entries_to_a_summary(stored: RunStore) -> None:
     assert (finding.check, finding.severity, finding.summary, finding.hint) == (
         *("run.disk", "warn", "the disk of a is full", "make room"),
     )
+
+
+@pytest.mark.usefixtures("home")
+def test_show_of_a_run_without_an_end_says_when_it_was_last_seen() -> None:
+    journal = Journal(run="digits-1121-a3f9", ended=False)
+    journal.write(RunStore(runs_dir()))
+    said, shown = done(ask.Show("last"))
+    assert isinstance(shown, RunShown)
+    assert isinstance(said, Narration)
+    assert shown.summary.state == "unknown"
+    assert "was running when last seen" in said.text
+
+
+def test_ranks_that_a_script_spawned_are_counted() -> None:
+    timeline = RunTimeline()
+    for rank in range(2):
+        timeline.apply(
+            RankChanged(
+                t=100.0, run="demo-1", rank=rank, host="a", local_rank=rank, pid=9,
+                state=RankState.RUNNING,
+            )
+        )  # fmt: skip
+    record = RunRecord(RunId("demo-1"), hosts=("a",), plan=msgspec.json.encode(PLAN))
+    assert summarise(record, timeline).world_size == 2
 
 
 def test_logs_that_find_no_line_say_what_there_is(stored: RunStore) -> None:

@@ -104,10 +104,10 @@ def _figures(chronicle: Chronicle, now: float) -> tuple[tuple[str, str], ...]:
     steps = timeline.steps
     hosts = {view.host for view in timeline.ranks.values()}
     spread = timeline.spread
-    plan = timeline.plan
+    planned = timeline.plan.world_size if timeline.plan else 0
     given = [
         ("Lasted" if timeline.end else "Going for", duration_text(seconds)),
-        ("Ranks", f"{plan.world_size if plan else len(timeline.ranks):,} on {_hosts(len(hosts))}"),
+        ("Ranks", f"{max(planned, len(timeline.ranks)):,} on {_hosts(len(hosts))}"),
         ("Steps", f"{steps + 1:,}" if steps is not None else ""),
         ("Samples/s, mean", f"{sum(rates) / len(rates):,.0f}" if rates else ""),
         ("Step time, mean", _mean_step(timeline)),
