@@ -18,6 +18,18 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | UnsetType = UNSET
     traceback: str = ""
 
+    @property
+    def of_node(self) -> bool:
+        """Whether it was the whole host that was lost, and ``rank`` is merely its first one."""
+        return self.error.startswith(f"node {self.host} lost")
+
+    @property
+    def blame(self) -> str:
+        """Who failed first, and of what."""
+        if self.of_node:
+            return self.error
+        return f"rank {self.rank} on {self.host} failed first: {self.error}"
+
 
 class NoticedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a run's findings said, at ``t`` in UNIX seconds."""

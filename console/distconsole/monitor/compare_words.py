@@ -84,7 +84,7 @@ def _outcomes(summaries: Sequence[RunSummary]) -> Iterator[str]:
     for letter, summary in zip(LETTERS, summaries, strict=False):
         first = summary.first_failure
         if first is not None:
-            yield f"{letter}: rank {first.rank} on {first.host} failed first: {first.error}"
+            yield f"{letter}: {first.blame}"
 
 
 def _state(summary: RunSummary) -> str:

@@ -48,8 +48,8 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
         check=FIRST_FAILURE,
         severity=Severity.FAIL,
         hosts=(first.host,),
-        rank=first.rank,
-        summary=f"rank {first.rank} on {first.host} failed first: {_short(first)}",
+        rank=UNSET if first.of_node else first.rank,
+        summary=msgspec.structs.replace(first, error=_short(first)).blame,
         seen=first.traceback,
         expected="every rank ends with exit code 0",
         hint="; ".join(
@@ -57,7 +57,9 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
                 None,
                 (
                     remedy(first.error, first.traceback),
-                    f"distconsole logs {run} --rank {first.rank}",
+                    f"distconsole logs {run} --host {first.host}"
+                    if first.of_node
+                    else f"distconsole logs {run} --rank {first.rank}",
                 ),
             )
         ),
@@ -133,9 +135,10 @@ def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: floa
             f"{_ranks(told)}{on_host} {have} stopped making steps{after}; "
             f"{len(stall.ranks) - len(told):,} more wait, at step {stall.farthest or 0:,}"
         )
-    elif stall.going > 0 or len(told) == 1:
+    elif stall.going or stall.unheard or len(told) == 1:
         summary = f"{_ranks(told)}{on_host} {have} stopped making steps{after}"
-        summary += f"; {stall.going:,} go on" if stall.going > 0 else ""
+        summary += f"; {stall.going:,} go on" if stall.going else ""
+        summary += f"; nothing is heard of {stall.unheard:,} others" if stall.unheard else ""
     else:
         summary = f"all {len(told):,} ranks have stopped making steps{after}"
     pid = stall.pids.get(first)

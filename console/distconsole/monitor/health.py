@@ -109,7 +109,8 @@ def _condition(timeline: RunTimeline, now: float) -> str:
         return f"rank {min(view.rank for view in failed)} failed"
     if timeline.lost_hosts:
         lost = timeline.lost_hosts
-        return f"no connection to {', '.join(lost[:3])}{_and_more(len(lost) - 3)}"
+        since = span_text(now - min(timeline.links[host].t for host in lost))
+        return f"no connection to {', '.join(lost[:3])}{_and_more(len(lost) - 3)} for {since}"
     if stale := _stale(timeline, there, now):
         return stale
     if all(view.step is None for view in timeline.ranks.values()):
@@ -118,8 +119,8 @@ def _condition(timeline: RunTimeline, now: float) -> str:
         return _silent(there, silent)
     newest = timeline.metric_last.get("loss")
     if newest is not None and not math.isfinite(newest.value):
-        since = timeline.not_finite_since.get("loss", newest.step)
-        return f"loss is {newest.value} since step {since}"
+        step = timeline.not_finite_since.get("loss", newest.step)
+        return f"loss is {newest.value} since step {step}"
     return _slow(there) or _held_up(timeline, there) or "healthy"
 
 
@@ -238,7 +239,7 @@ def _ended_line(end: RunEnded) -> str:
         line += f", {restarts_text(end.restarts)}"
     first = end.first_failure
     if first is not UNSET and first:
-        line += f"; rank {first.rank} on {first.host} failed first: {first.error}"
+        line += f"; {first.blame}"
     return line
 
 

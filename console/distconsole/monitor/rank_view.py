@@ -29,6 +29,11 @@ class RankView:
     step: int | None = None
     steps: int = 0
     """Steps in all windows so far."""
+    windows: int = 0
+    """Windows that told how many samples there were."""
+    samples_run: float = 0.0
+    """Samples in all windows that ``step_seconds_run`` is of: all but the first, in which it warms up."""
+    step_seconds_run: float = 0.0
     skipped: int = 0
     dropped: int = 0
     step_ms_mean: float | None = None

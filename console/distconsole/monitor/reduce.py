@@ -193,7 +193,7 @@ class RunReducer:
         yield from self._disagreements(self._sync.rank_is(rank, t, alive=alive), t)
 
     def _stalled(self, t: float) -> Iterator[RunFinding]:
-        stall = self._stalls.due(len(self._living), t)
+        stall = self._stalls.due(self._living, t)
         if stall is not None:
             yield stall_finding(self.run, stall, lambda rank: self._rank_hosts.get(rank, ""), t)
 
@@ -227,7 +227,7 @@ class RunReducer:
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
             self._last_step = max(self._last_step, step)
-            self._stalls.stepped(entry.rank, step)
+            self._stalls.stepped(entry.rank, step, t)
         yield Window(
             t=t,
             run=self.run,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 GATHER_SECONDS = 3.0
 """Ranks that wait for the one that hangs are found so long after each other."""
+
+
+HEARD_SECONDS = 10.0
+"""A rank whose last step is not older goes on."""
 
 
 class Stall(NamedTuple):
@@ -17,6 +22,7 @@ class Stall(NamedTuple):
         step: The last step of the first of them, None where it made none.
         farthest: The last step that any rank has done.
         going: How many other ranks go on.
+        unheard: How many others there are of which nothing has been heard since.
         pids: Rank to its process, where known.
     """
 
@@ -25,6 +31,7 @@ class Stall(NamedTuple):
     step: int | None
     farthest: int | None
     going: int
+    unheard: int
     pids: dict[int, int]
 
 
@@ -33,14 +40,15 @@ class StallWatch:
 
     def __init__(self) -> None:
         self._steps: dict[int, int] = {}
+        self._stepped: dict[int, float] = {}
         self._stalled: dict[int, int | None] = {}
         """Rank -> its process; of those that stand still, told or not."""
         self._untold: set[int] = set()
         self._since = 0.0
 
-    def stepped(self, rank: int, step: int) -> None:
-        """Take that ``rank`` has done ``step``."""
-        self._steps[rank] = step
+    def stepped(self, rank: int, step: int, t: float) -> None:
+        """Take that ``rank`` has done ``step``, at ``t`` in UNIX seconds."""
+        self._steps[rank], self._stepped[rank] = step, t
 
     def rank_is(self, rank: int, pid: int | None, t: float, *, stalled: bool) -> None:
         """Take what an agent says of a rank that lives, at ``t`` in UNIX seconds."""
@@ -57,11 +65,11 @@ class StallWatch:
         self._stalled.pop(rank, None)
         self._untold.discard(rank)
 
-    def due(self, living: int, t: float) -> Stall | None:
+    def due(self, living: Collection[int], t: float) -> Stall | None:
         """Return who has stalled, once those that do so together were heard of.
 
         Args:
-            living: How many ranks live.
+            living: The ranks that live.
             t: UNIX seconds.
         """
         if not self._untold or t - self._since < GATHER_SECONDS:
@@ -70,11 +78,14 @@ class StallWatch:
         self._untold.clear()
         lowest = min(self._steps.get(rank, -1) for rank in ranks)
         behind = tuple(rank for rank in ranks if self._steps.get(rank, -1) == lowest)
+        others = [rank for rank in living if rank not in self._stalled]
+        going = sum(self._stepped.get(rank, 0.0) > t - HEARD_SECONDS for rank in others)
         return Stall(
             ranks=ranks,
             behind=behind if len(behind) < len(ranks) else (),
             step=lowest if lowest >= 0 else None,
             farthest=max(self._steps.values(), default=None),
-            going=living - len(self._stalled),
+            going=going,
+            unheard=len(others) - going,
             pids={rank: pid for rank in ranks if (pid := self._stalled[rank]) is not None},
         )

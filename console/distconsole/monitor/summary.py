@@ -97,7 +97,7 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
         # A script that spawns its ranks has more than were planned.
         world_size=max(summary.world_size, len(timeline.ranks)),
         steps=None if steps is None else steps + 1,
-        samples_s=mean_samples_s(timeline),
+        samples_s=timeline.mean_samples_s,
         step_ms_spread=timeline.spread,
         metrics={name: metric.value for name, metric in sorted(timeline.metric_last.items())},
     )
@@ -204,12 +204,6 @@ def damage_finding(
         hint="what can be read is shown; while the hosts have the run's folder, "
         "'distconsole attach' on a copy of the store without this run fetches it again",
     )
-
-
-def mean_samples_s(timeline: RunTimeline) -> float | None:
-    """Return samples a second over all ranks, averaged over the run; None where unknown."""
-    values = timeline.throughput.values
-    return sum(values) / len(values) if values else None
 
 
 def stored_plan(record: RunRecord) -> PlanMade | None:

@@ -154,6 +154,14 @@ class RunTimeline:
         return self.throughput.last
 
     @property
+    def mean_samples_s(self) -> float | None:
+        """Samples a second over all ranks while they trained, pauses in their steps included; None where unknown."""
+        longest = max((view.step_seconds_run for view in self.ranks.values()), default=0.0)
+        if not longest:
+            return None
+        return sum(view.samples_run for view in self.ranks.values()) / longest
+
+    @property
     def measured(self) -> list[RankView]:
         """Ranks whose step time is known, fastest over the run first."""
         known = [view for view in self.ranks.values() if view.step_ms_run is not None]
@@ -280,6 +288,13 @@ class RunTimeline:
     def _average_step(self, view: RankView, event: Window) -> None:
         if event.steps <= 0:
             return
+        if event.samples_s is not None and event.step_ms_mean is not None:
+            seconds = event.steps * event.step_ms_mean / 1000
+            if view.windows <= 1:
+                view.samples_run = view.step_seconds_run = 0.0
+            view.windows += 1
+            view.samples_run += event.samples_s * seconds
+            view.step_seconds_run += seconds
         weight = event.steps / (view.steps + event.steps)
         view.step_ms_run = _moved(view.step_ms_run, event.step_ms_mean, weight)
         view.step_ms_p95_run = _moved(view.step_ms_p95_run, event.step_ms_p95, weight)

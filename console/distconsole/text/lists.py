@@ -68,7 +68,8 @@ def show_summary(output: Output, summary: RunSummary) -> None:
             output.data(f"{label:<12} {text}")
     failure = summary.first_failure
     if failure is not None:
-        output.data(f"{'failed first':<12} rank {failure.rank} on {failure.host}: {failure.error}")
+        who = "" if failure.of_node else f"rank {failure.rank} on {failure.host}: "
+        output.data(f"{'failed first':<12} {who}{failure.error}")
         for line in failure.traceback.splitlines():
             output.data(f"    {line}")
     for finding in summary.findings:

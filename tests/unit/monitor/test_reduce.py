@@ -243,7 +243,7 @@ SAMPLE = {
 }
 
 
-def stalls(steps: list[int], *stalled: int) -> list[RunFinding]:
+def stalls(steps: list[int], *stalled: int, going: tuple[int, ...] = ()) -> list[RunFinding]:
     """What is told where ranks have done ``steps`` and some then stall, half a second apart."""
     feed = Feed("a")
     for rank, step in enumerate(steps):
@@ -253,6 +253,9 @@ def stalls(steps: list[int], *stalled: int) -> list[RunFinding]:
     for place, rank in enumerate(stalled):
         at = began + place / 2
         found += feed("a", "state", at, rank=rank, local_rank=rank, pid=rank + 7, state="stalled")
+        if at == began:
+            for other in going:
+                found += feed.window(other, step=steps[other] + 9, at=at)
     for second in range(2, 8):
         found += feed("a", "sample", began + second, **SAMPLE)
     return only(found, RunFinding)
@@ -275,9 +278,24 @@ def test_of_ranks_that_stall_together_the_one_that_is_behind_is_named() -> None:
 
 
 def test_a_rank_that_stalls_while_others_go_on_is_named() -> None:
-    (finding,) = stalls([98, 98, 98], 1)
+    (finding,) = stalls([98, 98, 98], 1, going=(0, 2))
     assert finding.rank == 1
     assert finding.summary == "rank 1 on a has stopped making steps after step 98; 2 go on"
+
+
+def test_ranks_that_nobody_hears_of_are_not_said_to_go_on() -> None:
+    (finding,) = stalls([98, 98, 98], 0, 1)
+    assert finding.summary == (
+        "ranks 0, 1 have stopped making steps after step 98; nothing is heard of 1 others"
+    )
+
+
+def test_a_lost_host_is_blamed_as_a_host() -> None:
+    first = {"rank": 1, "host": "b", "exit_code": 1, "error": "node b lost", "traceback": ""}
+    verdict = {"state": "failed", "exit_code": 1, "first_failure": first}
+    (finding,) = Feed("a", "b")("a", "verdict", **verdict)
+    assert (finding.summary, finding.rank, finding.hosts) == ("node b lost", UNSET, ("b",))
+    assert finding.hint.endswith("--host b")
 
 
 def test_a_sample_is_the_node_and_its_gpus() -> None:

@@ -108,6 +108,19 @@ def test_the_throughput_is_the_sum_over_ranks_and_loses_those_that_ended() -> No
     assert timeline.samples_s == 100.0
 
 
+def test_the_mean_throughput_counts_pauses_and_not_who_told_of_them_when() -> None:
+    usual = {"steps": 10, "step_ms_mean": 100.0, "samples_s": 100.0}
+    pause = {"steps": 10, "step_ms_mean": 900.0, "samples_s": 100.0 / 9}
+    warm_up = window(0, T, samples_s=1.0), window(1, T, samples_s=1.0)
+    told = [window(0, T + second, **usual) for second in (1, 2, 12)]
+    told[1] = window(0, T + 11, **pause)
+    late = {"steps": 30, "step_ms_mean": 1100.0 / 3, "samples_s": 300.0 / 11}
+    timeline = folded(*warm_up, *told, window(1, T + 20, **late))
+    assert timeline.mean_samples_s == pytest.approx(600.0 / 11)
+    assert folded(window(0)).mean_samples_s == 100.0
+    assert folded().mean_samples_s is None
+
+
 def test_a_rank_that_comes_back_from_silence_is_not_taken_off_twice() -> None:
     timeline = folded(*(window(rank, T + second) for second in (0, 30) for rank in (0, 1)))
     assert timeline.throughput.values == [200.0, 200.0]
@@ -217,8 +230,8 @@ def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:
         ([window(0), state(1, RankState.FAILED)], "rank 1 failed"),
         ([window(0, T - 31), state(0, RankState.STALLED)], "no step for 31 s"),
         (
-            [window(0), LinkChanged(t=T, run=RUN, host="h0", connected=False)],
-            "no connection to h0",
+            [window(0), LinkChanged(t=T - 25, run=RUN, host="h0", connected=False)],
+            "no connection to h0 for 25 s:",
         ),
         ([window(0, T - 60)], "no step for 60 s"),
     ],

@@ -100,7 +100,7 @@ def interesting_ranks(timeline: RunTimeline, limit: int) -> list[tuple[int, str]
 def _figures(chronicle: Chronicle, now: float) -> tuple[tuple[str, str], ...]:
     timeline = chronicle.timeline
     seconds = timeline.end.seconds if timeline.end else now - (timeline.started or now)
-    rates = timeline.throughput.values
+    rate = timeline.mean_samples_s
     steps = timeline.steps
     hosts = {view.host for view in timeline.ranks.values()}
     spread = timeline.spread
@@ -109,7 +109,7 @@ def _figures(chronicle: Chronicle, now: float) -> tuple[tuple[str, str], ...]:
         ("Lasted" if timeline.end else "Going for", duration_text(seconds)),
         ("Ranks", f"{max(planned, len(timeline.ranks)):,} on {_hosts(len(hosts))}"),
         ("Steps", f"{steps + 1:,}" if steps is not None else ""),
-        ("Samples/s, mean", f"{sum(rates) / len(rates):,.0f}" if rates else ""),
+        ("Samples/s, mean", f"{rate:,.0f}" if rate is not None else ""),
         ("Step time, mean", _mean_step(timeline)),
         ("Slowest over fastest", f"{spread:.2f}x" if spread else ""),
     ]
@@ -139,6 +139,8 @@ def _slow_text(timeline: RunTimeline) -> str:
 
 def _failure_text(first: FirstFailure) -> str:
     how = f"signal {first.signal}" if first.signal is not UNSET else f"exit code {first.exit_code}"
+    if first.of_node:
+        return _sentence(f"{first.error[:1].upper()}{first.error[1:400]}")
     error = first.error or "it left no word"
     return f"Rank {first.rank} on {first.host} failed first ({how}): {_sentence(error[:400])}"
 

@@ -199,7 +199,7 @@ def _state(row: RankRow) -> Text:
     if view.state in (RankState.STARTING, RankState.RUNNING) and view.step is None and view.phase:
         words = PHASE_WORDS.get(view.phase, view.phase)
     elif row.first:
-        words = f"failed first ({view.exit_code})"
+        words = "failed first" if view.exit_code is None else f"failed first ({view.exit_code})"
     elif view.exit_code:
         words = f"{words} ({view.exit_code})"
     elif row.slowest:
