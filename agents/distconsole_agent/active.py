@@ -122,9 +122,11 @@ class ActiveRun:
             try:
                 if drain.tick():
                     heard_at = time.monotonic()
+                self.journal.say_trouble("")
             except OSError as error:
                 # Nothing was lost: the same batch is tried again.
                 complain(f"run {self.run}: {error}")
+                self.journal.say_trouble(f"{error.strerror}: {error.filename or self.folder}")
                 self._leave.wait(RETRY_SECONDS)
             quiet = time.monotonic() - heard_at > QUIET_SECONDS
             self._leave.wait(QUIET_TICK_SECONDS if quiet else TICK_SECONDS)

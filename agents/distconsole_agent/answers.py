@@ -200,7 +200,14 @@ class Answers:
             )
         asker.on_cancel(journal.wake)
         try:
-            last = follow(journal, folder, after, asker.send_entries, asker.cancelled.is_set)
+            last = follow(
+                journal,
+                folder,
+                after,
+                asker.send_entries,
+                asker.cancelled.is_set,
+                lambda why: asker.send_item({"entries": [], "trouble": why}),
+            )
         finally:
             if ours:
                 journal.close()

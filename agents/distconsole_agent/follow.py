@@ -25,6 +25,7 @@ def follow(
     after: int,
     send: Callable[[list[bytes]], None],
     cancelled: Callable[[], bool],
+    send_trouble: Callable[[str], None] = lambda why: None,
 ) -> int:
     """Send the entries after ``after`` until ``end`` was sent or it is cancelled; return the last number.
 
@@ -34,19 +35,24 @@ def follow(
         after: The last entry that the console has.
         send: Takes entries as JSON; blocks while the socket is full.
         cancelled: Whether to stop; ``journal.wake`` makes it be asked.
+        send_trouble: Takes why the journal cannot be written for now, empty when it can again.
 
     Raises:
         OSError: when the journal cannot be read or the connection is gone.
     """
     reader = Reader(journal, after)
     texts = LogTexts(os.path.join(folder, "logs"))
+    told = ""
     try:
         while not cancelled():
+            if journal.trouble != told:
+                told = journal.trouble
+                send_trouble(told)
             lines = reader.read()
             if lines:
                 _send_in_items(lines, texts, send, cancelled)
             elif (journal.ended and reader.last >= journal.last_seq) or not journal.wait(
-                reader.last, cancelled
+                reader.last, cancelled, told
             ):
                 break
         return reader.last

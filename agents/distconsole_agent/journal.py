@@ -42,6 +42,7 @@ class Journal:
         ended: Whether the last entry is ``end``.
         writable: Whether this object is the writer.
         mark: How far the sources were read, merged over all marks.
+        trouble: Why nothing can be written for now; empty while it can.
     """
 
     def __init__(self, folder: str) -> None:
@@ -50,6 +51,7 @@ class Journal:
         self.ended = False
         self.writable = False
         self.mark: Mark = {}
+        self.trouble = ""
         self._news = threading.Condition()
         self._closed = False
         self._lock_fd = -1
@@ -112,11 +114,25 @@ class Journal:
         if self.last_seq != before:
             self._publish()
 
-    def wait(self, after: int, given_up: Callable[[], bool]) -> bool:
-        """Wait until there is an entry after ``after``; False once it closed or was ``given_up``."""
+    def wait(self, after: int, given_up: Callable[[], bool], told: str = "") -> bool:
+        """Wait until there is an entry after ``after``, or ``trouble`` is not what was ``told``.
+
+        Returns:
+            False once it closed or was ``given_up``.
+        """
+
+        def has_news() -> bool:
+            return self.last_seq > after or self.trouble != told
+
         with self._news:
-            self._news.wait_for(lambda: self.last_seq > after or self._closed or given_up())
-            return self.last_seq > after
+            self._news.wait_for(lambda: has_news() or self._closed or given_up())
+            return has_news()
+
+    def say_trouble(self, why: str) -> None:
+        """Let those who wait know why nothing can be written, or, if empty, that it can again."""
+        if why != self.trouble:
+            self.trouble = why
+            self._publish()
 
     def wake(self) -> None:
         """Let everyone who waits ask again whether they have given up."""

@@ -28,7 +28,9 @@ prepare    run, spec (``SPEC_FIELDS``)                  result ``coordinator: {a
                                                         null, master_port: int | null, shim_pid``
 start      run, coordinator, coordinator_secret,        result ``started: true``
            master_port
-follow     run, after                                   items ``{"entries": [...]}``; result
+follow     run, after                                   items ``{"entries": [...]}``, with
+                                                        ``trouble: str`` where the journal cannot be
+                                                        written for now (empty: it can again); result
                                                         ``{"last": seq}`` after the ``end`` entry
 stop       run, grace, reason                           result ``stopping: true``
 kill       run                                          result ``killing: true``

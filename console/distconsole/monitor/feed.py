@@ -88,6 +88,15 @@ class JournalGap:
     last: int
 
 
+@dataclass(frozen=True, slots=True)
+class JournalTrouble:
+    """A host cannot write its journal for now, and ``why``; empty when it can again."""
+
+    host: HostName
+    t: float
+    why: str
+
+
 class HostReader:
     """Where one host's reading stands; shared between its thread and the consumer."""
 
@@ -126,7 +135,7 @@ class JournalFeed:
         self._open_stream = open_stream
         self._keep = keep
         self._changed = threading.Condition()
-        self._news: deque[LinkNews | JournalGap] = deque()
+        self._news: deque[LinkNews | JournalGap | JournalTrouble] = deque()
         self._closed = threading.Event()
         self._streams: dict[HostName, JournalStream] = {}
         now = time.monotonic()
@@ -140,7 +149,7 @@ class JournalFeed:
         for thread in self._threads:
             thread.start()
 
-    def next(self, timeout: float) -> Delivered | LinkNews | JournalGap | None:
+    def next(self, timeout: float) -> Delivered | LinkNews | JournalGap | JournalTrouble | None:
         """Return what came next; None if nothing did in ``timeout`` seconds, or all is read."""
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -238,7 +247,12 @@ class JournalFeed:
             stream.close()
 
     def _take(self, reader: HostReader, item: dict[str, Any], offset: float) -> None:
-        entries = typed(item, Entries).entries
+        told = typed(item, Entries)
+        entries = told.entries
+        if told.trouble is not None:
+            with self._changed:
+                self._news.append(JournalTrouble(reader.host, time.time(), told.trouble))
+                self._changed.notify_all()
         new = [
             (entry, body)
             for entry, body in zip(entries, item["entries"], strict=True)

@@ -13,10 +13,18 @@ import msgspec
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
-from distconsole.monitor.feed import Delivered, JournalFeed, JournalGap, LinkNews, OpenStream
+from distconsole.monitor.feed import (
+    Delivered,
+    JournalFeed,
+    JournalGap,
+    JournalTrouble,
+    LinkNews,
+    OpenStream,
+)
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.store import EntryWriter, RunFile, RunRecord, RunStore, StoredEntry
 from distconsole.remote.frames import JournalEntry
+from distconsole.remote.plain import plain_text
 
 POLL_SECONDS = 0.5
 KIND_BYTES = 80
@@ -171,6 +179,8 @@ def _live(
                 )
             case JournalGap():
                 yield _gap_finding(run, news)
+            case JournalTrouble():
+                yield _trouble_finding(run, news)
             case None:
                 if _nobody_will_answer(feed, reducer, over):
                     yield from reducer.lost_for_good(time.time())
@@ -202,6 +212,29 @@ def _gap_finding(run: RunId, gap: JournalGap) -> RunFinding:
         summary=f"{gap.last - gap.first + 1} journal entries of {gap.host} are missing",
         seen=f"entries {gap.first} to {gap.last}",
         expected="every number from 1 on",
+    )
+
+
+def _trouble_finding(run: RunId, trouble: JournalTrouble) -> RunFinding:
+    host, why = trouble.host, plain_text(trouble.why)
+    if not why:
+        return RunFinding(
+            t=trouble.t,
+            run=run,
+            check="run.journal",
+            severity=Severity.INFO,
+            hosts=(host,),
+            summary=f"{host} keeps the record of this run again",
+        )
+    return RunFinding(
+        t=trouble.t,
+        run=run,
+        check="run.journal",
+        severity=Severity.WARN,
+        hosts=(host,),
+        summary=f"{host} cannot keep the record of this run: {why}",
+        expected="room in the node folder",
+        hint=f"make room on {host}; its ranks go on unseen, and what they did is told then",
     )
 
 

@@ -363,6 +363,8 @@ class Entries(Frame, frozen=True, kw_only=True):
     """An item of ``follow``."""
 
     entries: Annotated[tuple[JournalEntry, ...], Meta(max_length=MAX_ENTRIES)]
+    trouble: Annotated[str, Meta(max_length=8192)] | None = None
+    """Why the node cannot write the journal for now; empty when it can again."""
 
 
 class Answer(Frame, frozen=True, kw_only=True):

@@ -153,6 +153,22 @@ def test_entries_that_are_missing_are_told(tmp_path: Path) -> None:
     assert (finding.check, finding.seen) == ("run.journal_gap", "entries 2 to 3")
 
 
+def test_a_node_whose_disk_is_full_says_so_and_when_it_is_over(tmp_path: Path) -> None:
+    full = {"entries": [], "trouble": "No space left on device: /tmp/distconsole-0\x1b[2J"}
+    nodes = FakeNodes(a=[[item(1), full, item(2), {"entries": [], "trouble": ""}, end(3)]])
+    events = list(follow(RunStore(tmp_path), record("a"), nodes))
+    full_disk, over = [event for event in events if isinstance(event, RunFinding)]
+    assert (full_disk.check, full_disk.severity, full_disk.hosts) == (
+        "run.journal",
+        "warn",
+        ("a",),
+    )
+    assert "cannot keep the record of this run: No space left" in full_disk.summary
+    assert "\x1b" not in full_disk.summary
+    assert over.severity == "info"
+    assert lines(events) == ["1", "2"]
+
+
 def test_a_host_that_forgot_the_run_is_not_awaited(tmp_path: Path) -> None:
     gone = RequestError("no such run", code="no_such_run")
     nodes = FakeNodes(a=[[item(1), end(2)]], b=[gone])
