@@ -7,6 +7,7 @@ import shlex
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -329,6 +330,32 @@ async def test_slots_that_the_line_gives_stay_when_hosts_are_chosen() -> None:
         await pilot.press("space")
         await pilot.pause()
         assert app.query_one(Prompt).value == "run x.py"
+
+
+async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "distconsole.toml").write_text("[hosts.b]\nport = 23\n")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("a slots=2 port=2222\nb\nc user=me\n")
+    app, stage = staged(
+        SCENES, request=ask.OpenConsole(where=ask.Where(hostfile=str(hosts), python="/p"))
+    )
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, "run x.py")
+        app.query_one(HostTable).focus()
+        await pilot.press("down", "down", "space")
+        await pilot.pause()
+        assert app.query_one(Prompt).value == "run --hosts a:2/2222,b x.py"
+        app.query_one(Prompt).offer("run --hosts a,c x.py")
+        await pilot.press("enter")
+        await settled(app, stage, pilot)
+        (run,) = [each for each in stage.asked if isinstance(each, ask.Run)]
+        assert run.where.hosts == "a/2222,me@c"
+        with app.sitting.sessions(ask.Where(hosts="a,z")) as session:
+            reached = [(host.name, host.port, host.python) for host in session.cluster.hosts]
+        assert reached == [("a", 2222, "/p"), ("z", None, "/p")]
 
 
 @pytest.mark.parametrize("way", ["key", "button", "prompt"])

@@ -36,7 +36,7 @@ class NamedHost:
 
 
 def read_list(text: str) -> list[NamedHost]:
-    """Return the hosts of a comma-separated list ``[user@]host[:slots]`` with ranges.
+    """Return the hosts of a comma-separated list ``[user@]host[:slots][/port]`` with ranges.
 
     Raises:
         RangeError: if an element means nothing.
@@ -101,9 +101,7 @@ def _with_setting(host: NamedHost, key: str, value: str) -> NamedHost:
         case "user" | "username":
             return replace(host, user=value)
         case "port":
-            if not value.isdigit() or not 1 <= int(value) <= 65535:
-                raise RangeError(f"'{value}' is not a port")
-            return replace(host, port=int(value))
+            return replace(host, port=_port(value))
         case _ if key in _IGNORED:
             return host
         case _:
@@ -113,8 +111,10 @@ def _with_setting(host: NamedHost, key: str, value: str) -> NamedHost:
 
 
 def _read_element(text: str) -> list[NamedHost]:
-    """Return the hosts of one ``[user@]host[:slots]``."""
+    """Return the hosts of one ``[user@]host[:slots][/port]``."""
     user, at, rest = text.rpartition("@")
+    rest, slash, port = rest.partition("/")
+    port_of = _port(port) if slash else None
     if at and not _NAME.fullmatch(user):
         raise RangeError(f"'{user}' in '{text}' is not a user")
     bracketed = re.fullmatch(r"\[([^\[\]]*:[^\[\]]*)\](?::(.*))?", rest)
@@ -129,7 +129,21 @@ def _read_element(text: str) -> list[NamedHost]:
         if not (_NAME.fullmatch(name) or _IPV6.fullmatch(name)):
             raise RangeError(f"'{name}' in '{text}' is not a host")
     count_of = None if slots is None else _slots(slots)
-    return [NamedHost(name, user or None, count_of) for name in names]
+    return [NamedHost(name, user or None, count_of, port_of) for name in names]
+
+
+def written(host: NamedHost) -> str:
+    """Return ``host`` as ``read_list`` reads it."""
+    slots = f":{host.slots}" if host.slots else ""
+    name = f"[{host.name}]" if ":" in host.name and slots else host.name
+    port = f"/{host.port}" if host.port else ""
+    return f"{f'{host.user}@' if host.user else ''}{name}{slots}{port}"
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise RangeError(f"'{text}' is not a port")
+    return int(text)
 
 
 def _slots(text: str) -> int:

@@ -74,9 +74,9 @@ def _numbers(text: str, whole: str) -> list[str]:
 
 
 def names_in(hosts: Iterable[str]) -> list[str]:
-    """Return the bare names of ``[user@]host[:slots]`` with ranges; what cannot be read is left out."""
+    """Return the bare names of ``[user@]host[:slots][/port]`` with ranges; what cannot be read is left out."""
     found: dict[str, None] = {}
     for each in hosts:
         with suppress(RangeError):
-            found |= dict.fromkeys(expand(each.partition(":")[0].rpartition("@")[2]))
+            found |= dict.fromkeys(expand(re.split("[:/]", each)[0].rpartition("@")[2]))
     return list(found)

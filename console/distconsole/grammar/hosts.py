@@ -25,7 +25,7 @@ def host_options(command: F) -> F:
                 "--hosts",
                 metavar="LIST",
                 type=HostsValue(),
-                help="Hosts: [user@]host[:slots],… with ranges such as gpu[01-08,12].",
+                help="Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].",
             ),
             click.option(
                 "--hostfile",

@@ -79,7 +79,7 @@ def last_element(
     """
     done, comma, last = incomplete.rpartition(",")
     user, at, last = last.rpartition("@")
-    taken = {re.sub(r"^.*@|:[0-9]*$", "", word) for word in done.split(",")}
+    taken = {re.sub(r"^.*@|(:[0-9]*)?(/[0-9]*)?$", "", word) for word in done.split(",")}
     left = (word for word in words if word not in taken)
     return [
         CompletionItem(f"{done}{comma}{user}{at}{word}", help=about.get(word))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from distconsole.config.hostfile import NamedHost, read_list
+from distconsole.config.hostfile import NamedHost, read_list, written
 from distconsole.config.ranges import RangeError
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, NodeError, UnreachableError
@@ -314,7 +314,12 @@ def _one_line(error: ConsoleError) -> str:
 
 def _written(name: str, said: NamedHost | None, known: Host | None) -> str:
     """Return a host as ``--hosts`` takes it, with what the line or the console's own list said of it."""
-    user = (said and said.user) or (known and known.user)
-    slots = said.slots if said is not None and said.slots else known and known.slots
-    named = f"[{name}]" if ":" in name and slots else name
-    return f"{f'{user}@' if user else ''}{named}{f':{slots}' if slots else ''}"
+    said = said or NamedHost(name)
+    if known is not None:
+        said = replace(
+            said,
+            user=said.user or known.user,
+            slots=said.slots or known.slots,
+            port=said.port or known.port,
+        )
+    return written(said)

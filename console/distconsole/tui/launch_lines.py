@@ -25,6 +25,7 @@ class LaunchLines:
 
     def __init__(self, sitting: Sitting) -> None:
         self._sitting = sitting
+        self._hosts: tuple[Host, ...] | None = None
 
     def look(self, line: str, launchers: bool) -> Foresight:
         """Return a look at what ``line`` would launch, to be started; it ends with the sitting."""
@@ -41,9 +42,18 @@ class LaunchLines:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The console's own hosts."""
+        """The console's own hosts, without a port that the configuration gives to whoever names them."""
         own = self._sitting.own
-        return () if own is None else own.cluster.hosts
+        if own is None:
+            return ()
+        if self._hosts is None:
+            self._hosts = tuple(
+                replace(host, port=None)
+                if host.port == own.config.settings(host.name).port
+                else host
+                for host in own.cluster.hosts
+            )
+        return self._hosts
 
     def beside_hosts(self, text: str) -> dict[str, str]:
         """Return the options that have hosts named by ``text`` reached as the console's own are."""

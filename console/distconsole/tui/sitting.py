@@ -27,6 +27,7 @@ from distconsole.tui.feeds import Feed, Perform
 from distconsole.tui.foresight import Foresight
 from distconsole.tui.keys import ALIASES, SCREEN_VERBS
 from distconsole.tui.known import Known, known_checks
+from distconsole.tui.own_hosts import as_own, list_as_own
 from distconsole.tui.pictures import Clocks
 from distconsole.tui.replaying import ReplayFeed
 from distconsole.tui.rings import Rings
@@ -141,8 +142,17 @@ class Sitting:
             return open_session(meant)
         if meant == self.where:
             return lent(own)
-        part = own.part(resolve_cluster(meant, own.config, os.environ))
-        return open_session(meant) if part is None else lent(part)
+        cluster = resolve_cluster(meant, own.config, os.environ)
+        cluster = cluster if where.hosts is None else as_own(cluster, own.cluster)
+        part = own.part(cluster)
+        return Session(own.config, cluster) if part is None else lent(part)
+
+    def _lasting(self, where: ask.Where) -> ask.Where:
+        """Return ``where`` over the console's, so that the console's own hosts are found from elsewhere, too."""
+        meant = where.over(self.where)
+        if self._own is None or where.hosts is None:
+            return meant
+        return replace(meant, hosts=list_as_own(where.hosts, self._own.cluster))
 
     def request(self, line: str) -> ask.Request:
         """Return what ``line`` asks for; what it leaves open the configuration says.
@@ -171,7 +181,7 @@ class Sitting:
     ) -> Feed:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
-            request = replace(request, where=request.where.over(self.where))
+            request = replace(request, where=self._lasting(request.where))
         kind = ReplayFeed if isinstance(request, ask.Replay) else Feed
         feed = kind(
             request,

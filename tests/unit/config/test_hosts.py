@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
+from distconsole.config.hostfile import NamedHost, read_hostfile, read_list, written
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
@@ -75,6 +75,8 @@ def test_a_large_range_is_bounded() -> None:
             [NamedHost("g1", slots=8), NamedHost("g2", slots=8), NamedHost("g4", slots=8)],
         ),
         ("[fe80::1]:4", [NamedHost("fe80::1", slots=4)]),
+        ("me@a/2222", [NamedHost("a", "me", port=2222)]),
+        ("g[1-2]:4/22", [NamedHost("g1", None, 4, 22), NamedHost("g2", None, 4, 22)]),
         ("me@[::1]", [NamedHost("::1", "me")]),
         ("fe80::1%eth0", [NamedHost("fe80::1%eth0")]),
         ("10.0.0.1:2", [NamedHost("10.0.0.1", slots=2)]),
@@ -83,6 +85,7 @@ def test_a_large_range_is_bounded() -> None:
 )
 def test_the_list_reads_users_slots_ranges_and_ipv6(text: str, hosts: list[NamedHost]) -> None:
     assert read_list(text) == hosts
+    assert read_list(",".join(map(written, hosts))) == hosts
 
 
 @pytest.mark.parametrize(
