@@ -60,6 +60,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_ms_spread: float | None = None
     """Slowest rank's mean step time over the fastest's."""
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    best: dict[str, float] = msgspec.field(default_factory=dict)
+    """Of accuracies and scores the highest value, of any other metric the lowest; where all of the run was read."""
     first_failure: FirstFailure | None = None
     restarts: int = 0
     """How often its ranks were started anew."""

@@ -16,6 +16,7 @@ from distconsole.model.comparison import (
     Setting,
 )
 from distconsole.model.run_summary import RunSummary
+from distconsole.monitor.best import more_is_better
 from distconsole.monitor.compare_words import notes_on, words_of
 from distconsole.monitor.series import Series
 from distconsole.monitor.tally import AXES, Tally
@@ -119,7 +120,7 @@ def _figures(runs: Sequence[Compared]) -> tuple[Figure, ...]:
     ]
     names = sorted({name for each in summaries for name in each.metrics}, key=_place_of)
     for name in names[:MAX_METRICS]:
-        better = "more" if "acc" in name.lower() else "less"
+        better = "more" if more_is_better(name) else "less"
         rows.append(
             of(
                 f"last.{name}",
@@ -130,7 +131,13 @@ def _figures(runs: Sequence[Compared]) -> tuple[Figure, ...]:
             )
         )
         rows.append(
-            of(f"best.{name}", f"{name}, best", "", better, [t.best.get(name) for t in tallies])
+            of(
+                f"best.{name}",
+                f"{name}, best",
+                "",
+                better,
+                [t.timeline.best.get(name) for t in tallies],
+            )
         )
     return tuple(row for row in rows if any(value not in (None, 0) for value in row.values))
 

@@ -100,13 +100,14 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
         samples_s=timeline.mean_samples_s,
         step_ms_spread=timeline.spread,
         metrics={name: metric.value for name, metric in sorted(timeline.metric_last.items())},
+        best=dict(sorted(timeline.best.items())),
     )
 
 
 def brief(run_file: RunFile) -> RunSummary:
     """Return the summary of a stored run for a list: from its last entries, and made only once.
 
-    Samples a second are then the mean over these. What is kept is used while the end is the same.
+    Samples a second are then the mean over these, and which metric was when at its best is not known. What is kept is used while the end is the same.
     """
     record = run_file.record()
     summary = listed(record)
@@ -124,7 +125,7 @@ def brief(run_file: RunFile) -> RunSummary:
     found = seen_in(summary, timeline)
     # The end that was kept is that of all hosts; the last entries may show that of one.
     known = {name: getattr(summary, name) for name in ("state", "seconds", "exit_code")}
-    found = msgspec.structs.replace(found, **known, first_failure=summary.first_failure)
+    found = msgspec.structs.replace(found, **known, first_failure=summary.first_failure, best={})
     if record.end:
         run_file.keep_summary(msgspec.json.encode(found))
     return found

@@ -45,6 +45,7 @@ def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
             ),
             Field("restarts", lambda each: each.restarts, "how often its ranks started anew"),
             Field("loss", lambda each: each.metrics.get("loss"), "the same as metric.loss"),
+            Field("loss.best", lambda each: each.best.get("loss"), "the lowest that it was"),
             Field(
                 "error",
                 lambda each: None if each.first_failure is None else each.first_failure.error,

@@ -58,8 +58,6 @@ class Tally:
         self.gpu_names: set[str] = set()
         self.along: dict[str, dict[str, Series]] = {"seconds": {}, "samples": {}}
         """Axis -> metric -> curve."""
-        self.best: dict[str, float] = {}
-        """Of an accuracy the highest value, of any other metric the lowest."""
         self.broken_at: dict[str, int] = {}
         """Metric -> the first step at which it was no number."""
         self.steps_of: dict[str, tuple[int, int]] = {}
@@ -138,10 +136,7 @@ class Tally:
 
     def _metric(self, event: Metric) -> None:
         name = event.name
-        if math.isfinite(event.value):
-            better = max if "acc" in name.lower() else min
-            self.best[name] = better(self.best.get(name, event.value), event.value)
-        else:
+        if not math.isfinite(event.value):
             self.broken_at.setdefault(name, event.step)
         first, last = self.steps_of.get(name, (event.step, event.step))
         self.steps_of[name] = min(first, event.step), max(last, event.step)

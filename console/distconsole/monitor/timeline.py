@@ -27,6 +27,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
+from distconsole.monitor.best import take_best
 from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST
 from distconsole.monitor.health import health_line
 from distconsole.monitor.outlook import Outlook
@@ -57,6 +58,8 @@ class RunTimeline:
         self.ranks: dict[int, RankView] = {}
         self.metrics: dict[str, Series] = {}
         """Name -> curve over steps: mean over the ranks, lowest and highest rank."""
+        self.best: dict[str, float] = {}
+        """Name -> the best value that the ranks had together, by ``monitor.best``."""
         self.metric_last: dict[str, Metric] = {}
         self.not_finite_since: dict[str, int] = {}
         """Metric -> the first step of those without a break at which it is no finite number."""
@@ -310,6 +313,7 @@ class RunTimeline:
             series.cut(event.step)
         series.put(event.step, event.value, event.min, event.max)
         self.metric_last[event.name] = event
+        take_best(self.best, event.name, event.value)
         if math.isfinite(event.value):
             self.not_finite_since.pop(event.name, None)
         else:

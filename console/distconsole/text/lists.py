@@ -61,7 +61,10 @@ def show_summary(output: Output, summary: RunSummary) -> None:
             if summary.step_ms_spread is None
             else f"slowest / fastest step time {summary.step_ms_spread:.3f}",
         ),
-        *((name, f"{value:.6g}") for name, value in sorted(summary.metrics.items())),
+        *(
+            (name, _metric(summary, name, value))
+            for name, value in sorted(summary.metrics.items())
+        ),
     ]
     for label, text in facts:
         if text:
@@ -78,6 +81,12 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         output.data(f"{label} after {after}: {finding.summary}")
         if finding.hint:
             output.data(f"     {output.paint_out('hint:', 'cyan')} {finding.hint}")
+
+
+def _metric(summary: RunSummary, name: str, value: float) -> str:
+    """Return a metric's last value, with its best where that was another."""
+    best = summary.best.get(name)
+    return f"{value:.6g}" if best in (None, value) else f"{value:.6g} (best {best:.6g})"
 
 
 def show_load(output: Output, nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> None:

@@ -65,8 +65,11 @@ def _outcome(run: RunSummary) -> Text:
 
 
 def _loss(run: RunSummary) -> str:
-    loss = run.metrics.get("loss")
-    return "" if loss is None else f"{loss:.3g}"
+    return _short(run.metrics.get("loss"))
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _started(run: RunSummary) -> str:
@@ -107,6 +110,7 @@ RUN_COLUMNS: list[Column[RunRow]] = [
     _column("steps", 8, lambda run: f"{run.steps or ''}", 4, "steps", right=True),
     _column("samples/s", 9, lambda run: number_text(run.samples_s), 2, "samples_s", right=True),
     _column("loss", 9, _loss, 3, "loss", right=True),
+    _column("best", 9, lambda run: _short(run.best.get("loss")), 6, "loss.best", right=True),
     _column("script", 16, lambda run: run.script.rpartition("/")[2], 6, "script"),
     _column("outcome", 24, _outcome, 1, "error"),
 ]
