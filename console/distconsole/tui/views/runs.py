@@ -100,18 +100,18 @@ def _column(
 
 RUN_COLUMNS: list[Column[RunRow]] = [
     Column("  run", 24, _run_cell, sort="run"),
-    _column("name", 14, lambda run: run.name, 6, "name"),
+    _column("name", 14, lambda run: run.name, 5, "name"),
     _column("state", 11, _state, 0, "state"),
     _column("started", 16, _started, 2, "age"),
     _column("time", 7, lambda run: duration_text(run.seconds), 0, "seconds", right=True),
     _column("ranks", 5, lambda run: str(run.world_size), 4, "ranks", right=True),
-    _column("hosts", 5, lambda run: str(len(run.hosts)), 5, "hosts", right=True),
+    _column("hosts", 5, lambda run: str(len(run.hosts)), 6, "hosts", right=True),
     _column("by", 8, lambda run: run.launcher, 7, "launcher"),
     _column("steps", 8, lambda run: f"{run.steps or ''}", 4, "steps", right=True),
     _column("samples/s", 9, lambda run: number_text(run.samples_s), 2, "samples_s", right=True),
     _column("loss", 9, _loss, 3, "loss", right=True),
-    _column("best", 9, lambda run: _short(run.best.get("loss")), 6, "loss.best", right=True),
-    _column("script", 16, lambda run: run.script.rpartition("/")[2], 6, "script"),
+    _column("best", 9, lambda run: _short(run.best.get("loss")), 5, "loss.best", right=True),
+    _column("script", 16, lambda run: run.script.rpartition("/")[2], 7, "script"),
     _column("outcome", 24, _outcome, 1, "error"),
 ]
 
