@@ -1,4 +1,4 @@
-"""The verbs: one short function each, which returns a ``Request`` and does nothing else."""
+"""The verbs: one short function each, which returns a ``Request`` and does nothing else; those of runs are in ``runs``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from distconsole.grammar.hosts import FILE, host_options, where
 from distconsole.grammar.kept import export, report
 from distconsole.grammar.launch_options import launch_options
 from distconsole.grammar.opening import opening, opening_options
-from distconsole.grammar.options import condition_options, json_option, notify_option, run_argument
+from distconsole.grammar.options import condition_options, json_option, notify_option
+from distconsole.grammar.runs import attach, compare, logs, replay, rerun, runs, show, stop, why
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
     CheckValue,
     GroupsValue,
     HostsValue,
-    PatternValue,
-    RanksValue,
-    RunValue,
     SecondsValue,
-    SinceValue,
 )
 from distconsole.model import requests as ask
 
@@ -216,154 +213,6 @@ def top(context: click.Context, /, **given: Any) -> ask.Request:
             context,
         )
     return ask.Top(**opening(context, given), where=where(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="Past and present runs.")
-@condition_options
-@json_option
-@host_options
-@click.pass_context
-def runs(context: click.Context, /, **given: Any) -> ask.Request:
-    """List the runs that this machine knows.
-
-    Conditions (--where, --fail-if) are about runs: 'state=failed and age<1d'.
-    """
-    return ask.Runs(where=where(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="One run's summary, or its ranks by a condition.")
-@condition_options
-@json_option
-@host_options
-@run_argument
-@click.pass_context
-def show(context: click.Context, /, **given: Any) -> ask.Request:
-    """Show how RUN went; with a condition those of its ranks that match.
-
-    \b
-    --fail-if 'step_ms.p95_run > 1.1 * median(step_ms.p95_run)'
-    exits with 1 if any rank is a tenth slower than the middle one.
-    """
-    return ask.Show(where=where(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="Follow a run that is going on.")
-@notify_option
-@json_option
-@opening_options
-@host_options
-@run_argument
-@click.pass_context
-def attach(context: click.Context, /, **given: Any) -> ask.Request:
-    """Follow RUN from its beginning; ends with the run's exit code. Leaving it never stops it."""
-    return ask.Attach(**opening(context, given), where=where(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="Lines that the ranks printed.")
-@click.option(
-    "--rank", "ranks", metavar="N", type=RanksValue(), default=(), help="Only these: 3 or 0-3,8."
-)
-@click.option(
-    "--host", metavar="H", type=HostsValue(), help="Only this host; * stands for anything."
-)
-@click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
-@click.option(
-    "--grep",
-    metavar="RE",
-    type=PatternValue(),
-    help="Only lines with this; small letters match both.",
-)
-@click.option("--errors", is_flag=True, help="Only errors, with their tracebacks.")
-@click.option(
-    "--since",
-    metavar="TIME",
-    type=SinceValue(),
-    help="Only from then on: 10m (before the end, or now), 14:05, 2026-11-22T14:05.",
-)
-@click.option(
-    "--fold/--no-fold", default=False, help="One line for what several ranks say within seconds."
-)
-@click.option("--follow", "-f", is_flag=True, help="Go on as lines come.")
-@click.option(
-    "--tail", "-n", metavar="N", type=click.IntRange(min=0), help="Only the last N lines."
-)
-@host_options
-@run_argument
-@click.pass_context
-def logs(context: click.Context, /, **given: Any) -> ask.Request:
-    """Print what the ranks of RUN printed."""
-    return ask.Logs(where=where(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="Stop a run on every host.")
-@click.option(
-    "--grace",
-    "grace_seconds",
-    type=SecondsValue(),
-    help="Seconds between SIGTERM and SIGKILL; 0 kills at once.",
-)
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing (only the console's prompt asks).")
-@host_options
-@run_argument
-@click.pass_context
-def stop(context: click.Context, /, **given: Any) -> ask.Request:
-    """Stop RUN: SIGTERM to every process of it, SIGKILL after the grace period."""
-    return ask.Stop(where=where(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="The same again.")
-@click.option(
-    "--exclude",
-    metavar="HOST",
-    type=HostsValue(),
-    multiple=True,
-    help="Without this host; may be repeated.",
-)
-@click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
-@notify_option
-@json_option
-@host_options
-@run_argument
-@click.pass_context
-def rerun(context: click.Context, /, exclude: tuple[str, ...], **given: Any) -> ask.Request:
-    """Launch what RUN launched once more."""
-    leave_out = tuple(name for words in exclude for name in words.split(",") if name)
-    return ask.Rerun(where=where(context, given), exclude=leave_out, **given)
-
-
-@click.command(cls=Verb, short_help="Where every rank is right now.")
-@host_options
-@run_argument
-@click.pass_context
-def why(context: click.Context, /, **given: Any) -> ask.Request:
-    """Say where every rank of RUN is, and which one the others wait for."""
-    return ask.Why(where=where(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="A past run, in the console, at any moment.")
-@click.option(
-    "--at",
-    metavar="TIME",
-    help="From there: 14:05:10, 90s after its start, 40%, 'step 1200'.  [default: its end]",
-)
-@opening_options
-@run_argument
-@click.pass_context
-def replay(context: click.Context, /, **given: Any) -> ask.Request:
-    """Show RUN again, on the console's screens; there 'at', 'play' and 'pause' move through it."""
-    return ask.Replay(**opening(context, given), **given)
-
-
-@click.command(cls=Verb, short_help="Runs side by side: speed, loss, configuration.")
-@json_option
-@click.argument("runs", type=RunValue(), nargs=-1, required=True, metavar="RUN RUN...")
-def compare(**given: Any) -> ask.Request:
-    """Compare two to eight runs with the first of them.
-
-    Says in words which is slower and why, then figures with ratios and what was configured
-    otherwise. In the console their curves stand on one axis: step, time or samples.
-    """
-    return ask.Compare(**given)
 
 
 @click.command(cls=Verb, short_help="Bring what the hosts lack.")
