@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distconsole.checks.evidence import HostEvidence, View
-from distconsole.checks.facts import NetAddress, NetFacts, SshFacts
+from distconsole.checks.facts import SshFacts
+from distconsole.checks.net_facts import NetAddress, NetFacts
 from distconsole.model import addresses as model
 from distconsole.model.addresses import Interface
 

@@ -8,9 +8,10 @@ from typing import Any
 from distconsole.checks.addresses import endpoints, machines
 from distconsole.checks.collective import able, job_seconds
 from distconsole.checks.evidence import HostEvidence, Outcome
-from distconsole.checks.facts import MpiFacts, NetFacts, SshFacts
+from distconsole.checks.facts import MpiFacts, SshFacts
 from distconsole.checks.gather import Gathering, learn
 from distconsole.checks.host_facts import BetweenFacts, MpiSshFacts
+from distconsole.checks.net_facts import NetFacts
 from distconsole.errors import NodeError
 from distconsole.model.cluster import Host
 

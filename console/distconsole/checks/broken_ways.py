@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distconsole.checks.collective_facts import CollFacts
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import BROKEN
-from distconsole.checks.facts import CollFacts, Facts, ReachFacts
+from distconsole.checks.facts import Facts
 from distconsole.checks.gather import Gathering
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.losses import leave_out
+from distconsole.checks.net_facts import ReachFacts
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules.ranks import DONE, last_stage
 from distconsole.model.findings import Finding

@@ -14,23 +14,13 @@ from typing import Any
 
 from distconsole.checks.addresses import Endpoint, endpoints
 from distconsole.checks.attribution import blame
+from distconsole.checks.collective_facts import CollFacts, RankReport
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import BROKEN, HostEvidence, Outcome
-from distconsole.checks.facts import (
-    CollFacts,
-    Facts,
-    GpuFacts,
-    NetFacts,
-    OsFacts,
-    PortFacts,
-    RankReport,
-    ReachFacts,
-    SshFacts,
-    TorchFacts,
-    convert,
-)
+from distconsole.checks.facts import Facts, GpuFacts, OsFacts, SshFacts, TorchFacts, convert
 from distconsole.checks.gather import Gathering, interpreter
 from distconsole.checks.losses import is_lost, leave_out_for
+from distconsole.checks.net_facts import NetFacts, PortFacts, ReachFacts
 from distconsole.checks.target import LaunchNeeds
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan

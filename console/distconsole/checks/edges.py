@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from distconsole.checks.attribution import Pair
-from distconsole.checks.facts import Edge, ReachFacts
+from distconsole.checks.net_facts import Edge, ReachFacts
 
 SILENT = "silent"
 """The error of a connection that came about and was not answered (``connecting`` on the node)."""

@@ -18,20 +18,18 @@ from distconsole.checks.collective import (
     slots_of,
     work_for,
 )
-from distconsole.checks.engine_job import EngineAnswer, EngineJob, StartJob
-from distconsole.checks.evidence import HostEvidence, Outcome
-from distconsole.checks.facts import (
+from distconsole.checks.collective_facts import (
     CollFacts,
     HorovodCollFacts,
-    HorovodFacts,
     HorovodMpiFacts,
     MpiCollFacts,
-    MpiFacts,
-    NetFacts,
-    SshFacts,
 )
+from distconsole.checks.engine_job import EngineAnswer, EngineJob, StartJob
+from distconsole.checks.evidence import HostEvidence, Outcome
+from distconsole.checks.facts import HorovodFacts, MpiFacts, SshFacts
 from distconsole.checks.gather import Gathering
 from distconsole.checks.losses import broken_links, leave_out_for
+from distconsole.checks.net_facts import NetFacts
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.requests import LauncherName, Level

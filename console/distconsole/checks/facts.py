@@ -6,7 +6,7 @@ believed, and the checks that need it say so.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -279,139 +279,6 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
     health: tuple[GpuHealth, ...] = ()
     devices: int = 0
     visible: str | None = None
-
-
-class Port(Facts, frozen=True, kw_only=True):
-    """One TCP port."""
-
-    free: bool
-    why: str = ""
-    holder: Who | None = None
-
-
-class PortFacts(Facts, frozen=True, kw_only=True):
-    """Group ``port``."""
-
-    ports: dict[str, Port] = {}
-
-
-class NetAddress(Facts, frozen=True, kw_only=True):
-    """One address of an interface."""
-
-    iface: str
-    address: str
-    prefix: int = 0
-    family: int = 4
-    up: bool = True
-    loopback: bool = False
-
-
-class NetInterface(Facts, frozen=True, kw_only=True):
-    """One interface as /sys describes it."""
-
-    mtu: int | None = None
-    state: str | None = None
-    speed_mbit: int | None = None
-    mac: str | None = None
-    hardware: bool = False
-    bridge: bool = False
-
-
-class NetFacts(Facts, frozen=True, kw_only=True):
-    """Group ``net``: interfaces, and by peer address the source address towards it."""
-
-    addresses: tuple[NetAddress, ...] = ()
-    interfaces: dict[str, NetInterface] = {}
-    routes: dict[str, str | None] = {}
-
-
-class Edge(Facts, frozen=True, kw_only=True):
-    """One connection tried from ``source`` to ``address`` of ``target``; ``fixed`` tells the fixed port."""
-
-    source: str
-    target: str
-    port: int
-    fixed: bool
-    ok: bool
-    error: str = ""
-    connect_us: float | None = None
-    rtt_us: float | None = None
-    local_address: str = ""
-    seen_address: str = ""
-    network: str = ""
-    address: str = ""
-    bulk: bool | None = None
-
-
-class ReachFacts(Facts, frozen=True, kw_only=True):
-    """What a host tried to reach, on the network that the ranks would use, and where it listened."""
-
-    address: str
-    interface: str | None = None
-    listening: tuple[int, ...] = ()
-    listen_error: str = ""
-    edges: tuple[Edge, ...] = ()
-    elsewhere: tuple[Edge, ...] = ()
-    """Connections on the other networks that all hosts share, which an engine may pick by itself."""
-    chosen: tuple[Edge, ...] = ()
-    """Connections to addresses that an engine will choose in a network that not all hosts are in."""
-
-
-class Stream(Facts, frozen=True, kw_only=True):
-    """One TCP stream; ``gbit_s`` is the best of the repetitions, None when it failed."""
-
-    source: str
-    target: str
-    gbit_s: float | None
-    samples: int = 1
-    retransmits: int = 0
-    error: str = ""
-
-
-class BandwidthFacts(Facts, frozen=True, kw_only=True):
-    """The streams that a host sent; ``controls`` are of pairs that are not slow, beside slow ones."""
-
-    streams: tuple[Stream, ...] = ()
-    controls: tuple[Stream, ...] = ()
-
-
-class RankReport(Facts, frozen=True, kw_only=True):
-    """What one rank of the collective job said and how it ended (None: killed at the deadline)."""
-
-    rank: int
-    exit_code: int | None = None
-    seconds: float = 0.0
-    said: tuple[dict[str, Any], ...] = ()
-    error: tuple[str, ...] = ()
-
-
-class CollFacts(Facts, frozen=True, kw_only=True):
-    """A host's ranks of a collective job, and the job; this one is torch's own.
-
-    ``refused`` says why a run by this launcher would not even be started.
-    """
-
-    launcher: str = "torch"
-    backend: str = ""
-    world_size: int = 0
-    planned: tuple[int, ...] = ()
-    ranks: tuple[RankReport, ...] = ()
-    timeout_seconds: float = 0.0
-    engine_said: tuple[str, ...] = ()
-    refused: str = ""
-    refused_hint: str = ""
-
-
-class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
-    """The same by Horovod."""
-
-
-class HorovodMpiFacts(CollFacts, frozen=True, kw_only=True):
-    """The same by Horovod over MPI, where it has both controllers."""
-
-
-class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
-    """The same by mpirun; its ranks call MPI itself."""
 
 
 F = TypeVar("F", bound=Facts)

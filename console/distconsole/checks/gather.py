@@ -20,9 +20,7 @@ from distconsole.checks.facts import (
     GpuFacts,
     HorovodFacts,
     MpiFacts,
-    NetFacts,
     OsFacts,
-    PortFacts,
     PythonFacts,
     ShellFacts,
     TorchFacts,
@@ -38,6 +36,7 @@ from distconsole.checks.host_facts import (
     ShmFacts,
 )
 from distconsole.checks.logins import targets
+from distconsole.checks.net_facts import NetFacts, PortFacts
 from distconsole.checks.script_facts import ScriptFacts
 from distconsole.checks.script_question import script_question, touch_question, watched_folders
 from distconsole.checks.slurm_facts import SlurmFacts

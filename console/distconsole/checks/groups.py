@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from distconsole.checks.facts import (
-    BandwidthFacts,
-    ClockFacts,
+from distconsole.checks.collective_facts import (
     CollFacts,
+    HorovodCollFacts,
+    HorovodMpiFacts,
+    MpiCollFacts,
+)
+from distconsole.checks.facts import (
+    ClockFacts,
     EnvFacts,
     Facts,
     GpuFacts,
-    HorovodCollFacts,
     HorovodFacts,
-    HorovodMpiFacts,
-    MpiCollFacts,
     MpiFacts,
-    NetFacts,
     OsFacts,
-    PortFacts,
     PythonFacts,
-    ReachFacts,
     ShellFacts,
     SshFacts,
     TorchFacts,
@@ -36,6 +34,7 @@ from distconsole.checks.host_facts import (
     ProcFacts,
     ShmFacts,
 )
+from distconsole.checks.net_facts import BandwidthFacts, NetFacts, PortFacts, ReachFacts
 from distconsole.checks.script_facts import ScriptFacts
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 

@@ -13,9 +13,10 @@ from typing import Any
 from distconsole.checks.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.choices.panel import untried
 from distconsole.checks.evidence import ALONE, Outcome
-from distconsole.checks.facts import Edge, NetFacts, ReachFacts, SshFacts
+from distconsole.checks.facts import SshFacts
 from distconsole.checks.gather import Gathering, fixed_port
 from distconsole.checks.losses import is_lost
+from distconsole.checks.net_facts import Edge, NetFacts, ReachFacts
 from distconsole.checks.pairs import pair_reports
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from distconsole.checks.attribution import Pair
-from distconsole.checks.facts import Edge
+from distconsole.checks.net_facts import Edge
 from distconsole.model.reports import PairReport
 
 

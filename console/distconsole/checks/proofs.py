@@ -16,9 +16,10 @@ from distconsole.checks.addresses import Endpoint
 from distconsole.checks.cures import OMPI, mca_env, proven
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.engine_job import StartJob
-from distconsole.checks.facts import NetFacts, OsFacts, ReachFacts
+from distconsole.checks.facts import OsFacts
 from distconsole.checks.gather import MASTER_PORT, Gathering
 from distconsole.checks.launch_proofs import LAUNCH_PROVERS
+from distconsole.checks.net_facts import NetFacts, ReachFacts
 from distconsole.checks.trials import Came, both
 from distconsole.checks.trying import (
     Bench,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from distconsole.checks.evidence import ALONE, BROKEN, LOST, NO_GROUP, UNREACHED, Outcome
-from distconsole.checks.facts import BandwidthFacts, ReachFacts
 from distconsole.checks.gather import Gathering
 from distconsole.checks.judge import Verdicts
+from distconsole.checks.net_facts import BandwidthFacts, ReachFacts
 from distconsole.checks.pairs import pair_reports
 from distconsole.checks.rule import Rule, warn
 from distconsole.checks.timings import collectives_of, left_out_of, verified_of

@@ -28,22 +28,21 @@ from distconsole.checks import (
 )
 from distconsole.checks.at_once import at_once
 from distconsole.checks.catalogue import CATALOGUE
+from distconsole.checks.collective_facts import (
+    CollFacts,
+    HorovodCollFacts,
+    HorovodMpiFacts,
+    MpiCollFacts,
+)
 from distconsole.checks.engine_job import StartJob
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts import (
-    BandwidthFacts,
-    CollFacts,
     EnvFacts,
     Facts,
     GpuFacts,
-    HorovodCollFacts,
     HorovodFacts,
-    HorovodMpiFacts,
-    MpiCollFacts,
     MpiFacts,
-    NetFacts,
     OsFacts,
-    ReachFacts,
     SshFacts,
     TorchFacts,
 )
@@ -59,6 +58,7 @@ from distconsole.checks.host_facts import (
     NameFacts,
 )
 from distconsole.checks.judge import Verdicts, judge
+from distconsole.checks.net_facts import BandwidthFacts, NetFacts, ReachFacts
 from distconsole.checks.passport import Passports
 from distconsole.checks.reaching import connect
 from distconsole.checks.report import make_report, passed_hosts

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from distconsole.checks.collective_facts import (
+    CollFacts,
+    HorovodCollFacts,
+    HorovodMpiFacts,
+    MpiCollFacts,
+)
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts
 from distconsole.model.reports import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")

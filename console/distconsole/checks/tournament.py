@@ -14,9 +14,10 @@ from distconsole.checks.addresses import endpoints
 from distconsole.checks.attribution import SLOW_SHARE, Pair, usual
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.evidence import Outcome
-from distconsole.checks.facts import BandwidthFacts, NetFacts, ReachFacts, SshFacts, Stream
+from distconsole.checks.facts import SshFacts
 from distconsole.checks.gather import Gathering
 from distconsole.checks.matrix import Listening, close_listeners, open_listeners
+from distconsole.checks.net_facts import BandwidthFacts, NetFacts, ReachFacts, Stream
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.events import PairProgress

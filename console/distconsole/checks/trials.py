@@ -16,8 +16,8 @@ import msgspec
 
 from distconsole.checks.addresses import Endpoint
 from distconsole.checks.collective import STOP_SECONDS, reports
+from distconsole.checks.collective_facts import RankReport
 from distconsole.checks.engine_job import EngineJob, StartJob
-from distconsole.checks.facts import RankReport
 from distconsole.checks.gather import Gathering, interpreter
 from distconsole.checks.rules.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.errors import ConsoleError, NodeError

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from distconsole.checks.addresses import Endpoint, endpoints
 from distconsole.checks.engine_job import StartJob
-from distconsole.checks.facts import NetFacts, SshFacts
+from distconsole.checks.facts import SshFacts
 from distconsole.checks.gather import Gathering
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.trials import TRIAL_SECONDS, Came
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Proof

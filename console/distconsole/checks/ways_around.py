@@ -8,7 +8,7 @@ from typing import Any
 from distconsole.checks.addresses import endpoints_in
 from distconsole.checks.cures import BTL, by_run, on_network, with_cure
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import Edge, ReachFacts
+from distconsole.checks.net_facts import Edge, ReachFacts
 from distconsole.model.findings import Cure, HostCure
 
 

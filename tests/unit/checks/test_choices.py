@@ -12,15 +12,8 @@ from distconsole.checks.choices.meeting import Ways
 from distconsole.checks.choices.node import Fault, Node
 from distconsole.checks.choices.panel import choices_of, reports, run_variables
 from distconsole.checks.evidence import HostEvidence, View
-from distconsole.checks.facts import (
-    EnvFacts,
-    MpiFacts,
-    NetAddress,
-    NetFacts,
-    NetInterface,
-    OsFacts,
-    SshFacts,
-)
+from distconsole.checks.facts import EnvFacts, MpiFacts, OsFacts, SshFacts
+from distconsole.checks.net_facts import NetAddress, NetFacts, NetInterface
 from distconsole.launch import addresses as launch
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.horovod import plan_nodes as plan_horovod

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from distconsole.checks import trials
+from distconsole.checks.collective_facts import RankReport
 from distconsole.checks.cures import proven, typed, with_cure
-from distconsole.checks.facts import RankReport
 from distconsole.checks.trials import Came, both, told
 from distconsole.checks.trying import change_for, outcome
 from distconsole.config.load import read_config

@@ -10,19 +10,12 @@ import pytest
 
 from distconsole.checks.catalogue import CATALOGUE
 from distconsole.checks.collective import Sweep, work_for
+from distconsole.checks.collective_facts import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome, View
-from distconsole.checks.facts import (
-    CollFacts,
-    Facts,
-    HorovodCollFacts,
-    MpiCollFacts,
-    NetFacts,
-    OsFacts,
-    ReachFacts,
-    SshFacts,
-)
+from distconsole.checks.facts import Facts, OsFacts, SshFacts
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.judge import Verdicts, judge
+from distconsole.checks.net_facts import NetFacts, ReachFacts
 from distconsole.checks.reference import explain, reference_page
 from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
 from distconsole.checks.run import needs_of

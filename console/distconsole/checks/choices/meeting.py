@@ -11,7 +11,7 @@ from distconsole.checks.addresses import machines
 from distconsole.checks.choices.node import Fault, Node
 from distconsole.checks.edges import SILENT
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import ReachFacts
+from distconsole.checks.net_facts import ReachFacts
 from distconsole.model.addresses import Ip
 
 

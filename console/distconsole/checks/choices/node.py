@@ -9,7 +9,8 @@ from enum import StrEnum
 from itertools import chain
 
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import EnvFacts, NetAddress, NetFacts, NetInterface, OsFacts
+from distconsole.checks.facts import EnvFacts, OsFacts
+from distconsole.checks.net_facts import NetAddress, NetFacts, NetInterface
 from distconsole.model.addresses import Network
 
 NO_CARRIER = ("down", "lowerlayerdown", "notpresent")

@@ -18,13 +18,12 @@ from distconsole.checks.facts import (
     EnvFacts,
     HorovodFacts,
     MpiFacts,
-    NetFacts,
     OsFacts,
-    ReachFacts,
     SshFacts,
     TorchFacts,
 )
 from distconsole.checks.majority import dissent
+from distconsole.checks.net_facts import NetFacts, ReachFacts
 from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
 from distconsole.checks.rules.network import alone
 from distconsole.config.pasting import network_of_hosts

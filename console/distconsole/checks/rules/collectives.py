@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from distconsole.checks.evidence import View
-from distconsole.checks.facts import (
+from distconsole.checks.collective_facts import (
     CollFacts,
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
-    MpiFacts,
-    OsFacts,
     RankReport,
 )
+from distconsole.checks.evidence import View
+from distconsole.checks.facts import MpiFacts, OsFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, warn
 from distconsole.checks.rules.ranks import Judged, exact, met, parted, who
 from distconsole.model.requests import Level

@@ -6,22 +6,19 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from distconsole.checks.collective_facts import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import (
-    BandwidthFacts,
-    CollFacts,
     Facts,
     GpuFacts,
-    HorovodCollFacts,
     HorovodFacts,
-    MpiCollFacts,
     MpiFacts,
     OsFacts,
     PythonFacts,
-    ReachFacts,
     TorchFacts,
 )
 from distconsole.checks.majority import named
+from distconsole.checks.net_facts import BandwidthFacts, ReachFacts
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail
 from distconsole.checks.timings import collectives_of
 from distconsole.checks.wording import size

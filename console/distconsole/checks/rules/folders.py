@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import Filesystem, NetFacts, OsFacts, SshFacts
+from distconsole.checks.facts import Filesystem, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.stuck import is_needed
 from distconsole.model.requests import Level

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import GpuFacts, GpuHealth, NetFacts, SshFacts
+from distconsole.checks.facts import GpuFacts, GpuHealth, SshFacts
 from distconsole.checks.gpu_facts import GpuLoadFacts, LoadedGpu
 from distconsole.checks.host_facts import FabricFacts
 from distconsole.checks.majority import dissent, named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.rules.gpus import on_gpu_hosts, with_gpus
 from distconsole.checks.together import HERE, together

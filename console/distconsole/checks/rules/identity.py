@@ -9,8 +9,9 @@ from typing import Any
 from distconsole.checks.addresses import endpoints, machines, one_machine
 from distconsole.checks.cures import by_run, with_cure
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import EnvFacts, NetFacts, OsFacts, ResolvedAddress, SshFacts
+from distconsole.checks.facts import EnvFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.majority import dissent, named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, fail, info, warn
 from distconsole.model.addresses import gloo_connects
 from distconsole.model.findings import Cure, HostCure

@@ -8,8 +8,9 @@ from typing import Any
 from distconsole.checks.addresses import endpoints, machines, shared_networks
 from distconsole.checks.cures import BTL, by_run, on_network, with_cure
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import ClockFacts, NetFacts, PortFacts, SshFacts
+from distconsole.checks.facts import ClockFacts, SshFacts
 from distconsole.checks.majority import dissent, named
+from distconsole.checks.net_facts import NetFacts, PortFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.wording import who
 from distconsole.config.pasting import network_of_hosts

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import UNREACHED, Outcome, View
-from distconsole.checks.facts import GpuFacts, NetFacts, OsFacts, SshFacts
+from distconsole.checks.facts import GpuFacts, OsFacts, SshFacts
 from distconsole.checks.majority import named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.script_facts import Found, ScriptFacts
 from distconsole.checks.stuck import TOLD, lies_below, stuck_points

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import OsFacts, PortFacts, Who
+from distconsole.checks.facts import OsFacts, Who
 from distconsole.checks.host_facts import ProcFacts, ShmEntry, ShmFacts, TrainingProcess
+from distconsole.checks.net_facts import PortFacts
 from distconsole.checks.rule import Rule, Said, fail, info, warn
 from distconsole.checks.together import HERE, together
 from distconsole.checks.wording import GIB, numbers, size, who

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from distconsole.checks.addresses import endpoints, machines, one_machine
 from distconsole.checks.evidence import Outcome, View
-from distconsole.checks.facts import NetFacts, OsFacts, SshFacts
+from distconsole.checks.facts import OsFacts, SshFacts
 from distconsole.checks.host_facts import NameFacts, PeerName
 from distconsole.checks.majority import named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

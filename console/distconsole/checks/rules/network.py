@@ -14,8 +14,8 @@ from distconsole.checks.attribution import (
 from distconsole.checks.cures import with_cure
 from distconsole.checks.edges import SILENT, Matrix, matrix_of
 from distconsole.checks.evidence import ALONE, Outcome, View
-from distconsole.checks.facts import Edge, ReachFacts
 from distconsole.checks.majority import named
+from distconsole.checks.net_facts import Edge, ReachFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
 from distconsole.checks.ways_around import off_it, or_elsewhere, other_port
 from distconsole.model.requests import Level

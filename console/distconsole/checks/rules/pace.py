@@ -7,7 +7,7 @@ from statistics import median
 
 from distconsole.checks.attribution import SLOW_SHARE, Pair, blame, usual
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import BandwidthFacts, ReachFacts, Stream
+from distconsole.checks.net_facts import BandwidthFacts, ReachFacts, Stream
 from distconsole.checks.rule import Rule, Said, warn
 from distconsole.checks.rules.network import alone
 from distconsole.model.requests import Level

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from distconsole.checks.addresses import Endpoint, endpoints
 from distconsole.checks.cures import by_run, with_cure
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import EnvFacts, NetFacts, PythonFacts, SshFacts
+from distconsole.checks.facts import EnvFacts, PythonFacts, SshFacts
 from distconsole.checks.majority import dissent, named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, fail, info, warn
 from distconsole.checks.rules.script_imports import imported_packages
 from distconsole.model.findings import Cure, HostCure

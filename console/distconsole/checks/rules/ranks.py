@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distconsole.checks.collective_facts import CollFacts, RankReport
 from distconsole.checks.cures import library_first, prefix_of
 from distconsole.checks.evidence import NO_GROUP, Outcome, View
-from distconsole.checks.facts import CollFacts, RankReport
 from distconsole.checks.majority import named
 from distconsole.checks.rule import Said, Unjudged, fail, info, warn
 from distconsole.model.findings import Cure, Finding, HostCure

@@ -7,9 +7,10 @@ from statistics import median
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import ClockFacts, Facts, NetFacts, ShellFacts, SshFacts
+from distconsole.checks.facts import ClockFacts, Facts, ShellFacts, SshFacts
 from distconsole.checks.host_facts import LifeFacts
 from distconsole.checks.majority import named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
 from distconsole.model.requests import Level
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import GpuFacts, NetFacts, OsFacts, SshFacts
+from distconsole.checks.facts import GpuFacts, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
+from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
 from distconsole.checks.together import HERE, together
 from distconsole.model.addresses import is_virtual
