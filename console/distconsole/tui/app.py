@@ -216,6 +216,8 @@ class ConsoleApp(LaunchingApp):
     def show_view(self, name: str) -> None:
         """Put the view called ``name`` on the screen."""
         inside, before = self.is_inside, self.view
+        if name == "help" and before != "help":
+            self.query_one(HelpView).about = before
         self.query_one("#views", ContentSwitcher).current = name
         self.turned_to(name, before)
         self._drawn.clear()

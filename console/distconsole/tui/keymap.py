@@ -180,7 +180,7 @@ def _named(written: str) -> str | None:
         base = _of_character(base)
     elif base.lower() in NAMED:
         base = NAMED[base.lower()]
-    elif base in CHARACTERS or base == "slash":
+    elif base in CHARACTERS:
         pass
     else:
         return None

@@ -27,6 +27,7 @@ CHARACTERS = {
     "greater_than_sign": ">",
     "dollar_sign": "$",
     "at": "@",
+    "slash": "/",
 }
 """Names that Textual has for keys, as people write them."""
 

@@ -107,7 +107,7 @@ def keys_content(
 
 
 def _entry(key: Key, *, usable: bool) -> Content:
-    name = "/" if key.key == "slash" else key.shown.replace("[", r"\[")
+    name = key.shown.replace("[", r"\[")
     colours = ("$text-accent", "$foreground") if usable else ("$text-muted", "$text-muted")
     return _pressing(key.key, f" [{colours[0]}]{name}[/] [{colours[1]}]{_escaped(key.label)}[/] ")
 

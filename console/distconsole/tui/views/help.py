@@ -9,7 +9,9 @@ from textual.widgets import Static
 
 from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import masked
-from distconsole.tui.keys import SCREEN_VERBS, VIEWS
+from distconsole.tui.key_tables import PARTS as PARTS_WITH_KEYS
+from distconsole.tui.key_tables import keys_here, part_keys, place_of
+from distconsole.tui.keys import SCREEN_VERBS, Key
 from distconsole.tui.shortcuts import Shortcuts
 from distconsole.tui.widgets.bars import PARTS, PHASES, REST
 
@@ -33,29 +35,36 @@ class HelpView(VerticalScroll):
     def __init__(self, shortcuts: Shortcuts, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._shortcuts = shortcuts
+        self.about = ""
+        """The view from which help was asked for: its keys come first."""
 
     def compose(self) -> ComposeResult:
         """The page."""
-        yield Static(_page(self._shortcuts))
+        yield Static(help_page(self._shortcuts, self.about))
 
     def on_show(self) -> None:
-        """Aliases may have come since."""
-        self.query_one(Static).update(_page(self._shortcuts))
+        """Aliases may have come since, and another view may be what it is about."""
+        self.query_one(Static).update(help_page(self._shortcuts, self.about))
 
 
-def _page(shortcuts: Shortcuts) -> Text:
+def help_page(shortcuts: Shortcuts, about: str) -> Text:
+    """Return the page: keys of the view ``about`` first, then everything."""
     text = Text()
     text.append("Type a verb at the prompt, or press a key. ", style="bold")
     text.append(
         "Tab completes; Up and Down go through what was typed before, ^R searches it; Page Up and Page Down scroll the view; "
-        "^C gives up the line, or cancels what goes on (jobs lists it), never a run; Escape goes into the view (arrows, Enter, letters) and back; ^P finds everything by name.\n"
+        "^C gives up the line, or cancels what goes on (jobs lists it), never a run; Escape goes into the view (arrows, Enter, letters: those that work 'inside' it) and back; ^P finds everything by name.\n"
         "Quitting never stops a run; 'stop RUN' does. 'help VERB' says everything about a verb.\n"
     )
     keymap = shortcuts.keymap
+    here = keys_here(keymap.keys, about)
+    if here:
+        rows = [(key.shown, f"{key.label}: {_meaning(key, here=True)}") for key in here]
+        _section(text, f"On the screen '{about}'", rows)
     for title, keys in (("Keys", keymap.keys), ("Keys while a past run is shown", keymap.moving)):
-        _section(
-            text, title, [(key.shown, _meaning(key.line, key.views, key.inside)) for key in keys]
-        )
+        _section(text, title, [(key.shown, _meaning(key)) for key in keys])
+    for title, part in PARTS_WITH_KEYS:
+        _section(text, f"Keys in {title}", part_keys(part))
     if shortcuts.aliases:
         lines = [(alias.name, masked(alias.line)) for alias in shortcuts.aliases.values()]
         _section(text, "Aliases", lines)
@@ -77,10 +86,9 @@ def _page(shortcuts: Shortcuts) -> Text:
     return text
 
 
-def _meaning(line: str, views: tuple[str, ...], inside: bool) -> str:
-    place = "any view" if views == VIEWS else ", ".join(views)
-    where = f"  (inside {place}: Escape first)" if inside else ""
-    return f"{line}{where}"
+def _meaning(key: Key, *, here: bool = False) -> str:
+    where = "" if here or not (key.inside or key.only) else f"  ({place_of(key)})"
+    return f"{key.line}{'…' if key.asks else ''}{where}"
 
 
 def _section(text: Text, title: str, rows: list[tuple[str, str]]) -> None:
