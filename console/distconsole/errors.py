@@ -9,6 +9,7 @@
     ├── UnreachableError              3      hosts that are needed cannot be reached
     ├── RunNotFoundError              2      no run has this id, prefix or name
     ├── UnavailableError              1      this installation cannot do it
+    ├── OutputError                   1      stdout or stderr cannot be written: a full disk
     └── NodeError                     3      one node; becomes ``Failed(node, error)`` in a fan-out
         ├── ResolveError                     its name has no address
         ├── ConnectError                     nothing answers, or not an SSH server
@@ -93,6 +94,10 @@ class UnreachableError(ConsoleError):
 
 class UnavailableError(ConsoleError):
     """Something that this installation, or this version, cannot do."""
+
+
+class OutputError(ConsoleError):
+    """What is printed cannot be written; a reader who has gone is no error."""
 
 
 class NodeError(ConsoleError):

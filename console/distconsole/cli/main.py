@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
 from distconsole.cli.exit_codes import ExitCode, exit_code_of
 from distconsole.cli.notices import notifier_for
 from distconsole.cli.streams import Streams
-from distconsole.errors import ConsoleError
+from distconsole.errors import ConsoleError, OutputError
 from distconsole.model import requests as ask
 from distconsole.operations import Control, StopReason, perform
 from distconsole.operations.sessions import SessionSource
@@ -49,14 +49,28 @@ def perform_headless(
                 code = code if decided is None else decided
             show.finish()
     except ConsoleError as error:
+        code = error.exit_code
         tell_error(error, streams)
-        return error.exit_code
     except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        code = ExitCode.INTERRUPTED
+        streams.say("interrupted")
+    except SystemExit:
+        streams.say("ended by SIGTERM")
+        raise
     finally:
         if notifier is not None:
             notifier.close()
+        code = _closed(streams, code)
+    return code
+
+
+def _closed(streams: Streams, code: int) -> int:
+    """Write what is held, and return the exit code: ours if it cannot be written at all."""
+    try:
         streams.close()
+    except OutputError as error:
+        tell_error(error, streams)
+        return code or error.exit_code
     return code
 
 
@@ -73,13 +87,14 @@ def _confirmed(say: Callable[[str], None], question: str) -> bool:
 def tell_error(error: ConsoleError, streams: Streams) -> None:
     """Print ``error`` and its hint to stderr."""
     paint: Paint = streams.paint_err
-    streams.say(f"{paint('error:', 'red', 'bold')} {error.message}")
-    if error.hint:
-        first, *rest = error.hint.splitlines()
-        streams.say(f"{paint('hint:', 'cyan')} {first}")
-        for line in rest:
-            streams.say(f"      {line}")
-    streams.close()
+    with suppress(OutputError):  # there is nowhere left to say it
+        streams.say(f"{paint('error:', 'red', 'bold')} {error.message}")
+        if error.hint:
+            first, *rest = error.hint.splitlines()
+            streams.say(f"{paint('hint:', 'cyan')} {first}")
+            for line in rest:
+                streams.say(f"      {line}")
+        streams.close()
 
 
 @contextmanager

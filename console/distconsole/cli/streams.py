@@ -15,6 +15,7 @@ from operator import itemgetter
 from queue import SimpleQueue
 from typing import TextIO
 
+from distconsole.errors import OutputError
 from distconsole.text.paint import Paint
 
 STATUS_SECONDS = 0.25
@@ -56,7 +57,7 @@ class Streams:
     _closing: bool = False
     _put_chars: int = 0
     _taken_chars: int = 0
-    _failure: OSError | None = None
+    _failure: OutputError | None = None
     _status: str = ""
     _status_at: float = float("-inf")
     _gone: set[_To] = field(default_factory=set)
@@ -79,7 +80,7 @@ class Streams:
         """Print ``line`` to stdout. If the reader has gone (``| head``), the rest is dropped.
 
         Raises:
-            OSError: if an earlier line could not be written (a full disk).
+            OutputError: if an earlier line could not be written (a full disk).
         """
         self._put(_To.OUT, line)
 
@@ -87,7 +88,7 @@ class Streams:
         """Print ``line`` to stderr.
 
         Raises:
-            OSError: as ``data``.
+            OutputError: as ``data``.
         """
         self._put(_To.ERR, line)
 
@@ -106,7 +107,7 @@ class Streams:
         """Write what is held and take the status line away. What is printed later is written, too.
 
         Raises:
-            OSError: as ``data``.
+            OutputError: as ``data``.
         """
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -170,15 +171,25 @@ class Streams:
             try:
                 self._write_to(to, texts)
             except BrokenPipeError:
-                self._gone.add(to)
-                # The interpreter flushes once more at exit, which must not fail again.
-                stream = self.out if to is _To.OUT else self.err
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, stream.fileno())
-                os.close(null)
+                self._give_up(to)
             except OSError as error:
-                self._failure, self._resting = error, True
+                self._give_up(to)
+                name = "stdout" if to is _To.OUT else "stderr"
+                self._failure = OutputError(
+                    f"{name} cannot be written: {error.strerror or error}",
+                    "a run that was started goes on: distconsole attach",
+                )
+                self._resting = True
             self._taken_chars += sum(map(len, texts))
+
+    def _give_up(self, to: _To) -> None:
+        """Let what else is written to a stream vanish."""
+        self._gone.add(to)
+        # The interpreter flushes once more at exit, which must not fail again.
+        stream = self.out if to is _To.OUT else self.err
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
     def _write_to(self, to: _To, texts: list[str]) -> None:
         if to in self._gone:

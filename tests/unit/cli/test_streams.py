@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,18 @@ from typing import TextIO
 import pytest
 
 from distconsole.cli.streams import MAX_HELD_CHARS, Streams
+from distconsole.errors import OutputError
+
+INTERRUPTED = """
+import signal, sys
+from distconsole.cli import main
+from distconsole.model.requests import Top
+def perform(*_):
+    signal.raise_signal(signal.SIGINT)
+    yield
+main.perform = perform
+sys.exit(main.perform_headless(Top(once=True)))
+"""
 
 
 @contextmanager
@@ -99,8 +113,35 @@ def test_a_full_disk_is_told() -> None:
     with Path("/dev/full").open("w") as full, devnull() as null:
         streams = Streams(full, null)
         streams.data("lost")
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OutputError, match="stdout cannot be written: No space left"):
             streams.close()
-        with pytest.raises(OSError, match="No space left"):
-            full.flush()
-        os.dup2(null.fileno(), full.fileno())
+
+
+@pytest.mark.parametrize("words", [["check", "--explain", "net.mtu"], ["--help"]])
+def test_a_full_disk_is_one_line_and_an_exit_code(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "distconsole", *words],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    first, hint = done.stderr.splitlines()
+    assert first == "error: stdout cannot be written: No space left on device"
+    assert hint.startswith("hint: ")
+
+
+def test_an_error_that_cannot_be_told_keeps_its_exit_code(home: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "distconsole", "show", "nothing"],
+            stdout=subprocess.PIPE, stderr=full, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_who_interrupts_is_answered() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stderr=subprocess.PIPE, text=True
+    ) as program:
+        assert program.communicate(timeout=60)[1] == "interrupted\n"
+    assert program.returncode == 130
