@@ -413,6 +413,15 @@ def test_death_mid_stream_is_a_lost_link(server) -> None:
         assert not connection.alive
 
 
+def test_death_while_something_is_sent_is_a_lost_link(server) -> None:
+    with connected(str(server.ssh_config)) as connection:
+        channel = connection.open("cat >/dev/null; sleep 60", 10)
+        # What a thread sees that is about to write when paramiko's own finds the connection ended.
+        channel._channel.get_transport().packetizer.close()
+        with pytest.raises(LinkLostError, match="takes nothing"):
+            channel.send(b"lost", 10)
+
+
 def test_a_command_that_ends_is_no_lost_link(server) -> None:
     with connected(str(server.ssh_config)) as connection:
         channel = connection.open("exit 4", 10)

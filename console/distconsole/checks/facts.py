@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
+from distconsole.model.decoding import threadsafe
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all groups of facts."""
@@ -291,6 +293,6 @@ def convert(kind: type[F], answer: object) -> F:
         ValueError: if it is not one; the message says what does not fit.
     """
     try:
-        return msgspec.convert(answer, kind, strict=True)
+        return msgspec.convert(answer, threadsafe(kind), strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from distconsole.model.decoding import threadsafe
 from distconsole.model.reports import ChangeReport
 
 MAX_BYTES = 1024 * 1024
@@ -198,7 +199,7 @@ class Passports:
         """Return a host's passport; None where there is none that can be read."""
         try:
             with self._path(host).open("rb") as file:
-                return msgspec.json.decode(file.read(MAX_BYTES), type=Passport)
+                return msgspec.json.decode(file.read(MAX_BYTES), type=threadsafe(Passport))
         except (OSError, msgspec.DecodeError):
             return None
 

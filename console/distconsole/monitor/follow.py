@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
@@ -124,7 +125,7 @@ def decode_entry(body: bytes) -> JournalEntry:
     except (msgspec.DecodeError, UnicodeDecodeError):
         # NaN and Infinity are what a diverged loss looks like; only the standard library reads them.
         try:
-            entry: JournalEntry = msgspec.convert(json.loads(body), JournalEntry)
+            entry: JournalEntry = msgspec.convert(json.loads(body), threadsafe(JournalEntry))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(str(error)) from None
         return entry
@@ -145,7 +146,7 @@ def to_store(delivered: Delivered) -> list[StoredEntry]:
     ]
 
 
-_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(JournalEntry)
+_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(threadsafe(JournalEntry))
 
 
 def _keep_end(run_file: RunFile, reducer: RunReducer) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from distconsole.model.decoding import threadsafe
 from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_lines import BookLine, Scribe, Speaker
 from distconsole.monitor.spill import SpilledList
@@ -26,7 +27,7 @@ class LogBook:
         self._scribe = Scribe()
         self._lines: SpilledList[BookLine] = SpilledList(
             msgspec.msgpack.Encoder().encode,
-            msgspec.msgpack.Decoder(list[BookLine]).decode,
+            msgspec.msgpack.Decoder(threadsafe(list[BookLine])).decode,
             tail=HELD_LINES,
             weight=_chars,
             max_weight=HELD_CHARS,

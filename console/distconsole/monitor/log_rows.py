@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from distconsole.model.decoding import threadsafe
 from distconsole.model.run_events import LogLine
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.log_filter import SEARCHED_CHARS, LogFilter
@@ -271,4 +272,6 @@ def _bytes(who: int) -> bytes:
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
-_DECODE = msgspec.msgpack.Decoder(list[tuple[int, int, float, int, bytes, int, str]]).decode
+_DECODE = msgspec.msgpack.Decoder(
+    threadsafe(list[tuple[int, int, float, int, bytes, int, str]])
+).decode

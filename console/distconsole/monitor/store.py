@@ -18,6 +18,7 @@ import msgspec
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.model.decoding import threadsafe
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import Where
 from distconsole.model.time_text import TOO_FAR_SECONDS, is_time
@@ -214,7 +215,7 @@ class RunFile:
     def record(self) -> RunRecord:
         """Return what is known of the run."""
         rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
-        fields = msgspec.json.decode(rows.get("record", b"{}"), type=dict[str, Any])
+        fields = msgspec.json.decode(rows.get("record", b"{}"), type=threadsafe(dict[str, Any]))
         started = fields.get("started", 0.0)
         return RunRecord(
             run=RunId(self.path.stem),
@@ -224,7 +225,7 @@ class RunFile:
             request=rows.get("request", b""),
             plan=rows.get("plan", b""),
             end=rows.get("end", b""),
-            where=msgspec.convert(fields.get("where", {}), Where),
+            where=msgspec.convert(fields.get("where", {}), threadsafe(Where)),
             facts=rows.get("facts", b""),
         )
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET
 
+from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import PlanMade, RunEnded, RunEvents, RunFinding
 from distconsole.model.run_summary import NoticedFinding, RunSummary
@@ -113,7 +114,7 @@ def brief(run_file: RunFile) -> RunSummary:
     summary = listed(record)
     if kept := run_file.kept_summary():
         with contextlib.suppress(msgspec.MsgspecError):
-            before = msgspec.json.decode(kept, type=RunSummary)
+            before = msgspec.json.decode(kept, type=threadsafe(RunSummary))
             if before.state == summary.state:
                 return before
     timeline, reducer = RunTimeline(), RunReducer(record.run, record.hosts)
@@ -136,7 +137,7 @@ def summary_of(run_file: RunFile) -> RunSummary:
     record = run_file.record()
     if record.end and (kept := run_file.kept_summary(whole=True)):
         with contextlib.suppress(msgspec.MsgspecError):
-            return msgspec.json.decode(kept, type=RunSummary)
+            return msgspec.json.decode(kept, type=threadsafe(RunSummary))
     timeline = RunTimeline()
     for event in stored_events(run_file, without=UNSUMMED):
         timeline.apply(event)
@@ -223,5 +224,5 @@ def stored_end(record: RunRecord) -> RunEnded | None:
 
 def _timed(record: RunRecord, kind: type[E], stored: bytes) -> E:
     """Return an event kept beside the entries; one that is at no moment is at the run's start."""
-    event = msgspec.json.decode(stored, type=kind)
+    event = msgspec.json.decode(stored, type=threadsafe(kind))
     return event if is_time(event.t) else msgspec.structs.replace(event, t=record.started)

@@ -10,6 +10,7 @@ import msgspec
 from distconsole.errors import UsageError
 from distconsole.formats.settings import Facts, settings_of_run
 from distconsole.model.comparison import LETTERS
+from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, RunsCompared
 from distconsole.model.requests import Compare, Run
 from distconsole.model.run_events import RunEvent
@@ -58,12 +59,14 @@ def _read(run_file: RunFile) -> Compared:
 
 def _request_of(record: RunRecord) -> Run | None:
     with contextlib.suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(record.request, type=Run) if record.request else None
+        return (
+            msgspec.json.decode(record.request, type=threadsafe(Run)) if record.request else None
+        )
     return None
 
 
 def _facts_of(record: RunRecord) -> Facts:
     with contextlib.suppress(msgspec.MsgspecError):
         if record.facts:
-            return msgspec.json.decode(record.facts, type=dict[str, dict[str, str]])
+            return msgspec.json.decode(record.facts, type=threadsafe(dict[str, dict[str, str]]))
     return {}

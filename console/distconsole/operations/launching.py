@@ -19,6 +19,7 @@ from distconsole.launch.identity import new_secret
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.launch.slurm import Allocation
 from distconsole.model.cluster import Cluster
+from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import RunId
@@ -127,7 +128,7 @@ def rerun(
             f"{record.run} was not started from here, so how to start it is not known",
             "distconsole show says its script and hosts",
         )
-    again = msgspec.json.decode(record.request, type=Run)
+    again = msgspec.json.decode(record.request, type=threadsafe(Run))
     where = request.where.over(again.where)
     again = replace(
         again,

@@ -12,6 +12,7 @@ import msgspec
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
 from distconsole.model.findings import Severity
 from distconsole.model.names import RunId
@@ -179,7 +180,11 @@ def launches(request: Launches, store: RunStore) -> Iterator[Event]:
         if len(told) >= request.limit:
             return
         try:
-            again = msgspec.json.decode(record.request, type=Run) if record.request else None
+            again = (
+                msgspec.json.decode(record.request, type=threadsafe(Run))
+                if record.request
+                else None
+            )
         except msgspec.MsgspecError:  # of a version that had other options
             continue
         if again is not None and again not in told:
@@ -216,7 +221,7 @@ def stored_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
         whole = time.monotonic() < enough
         if kept is not None and kept.stamp == stamp and (kept.whole or not whole):
             with contextlib.suppress(msgspec.MsgspecError):
-                summary = msgspec.json.decode(kept.summary, type=RunSummary)
+                summary = msgspec.json.decode(kept.summary, type=threadsafe(RunSummary))
         if summary is None:
             try:
                 summary = _stored(RunId(run), store, whole=whole)

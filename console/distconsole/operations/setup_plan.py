@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from distconsole.launch.engines import HorovodBuild, engines_of
+from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
 
 HOROVOD_VERSION = "0.28.1"
@@ -122,7 +123,7 @@ def facts_of_build(answer: object) -> BuildFacts:
         ValueError: if it is not one.
     """
     try:
-        return msgspec.convert(answer, BuildFacts)
+        return msgspec.convert(answer, threadsafe(BuildFacts))
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

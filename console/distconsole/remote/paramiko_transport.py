@@ -22,6 +22,9 @@ from distconsole.remote.sockets import WatchedStream, open_proxy_command, open_t
 from distconsole.remote.ssh_config import SshConfig, SshOptions
 from distconsole.remote.transport import Clock, Completed
 
+WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
+"""What paramiko raises where a connection ends while something is written to it."""
+
 BANNER_SECONDS = 10.0
 HANDSHAKE_SECONDS = 15.0
 AUTH_SECONDS = 15.0
@@ -193,7 +196,7 @@ class SshConnection:
             channel = self._transport.open_session(timeout=timeout)
             channel.settimeout(timeout)
             channel.exec_command(command)
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except WRITING_ERRORS as error:
             if not self.alive:
                 raise LinkLostError(f"the connection to {self.peer} ended") from None
             raise AgentError(
@@ -227,7 +230,7 @@ class SshConnection:
             return self._transport.open_channel(
                 "direct-tcpip", (hostname, port), ("127.0.0.1", 0), timeout=options.connect_seconds
             )
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except WRITING_ERRORS as error:
             reason = error.text if isinstance(error, paramiko.ChannelException) else str(error)
             raise ConnectError(
                 f"the jump host {self.peer} cannot reach {hostname} port {port}: {reason}",
@@ -237,7 +240,7 @@ class SshConnection:
     def close(self) -> None:
         """Close it and everything on it."""
         self._stream.close()
-        with suppress(paramiko.SSHException, EOFError, OSError):
+        with suppress(*WRITING_ERRORS):
             self._transport.close()
         _join(self._transport)
 
@@ -256,10 +259,11 @@ class SshChannel:
         self._channel.settimeout(timeout)
         try:
             data = self._channel.recv(max_bytes)
-        except OSError as error:
+        except TimeoutError:
             self._drain_stderr()
-            if isinstance(error, TimeoutError):
-                raise
+            raise
+        except WRITING_ERRORS:  # what was read is confirmed to the server
+            self._drain_stderr()
             raise LinkLostError(f"the connection to {self._peer} ended") from None
         self._drain_stderr()
         if not data and not self._ended_by_itself():
@@ -276,7 +280,7 @@ class SshChannel:
             except TimeoutError:
                 if self._clock() >= deadline:
                     raise
-            except OSError:
+            except WRITING_ERRORS:
                 raise LinkLostError(f"the connection to {self._peer} takes nothing") from None
 
     def stderr_tail(self) -> str:
@@ -293,13 +297,15 @@ class SshChannel:
 
     def close(self) -> None:
         """Close the streams."""
-        with suppress(paramiko.SSHException, EOFError, OSError):
+        with suppress(*WRITING_ERRORS):
             self._channel.close()
 
     def _drain_stderr(self) -> None:
         """Take stderr out of the channel: both streams share one window."""
         while self._channel.recv_stderr_ready():
-            data = self._channel.recv_stderr(65536)
+            data = b""
+            with suppress(*WRITING_ERRORS):
+                data = self._channel.recv_stderr(65536)
             if not data:
                 return
             self.stderr += data
@@ -345,7 +351,7 @@ def _hand_shake(stream: WatchedStream, options: SshOptions, lookup: Lookup) -> p
     security.key_types = lookup.algorithms(tuple(security.key_types))
     try:
         transport.start_client(timeout=BANNER_SECONDS + HANDSHAKE_SECONDS)
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except WRITING_ERRORS as error:
         _abandon(transport)
         raise _hand_shake_error(stream, options, error) from None
     if not transport.initial_kex_done:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from distconsole.errors import AgentError, NodeError, PythonError, RequestError, StorageError
+from distconsole.model.decoding import threadsafe
 from distconsole.remote.frames import (
     Answer,
     Anything,
@@ -72,7 +73,7 @@ def decode_answer(line: bytes) -> Answer:
         AgentError: if it is none.
     """
     try:
-        answer = msgspec.convert(protocol.decode(line), Answer)
+        answer = msgspec.convert(protocol.decode(line), threadsafe(Answer))
     except (protocol.ProtocolError, msgspec.ValidationError) as error:
         raise AgentError(
             f"the agent sent a line that is not an answer: {error}: {quote(line)}"
@@ -113,7 +114,7 @@ def typed(value: Any, kind: type[T]) -> T:
         AgentError: if it is none.
     """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, threadsafe(kind))
     except msgspec.ValidationError as error:
         raise AgentError(f"the agent's answer is not as agreed: {error}") from None
 
@@ -121,7 +122,7 @@ def typed(value: Any, kind: type[T]) -> T:
 def refusal(error: dict[str, Any]) -> NodeError:
     """Return the exception for an ``error`` body, whatever it holds."""
     try:
-        said = msgspec.convert(_clean("", error), Refused)
+        said = msgspec.convert(_clean("", error), threadsafe(Refused))
     except (msgspec.ValidationError, AgentError) as problem:
         return AgentError(f"the agent refused in a way that is not agreed: {problem}")
     return RequestError(said.message, said.hint, code=said.code)
@@ -131,7 +132,7 @@ def start_refusal(line: bytes) -> NodeError | None:
     """Return the exception for the line that a bridge prints when it cannot serve; None if it is no such line."""
     try:
         error = protocol.decode(line).get("error")
-        said = msgspec.convert(_clean("", error), Refused)
+        said = msgspec.convert(_clean("", error), threadsafe(Refused))
     except (protocol.ProtocolError, msgspec.ValidationError, AgentError):
         return None
     match said.code:
@@ -146,7 +147,7 @@ def start_refusal(line: bytes) -> NodeError | None:
 def _checked(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
     cleaned = _clean(op, body)
     try:
-        msgspec.convert(cleaned, kind)
+        msgspec.convert(cleaned, threadsafe(kind))
     except msgspec.ValidationError as error:
         raise AgentError(f"the agent's {what} of {op} is not as agreed: {error}") from None
     result: dict[str, Any] = cleaned
