@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import blame
 from distconsole_agent.elastic import Elastic, ElasticEvents, Slot
-from distconsole_agent.failures import count_oom_kills, describe_exit, read_tail
+from distconsole_agent.failures import describe_exit, read_tail
 from distconsole_agent.folders import this_program
+from distconsole_agent.killing import count_kills
 from distconsole_agent.kvstore import KeyValueStore
 from distconsole_agent.link import FAILURE_GRACE_SECONDS
 from distconsole_agent.peer import Peer
@@ -71,7 +72,7 @@ class ElasticShim(Shim):
 
     def _start_ranks(self, port: int | None) -> None:
         self._state = "starting"
-        self._oom_kills = count_oom_kills()
+        self._kills = count_kills()
         self._master_port = port
         if isinstance(self._held, KeyValueStore):
             self._held.asks = self._elastic.asked
@@ -222,8 +223,7 @@ class ElasticShim(Shim):
             super()._judge(rank, stopped_ns)
             return
         errors = os.path.join(self._run_dir, "errors")
-        out_of_memory = count_oom_kills() > self._oom_kills
-        failure = find_failure(self._spec, rank, errors, None, out_of_memory)
+        failure = find_failure(self._spec, rank, errors, None, self._kills)
         if failure is None:
             return
         if isinstance(self._link, Peer):
@@ -243,7 +243,7 @@ class ElasticShim(Shim):
         self._elastic.read()  # its last words
         if self._elastic.is_over or self._teardown.begun:
             return
-        words = describe_exit(ended.exit_code, ended.signal, False)
+        words = describe_exit(ended.exit_code, ended.signal, None)
         if driver.spawn_failure is not None:
             words = driver.spawn_failure.error
         self._fail_driver(ended.exit_code or 1, ended.signal, f"{DRIVER} {words}")

@@ -181,7 +181,7 @@ class Engine:
         elif ended.exit_code == 0:
             error = f"mpirun ended, and rank {rank} had not said how it ended"
         else:
-            words = describe_exit(ended.exit_code, ended.signal, False)
+            words = describe_exit(ended.exit_code, ended.signal, None)
             error = f"{_name(process, self.spec)} {words}"
         if process.spawn_failure is not None:
             error = process.spawn_failure.error

@@ -27,6 +27,8 @@ TRACEBACK_HEAD = "Traceback (most recent call last):"
 CHAINED = " above exception"
 """In both lines that Python puts between the tracebacks of one chain."""
 
+MEMORY_WORDS = {True: " (out of memory?)", False: "", None: " (for memory? that is not known)"}
+
 _WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:")
 """How a line of torch's own log begins that is no error; it ends nothing."""
 
@@ -132,29 +134,18 @@ def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:
     return said
 
 
-def describe_exit(exit_code: int, number: int | None, out_of_memory: bool) -> str:
-    """Return an end in words: ``exited with code 3``, ``killed by SIGKILL (out of memory?)``."""
+def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None) -> str:
+    """Return an end in words: ``exited with code 3``, ``killed by SIGKILL (out of memory?)``.
+
+    Args:
+        out_of_memory: Whether the kernel killed for memory meanwhile; None if that is not known.
+    """
     if number is None:
         return f"exited with code {exit_code}"
     with contextlib.suppress(ValueError):
         name = signal.Signals(number).name
-        return f"killed by {name}" + (" (out of memory?)" if out_of_memory else "")
+        return f"killed by {name}{MEMORY_WORDS[out_of_memory] if number == signal.SIGKILL else ''}"
     return f"killed by signal {number}"
-
-
-def count_oom_kills() -> int:
-    """Return how often the kernel's out-of-memory killer has struck on this host, or 0.
-
-    ``oom_kill`` of /proc/vmstat counts both global and cgroup kills and needs no privilege.
-    """
-    try:
-        with open("/proc/vmstat", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return 0
 
 
 def _tail_of(path: str, since: int) -> str:

@@ -15,10 +15,12 @@ from distconsole_agent.failures import (
     read_raised,
     read_tail,
 )
+from distconsole_agent.killing import Known, known_of_kill
 from distconsole_agent.runspec import TORCHRUN
 from distconsole_agent.spawned import end_of_spawned, rank_of_spawned
 
 if TYPE_CHECKING:
+    from distconsole_agent.killing import Kills
     from distconsole_agent.processes import RankProcess
     from distconsole_agent.runspec import RunSpec
 
@@ -31,7 +33,7 @@ RAISED_EXIT_CODE = 1
 
 
 def find_failure(
-    spec: RunSpec, rank: RankProcess, errors_dir: str, stopped_ns: int | None, out_of_memory: bool
+    spec: RunSpec, rank: RankProcess, errors_dir: str, stopped_ns: int | None, kills: Kills
 ) -> Failure | None:
     """Return how ``rank`` failed, or None when it ended well or was only taken down.
 
@@ -39,7 +41,7 @@ def find_failure(
         errors_dir: Where the hook notes exceptions.
         stopped_ns: When this node began to stop the run, in UNIX nanoseconds, or None. A rank
             that ended after that has failed only if it had raised an exception before it.
-        out_of_memory: Whether the kernel killed for memory since the run began.
+        kills: How often the kernel had killed for memory when the ranks started.
     """
     ended = rank.ended
     assert ended is not None
@@ -53,12 +55,15 @@ def find_failure(
     if child is None and not spec.engine_ranks:
         said = _engine_said(rank, raised)
     exit_code, number = (said or ended).exit_code, (said or ended).signal
+    known = Known(False, ())
+    if number == signal.SIGKILL:
+        known = known_of_kill(kills, rank.peak_bytes)
     if child is not None:
         assert raised is not None
-        error, traceback, t_ns = _in_words(child, out_of_memory), raised.traceback, raised.t_ns
+        error, traceback, t_ns = _in_words(child, known.for_memory), raised.traceback, raised.t_ns
     elif said is not None and raised is not None and raised.pid == rank.pid:
         # The engine's own exception only repeats what it says; the rank's words are in its log.
-        died = _Death(exit_code, number, *_stderr_of(rank, said), out_of_memory)
+        died = _Death(exit_code, number, *_stderr_of(rank, said), known.for_memory)
         error, traceback, t_ns = *_explain(rank, None, died)[:2], raised.t_ns
     elif stopped_ns is not None:
         # What it died of now was our doing.
@@ -66,11 +71,13 @@ def find_failure(
         exit_code, number = RAISED_EXIT_CODE, None
         error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
     else:
-        died = _Death(exit_code, number, *_stderr_of(rank, said), out_of_memory)
+        died = _Death(exit_code, number, *_stderr_of(rank, said), known.for_memory)
         error, traceback, t_ns = _explain(rank, raised, died)
         by_itself = said is None and raised is None
         if by_itself and number is not None and spec.launcher == TORCHRUN:
             error = f"torchrun {error}"
+    if known.lines:
+        traceback = "\n".join(filter(None, (traceback, *known.lines)))
     return Failure(
         spec.node_index,
         _global_rank(spec, rank, raised, said),
@@ -104,7 +111,7 @@ class _Death(NamedTuple):
     signal: int | None
     stderr_path: str
     stderr_from: int
-    out_of_memory: bool
+    out_of_memory: bool | None
 
 
 def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
@@ -142,9 +149,8 @@ def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[st
     return error, told.traceback, rank.ended.t_ns
 
 
-def _in_words(end: _Death | EngineSaid, out_of_memory: bool) -> str:
-    number = end.signal
-    return describe_exit(end.exit_code, number, out_of_memory and number == signal.SIGKILL)
+def _in_words(end: _Death | EngineSaid, out_of_memory: bool | None) -> str:
+    return describe_exit(end.exit_code, end.signal, out_of_memory)
 
 
 def _and_then(error: str, words: str, number: int | None) -> str:

@@ -55,6 +55,7 @@ class RankProcess:
     """One process of the run; its end is ``ended`` once it is known.
 
     ``stderr_from`` is where its words begin in its standard error's file, which attempts share.
+    ``peak_bytes`` is the most memory that it held, once it has ended.
     """
 
     def __init__(self, spec: RankSpec, command: Command, stderr_from: int = 0) -> None:
@@ -66,6 +67,7 @@ class RankProcess:
         self.report_fd = -1
         self.spawn_failure: SpawnFailure | None = None
         self.ended: Exit | None = None
+        self.peak_bytes = 0
 
 
 class ProcessEvents(NamedTuple):
@@ -123,22 +125,23 @@ class Processes:
         others = []
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 self.childless = True
                 break
             if pid == 0:
                 self.childless = False
                 break
-            if not self._ended(pid, status, time.time_ns()):
+            if not self._ended(pid, status, usage.ru_maxrss << 10):
                 others.append(pid)
         self._events.reaped(others)
 
-    def _ended(self, pid: int, status: int, t_ns: int) -> bool:
+    def _ended(self, pid: int, status: int, peak_bytes: int) -> bool:
         """Note an end; return whether it was a rank's."""
         rank = next((rank for rank in self.all if rank.pid == pid and rank.ended is None), None)
         if rank is None:
             return False
+        t_ns, rank.peak_bytes = time.time_ns(), peak_bytes
         self._settle(rank)
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)

@@ -25,8 +25,8 @@ from distconsole_agent.control import (
 )
 from distconsole_agent.coordinator import Coordinator
 from distconsole_agent.ending import Ending
-from distconsole_agent.failures import count_oom_kills
 from distconsole_agent.folders import NodeFolders, this_program
+from distconsole_agent.killing import Kills, count_kills
 from distconsole_agent.lingering import Lingering
 from distconsole_agent.link import FAILURE_GRACE_SECONDS, Link, LinkEvents
 from distconsole_agent.loop import Loop
@@ -71,7 +71,7 @@ class Shim:
         self._lingering = Lingering(loop, self._ranks, self._end_linger)
         self._restart = 0
         self._rounds = Rounds(loop, spec)
-        self._oom_kills = 0
+        self._kills = Kills(None, None)
         self._stop: blame.Stop | None = None
         self._ending = Ending(loop, self._log, self._end)
         self._start_answer: Later | None = None
@@ -193,7 +193,7 @@ class Shim:
 
     def _start_ranks(self, port: int | None) -> None:
         self._state = "starting"
-        self._oom_kills = count_oom_kills()
+        self._kills = count_kills()
         self._master_port = port
         try:
             places = self._make_places()
@@ -253,7 +253,7 @@ class Shim:
             rank,
             os.path.join(self._run_dir, "errors"),
             stopped_ns=stopped_ns,
-            out_of_memory=count_oom_kills() > self._oom_kills,
+            kills=self._kills,
         )
         if failure is not None:
             self._fail(failure)

@@ -21,6 +21,12 @@ def _remedy(words: str, hint: str) -> Remedy:
     return Remedy(re.compile(words, re.IGNORECASE), hint)
 
 
+SENDERS = (
+    "a limit of time or memory of the scheduler (Slurm: sacct -j JOB -o state), a container that was "
+    "stopped, ulimit -t, earlyoom or systemd-oomd (journalctl -u earlyoom -u systemd-oomd), kill -9"
+)
+"""Who ends processes by SIGKILL besides the kernel's own out-of-memory killer."""
+
 REMEDIES = (
     _remedy(
         r"unrecognized arguments:.*--local[-_]rank",
@@ -132,8 +138,16 @@ REMEDIES = (
     ),
     _remedy(
         r"killed by SIGKILL \(out of memory\?\)",
-        "the kernel ended it for memory: dmesg | grep -i oom on that host; fewer DataLoader "
-        "workers, or a smaller batch",
+        "the kernel killed for memory on that host meanwhile: dmesg | grep -i oom names whom; fewer "
+        "DataLoader workers, or a smaller batch",
+    ),
+    _remedy(
+        r"killed by SIGKILL$",
+        f"the kernel killed nobody for memory there meanwhile, so somebody sent it: {SENDERS}",
+    ),
+    _remedy(
+        r"killed by SIGKILL \(for memory",
+        f"the kernel for memory (sudo dmesg | grep -i oom on that host), or somebody sent it: {SENDERS}",
     ),
     _remedy(
         r"killed by SIGSEGV",

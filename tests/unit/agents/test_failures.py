@@ -16,6 +16,7 @@ from distconsole_agent.failures import (
     read_raised,
     read_tail,
 )
+from distconsole_agent.killing import count_kills
 from distconsole_agent.postmortem import find_failure
 from distconsole_agent.processes import Exit, RankProcess
 from distconsole_agent.runspec import RankSpec, RunSpec, parse_spec
@@ -124,7 +125,9 @@ def test_a_warning_of_torchs_is_not_why_a_rank_ended(tmp_path: Path) -> None:
 def test_ends_in_words() -> None:
     assert describe_exit(3, None, False) == "exited with code 3"
     assert describe_exit(137, 9, True) == "killed by SIGKILL (out of memory?)"
-    assert describe_exit(139, 11, False) == "killed by SIGSEGV"
+    assert describe_exit(137, 9, False) == "killed by SIGKILL"
+    assert describe_exit(137, 9, None) == "killed by SIGKILL (for memory? that is not known)"
+    assert describe_exit(139, 11, None) == "killed by SIGSEGV"
     assert describe_exit(163, 35, False) == "killed by signal 35"
 
 
@@ -157,7 +160,21 @@ def ended(folder: Path, code: int, signal: int | None = None, rank: int = 4) -> 
 
 
 def find(folder: Path, process: RankProcess, of: RunSpec, stopped_ns: int | None = None):  # type: ignore[no-untyped-def]
-    return find_failure(of, process, str(folder), stopped_ns, out_of_memory=False)
+    return find_failure(of, process, str(folder), stopped_ns, count_kills())
+
+
+def test_a_kill_is_told_with_what_is_known_of_it(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text("a last word\n")
+    process = ended(tmp_path, 137, 9)
+    process.peak_bytes = 3 << 30
+    found = find(tmp_path, process, spec())
+    assert found.error == "killed by SIGKILL"
+    said, heading, held, counted, *_ = found.traceback.splitlines()
+    assert (said, heading) == ("a last word", "what is known of the kill:")
+    assert held.startswith("  the process held 3.0 GiB at most; the host has ")
+    assert "since the ranks started: 0 on this host (oom_kill of /proc/vmstat)" in counted
+    other = find(tmp_path, ended(tmp_path, 139, 11), spec())
+    assert "what is known" not in other.traceback
 
 
 def test_the_exceptions_time_counts_not_the_ends(tmp_path: Path) -> None:
@@ -276,7 +293,7 @@ def test_the_end_of_a_spawned_rank_is_its_own_not_its_parents(
     note(tmp_path, 50, time_ns=1990 * S, rank=5, message=f"process 1 terminated with {how}")
     found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
     assert (found.rank, found.exit_code, found.signal) == (5, exit_code, number)
-    assert (found.error, found.traceback) == (error, "Traceback ...")
+    assert (found.error, found.traceback.splitlines()[0]) == (error, "Traceback ...")
 
 
 def test_a_torchrun_that_is_killed_is_not_taken_for_its_rank(tmp_path: Path) -> None:
