@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from statistics import median
-from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -13,9 +12,7 @@ from distconsole.model.time_text import ms_text, span_text, unusual_text
 from distconsole.monitor.conclusions import STRAGGLER
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
-
-if TYPE_CHECKING:
-    from distconsole.monitor.timeline import RunTimeline
+from distconsole.monitor.timeline import RunTimeline
 
 SILENT_SECONDS = 10.0
 """A rank may be silent for so long, or for ten of its steps, before it is said to be."""

@@ -29,7 +29,6 @@ from distconsole.model.run_events import (
 )
 from distconsole.monitor.best import take_best
 from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST
-from distconsole.monitor.health import health_line
 from distconsole.monitor.outlook import Outlook
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
@@ -194,14 +193,6 @@ class RunTimeline:
         """Hosts of the run without a connection right now."""
         lost = (host for host, link in self.links.items() if not link.connected)
         return sorted(host for host in lost if host not in self.outlived_hosts)
-
-    def health_line(self, now: float) -> str:
-        """Return one line that says how it goes.
-
-        Args:
-            now: UNIX seconds; a rank silent for longer than its steps take is said to be.
-        """
-        return health_line(self, now)
 
     def _view(self, rank: int, host: str) -> RankView:
         view = self.ranks.get(rank)

@@ -25,7 +25,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
-from distconsole.monitor.health import restarts_text
+from distconsole.monitor.health import health_line, restarts_text
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
@@ -149,13 +149,13 @@ class RunText:
         now = self._clock()
         if self._output.live:
             if not self._bars.living:
-                self._output.status(self._timeline.health_line(now))
+                self._output.status(health_line(self._timeline, now))
             return
         if self._told_at is None:
             self._told_at = now
         elif now - self._told_at >= PROGRESS_SECONDS:
             self._told_at = now
-            self._output.say(self._timeline.health_line(now))
+            self._output.say(health_line(self._timeline, now))
 
     def _end(self, end: RunEnded) -> None:
         if end.error is not UNSET:

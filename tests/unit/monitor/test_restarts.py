@@ -19,6 +19,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
+from distconsole.monitor.health import health_line
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
@@ -170,7 +171,7 @@ def test_the_picture_follows_the_ranks_into_the_next_attempt(run: Run) -> None:
     run.feed("a", "phase", rank=0, phase="first_step", seconds=2.0)
     run.loss(0, 0, 1)
     run.fail()
-    assert run.timeline.health_line(run.t).startswith("rank 0 failed")
+    assert health_line(run.timeline, run.t).startswith("rank 0 failed")
     told = run.begin(1)
     assert [each.state for each in told if isinstance(each, RankChanged)] == [
         RankState.STARTING,
@@ -178,7 +179,7 @@ def test_the_picture_follows_the_ranks_into_the_next_attempt(run: Run) -> None:
     ]
     view = run.timeline.ranks[0]
     assert (view.state, view.exit_code, view.step, view.phases) == ("starting", None, None, {})
-    assert run.timeline.health_line(run.t) == "starting: 2 ranks, loss 1 ↑, restart 1 of 3"
+    assert health_line(run.timeline, run.t) == "starting: 2 ranks, loss 1 ↑, restart 1 of 3"
     assert not [each for each in told if isinstance(each, PhaseReached)]
 
 

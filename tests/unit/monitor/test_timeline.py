@@ -25,6 +25,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.conclusions import NODE_LOST
+from distconsole.monitor.health import health_line
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import MAX_LOG_LINES, RunTimeline
 
@@ -237,15 +238,15 @@ def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:
     ],
 )
 def test_the_health_line_says_what_matters_most(events: list[object], line: str) -> None:
-    assert line in folded(*events).health_line(T)
+    assert line in health_line(folded(*events), T)
 
 
 def test_a_run_that_goes_on_without_a_rank_is_healthy_and_smaller() -> None:
     events = [window(0), window(1), window(2), state(1, RankState.FAILED)]
-    assert folded(*events).health_line(T).startswith("rank 1 failed: 3 ranks")
+    assert health_line(folded(*events), T).startswith("rank 1 failed: 3 ranks")
     about = {"check": "run.rank_lost", "severity": Severity.WARN, "summary": "s", "rank": 1}
     events.append(RunFinding(t=T, run=RUN, **about))
-    assert folded(*events).health_line(T).startswith("healthy: 2 ranks")
+    assert health_line(folded(*events), T).startswith("healthy: 2 ranks")
 
 
 def test_the_health_line_of_an_ended_run_blames() -> None:
@@ -257,7 +258,7 @@ def test_the_health_line_of_an_ended_run_blames() -> None:
         seconds=2.0,
         first_failure=FirstFailure(rank=1, host="h1", exit_code=3, error="boom"),
     )
-    line = folded(window(0), end).health_line(T)
+    line = health_line(folded(window(0), end), T)
     assert line == "failed after 2.0 s, exit code 3; rank 1 on h1 failed first: boom"
 
 
@@ -309,9 +310,9 @@ def test_a_run_that_outlived_a_host_has_the_ranks_that_are_left() -> None:
     gone = [state(rank, RankState.FAILED) for rank in range(4)]
     view = folded(plan(), *gone, lost("h1"))
     assert view.world == 2
-    assert view.health_line(T).startswith("beginning again without h1: 2 ranks")
+    assert health_line(view, T).startswith("beginning again without h1: 2 ranks")
     for rank in range(2):
         view.apply(state(rank, RankState.RUNNING))
     view.apply(LinkChanged(t=T, run=RUN, host="h1", connected=False))
     assert not view.lost_hosts
-    assert view.health_line(T).startswith("starting: 2 ranks")
+    assert health_line(view, T).startswith("starting: 2 ranks")

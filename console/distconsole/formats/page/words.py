@@ -12,7 +12,7 @@ from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.run_summary import FirstFailure
 from distconsole.model.time_text import duration_text
 from distconsole.monitor.chronicle import Chronicle
-from distconsole.monitor.health import restarts_text
+from distconsole.monitor.health import health_line, restarts_text
 from distconsole.monitor.timeline import RunTimeline
 
 HEADS = {
@@ -52,7 +52,7 @@ def verdict_of(chronicle: Chronicle, now: float) -> Verdict:
     figures = _figures(chronicle, now)
     if end is None:
         when = timeline.last_t or now
-        line = timeline.health_line(when)
+        line = health_line(timeline, when)
         says = f"{line[:1].upper()}{_sentence(line[1:])} Its last word is {_ago(now - when)} old."
         return Verdict("open", "Without an end so far", says, "", "", figures)
     tone = "good" if end.state is EndState.SUCCEEDED else "bad"

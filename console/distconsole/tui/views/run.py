@@ -14,6 +14,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from distconsole.expression import Condition, compiled
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
+from distconsole.monitor.health import health_line
 from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.series import Series
@@ -217,7 +218,7 @@ def _health(feed: Feed, now: float) -> Text:
         return text.append(f"✗ {feed.error.message}", style="bad")
     if timeline.plan is None and not timeline.ranks:
         return text.append("nothing ran" if feed.done else "… preparing", style="note")
-    words = timeline.health_line(now)
+    words = health_line(timeline, now)
     if timeline.end is not None:
         mark, style = {
             EndState.SUCCEEDED: ("✓", "good"),
