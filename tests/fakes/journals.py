@@ -141,16 +141,16 @@ class Journal:
         for second in range(self.seconds):
             t = START + 7 + second
             for rank in range(self.world):
-                yield t, rank // self.per_host, self._window(rank, second)
+                yield t, rank // self.per_host, self.window(rank, second)
             if second % 2 == 0:
                 for place in range(self.hosts):
-                    yield t, place, self._sample(place, second)
+                    yield t, place, self.sample(place, second)
             if second % 10 == 0:
                 for rank in range(self.world):
                     yield (
                         t,
                         rank // self.per_host,
-                        _line(rank, f"epoch {second // 10}{self.words}"),
+                        line(rank, f"epoch {second // 10}{self.words}"),
                     )
         if self.ended:
             yield from self._ending(START + 7 + self.seconds)
@@ -159,18 +159,20 @@ class Journal:
         for rank in range(self.world):
             place = rank // self.per_host
             for state, late in (("starting", 0.0), ("running", 0.2)):
-                yield START + late, place, self._state(rank, state)
+                yield START + late, place, self.state(rank, state)
             for phase, seconds in PHASES:
                 yield (
                     START + seconds, place,
                     {"kind": "phase", "rank": rank, "phase": phase, "seconds": seconds + rank % 7 / 10},
                 )  # fmt: skip
 
-    def _state(self, rank: int, state: str, **more: Any) -> Body:
+    def state(self, rank: int, state: str, **more: Any) -> Body:
+        """Return what a rank is from now on."""
         place = {"rank": rank, "local_rank": rank % self.per_host, "pid": 4000 + rank}
         return {"kind": "state", **place, "state": state, **more}
 
-    def _window(self, rank: int, second: int) -> Body:
+    def window(self, rank: int, second: int) -> Body:
+        """Return what a rank did in one second."""
         slow = 1.5 if rank == self.slow else 1.0
         step = (second + 1) * STEPS_A_WINDOW - 1
         loss = 2.3 * math.exp(-second / 30) + 0.05 * math.sin(second + rank)
@@ -184,7 +186,8 @@ class Journal:
             "points": {name: [[step - 10, loss + 0.01, 32.0], [step, loss, 32.0]]},
         }  # fmt: skip
 
-    def _sample(self, place: int, second: int) -> Body:
+    def sample(self, place: int, second: int) -> Body:
+        """Return a host's load, and its GPUs'."""
         gpus = [
             {
                 "gpu": local, "uuid": f"GPU-{place:02x}{local:02x}", "name": f"NVIDIA H100{self.words}",
@@ -209,7 +212,7 @@ class Journal:
             error = f"{TRACEBACK.splitlines()[-1]}{self.words}"
             trace = f"{TRACEBACK}{self.words}"
             for line in trace.split("\n"):
-                yield t, place, _line(self.fails, line, "err")
+                yield t, place, line(self.fails, line, "err")
             first = {
                 "rank": self.fails, "host": self.names[place], "exit_code": 1,
                 "error": error, "traceback": trace,
@@ -222,7 +225,7 @@ class Journal:
         for rank in range(self.world):
             state = "failed" if rank == self.fails else "killed" if first else "exited"
             code = {"failed": 1, "killed": 143, "exited": 0}[state]
-            yield t, rank // self.per_host, self._state(rank, state, exit_code=code)
+            yield t, rank // self.per_host, self.state(rank, state, exit_code=code)
         state = "failed" if first else "succeeded"
         code = 1 if first else 0
         for place in range(self.hosts):
@@ -233,5 +236,6 @@ class Journal:
             yield t + 1, place, {"kind": "end", "state": state, "exit_code": code, **seconds}
 
 
-def _line(rank: int, text: str, stream: str = "out") -> Body:
+def line(rank: int, text: str, stream: str = "out") -> Body:
+    """Return a line that a rank printed."""
     return {"kind": "log", "rank": rank, "stream": stream, "offset": 0, "text": f"{text}\n"}

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from distconsole.errors import NodeError, RequestError
@@ -100,10 +101,23 @@ class JournalTrouble:
 class HostReader:
     """Where one host's reading stands; shared between its thread and the consumer."""
 
-    __slots__ = ("connected", "cursor", "done", "host", "lost_since", "quiet_since", "waiting")
+    __slots__ = (
+        "connected",
+        "cursor",
+        "done",
+        "host",
+        "lost_since",
+        "quiet_since",
+        "room",
+        "waiting",
+    )
 
-    def __init__(self, host: HostName, cursor: int, now: float) -> None:
+    def __init__(
+        self, host: HostName, cursor: int, now: float, room: threading.Condition
+    ) -> None:
         self.host = host
+        self.room = room
+        """Told when one of those that wait was taken. Its own: of very many threads one is woken."""
         self.cursor = cursor
         self.waiting: deque[Delivered] = deque()
         self.connected = True
@@ -134,12 +148,20 @@ class JournalFeed:
     ) -> None:
         self._open_stream = open_stream
         self._keep = keep
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        """Told when there may be something for the consumer, and only that waits for it."""
+        self._ready: list[tuple[float, int, HostReader]] = []
+        """A heap of the hosts of which something waits, by the time of its first entry."""
+        self._taken = 0
         self._news: deque[LinkNews | JournalGap | JournalTrouble] = deque()
         self._closed = threading.Event()
         self._streams: dict[HostName, JournalStream] = {}
         now = time.monotonic()
-        self._readers = {host: HostReader(host, cursor, now) for host, cursor in cursors.items()}
+        self._readers = {
+            host: HostReader(host, cursor, now, threading.Condition(self._lock))
+            for host, cursor in cursors.items()
+        }
         self._threads = [
             threading.Thread(
                 target=self._read, args=(reader,), name=f"journal-{host}", daemon=True
@@ -157,13 +179,9 @@ class JournalFeed:
                 if self._news:
                     return self._news.popleft()
                 now = time.monotonic()
-                chosen, hold_until = self._choose(now)
-                if chosen is not None:
-                    delivered = chosen.waiting.popleft()
-                    if not chosen.waiting:
-                        chosen.quiet_since = now
-                    self._changed.notify_all()
-                    return delivered
+                hold_until = self._hold_until(now)
+                if now >= hold_until:
+                    return self._take_first(now)
                 if self.exhausted or now >= deadline:
                     return None
                 self._changed.wait(min(deadline, hold_until) - now)
@@ -191,27 +209,41 @@ class JournalFeed:
         self._closed.set()
         with self._changed:
             streams = list(self._streams.values())
-            self._changed.notify_all()
+            self._changed.notify()
+            for reader in self._readers.values():
+                reader.room.notify()
         for stream in streams:
             stream.close()
         for thread in self._threads:
             thread.join(timeout=5.0)
 
-    def _choose(self, now: float) -> tuple[HostReader | None, float]:
-        """Return the host whose delivery is next, or until when to hold them all back."""
-        ready = [reader for reader in self._readers.values() if reader.waiting]
-        if not ready:
-            return None, float("inf")
-        first = min(ready, key=lambda reader: reader.waiting[0].times[0])
-        if first.waiting[0].times[0] > time.time() - CATCH_UP_SECONDS:
-            return first, 0.0
+    def _hold_until(self, now: float) -> float:
+        """Return until when to hold back what waits; infinity where nothing does."""
+        if not self._ready:
+            return float("inf")
+        if self._ready[0][0] > time.time() - CATCH_UP_SECONDS:
+            return now
         quiet = [
             reader.quiet_since + HOLD_SECONDS
             for reader in self._readers.values()
             if reader.connected and not reader.done and not reader.waiting
         ]
-        hold_until = max(quiet, default=0.0)
-        return (first, 0.0) if now >= hold_until else (None, hold_until)
+        return max(quiet, default=now)
+
+    def _take_first(self, now: float) -> Delivered:
+        """Take what is the oldest of what waits."""
+        _, _, reader = heappop(self._ready)
+        delivered = reader.waiting.popleft()
+        if reader.waiting:
+            self._make_ready(reader)
+        else:
+            reader.quiet_since = now
+        reader.room.notify()
+        return delivered
+
+    def _make_ready(self, reader: HostReader) -> None:
+        self._taken += 1  # of equal times the one that came first
+        heappush(self._ready, (reader.waiting[0].times[0], self._taken, reader))
 
     def _read(self, reader: HostReader) -> None:
         retry_seconds = FIRST_RETRY_SECONDS
@@ -227,7 +259,7 @@ class JournalFeed:
                 break
             retry_seconds = min(2 * retry_seconds, MAX_RETRY_SECONDS)
         with self._changed:
-            self._changed.notify_all()
+            self._changed.notify()
 
     def _read_once(self, reader: HostReader) -> None:
         stream = self._open_stream(reader.host, reader.cursor)
@@ -252,7 +284,7 @@ class JournalFeed:
         if told.trouble is not None:
             with self._changed:
                 self._news.append(JournalTrouble(reader.host, time.time(), told.trouble))
-                self._changed.notify_all()
+                self._changed.notify()
         new = [
             (entry, body)
             for entry, body in zip(entries, item["entries"], strict=True)
@@ -275,11 +307,13 @@ class JournalFeed:
                     JournalGap(reader.host, time.time(), reader.cursor + 1, first - 1)
                 )
             while len(reader.waiting) >= QUEUED_BATCHES and not self._closed.is_set():
-                self._changed.wait()
+                reader.room.wait()
             reader.cursor = last
             reader.waiting.append(delivered)
+            if len(reader.waiting) == 1:
+                self._make_ready(reader)
             reader.done = isinstance(new[-1][0], EndEntry)
-            self._changed.notify_all()
+            self._changed.notify()
 
     def _lost(self, reader: HostReader, error: NodeError) -> None:
         gone = isinstance(error, RequestError) and error.code == NO_SUCH_RUN
@@ -292,7 +326,7 @@ class JournalFeed:
                 reader.lost_since = time.monotonic()
             reader.connected = False
             reader.done = gone
-            self._changed.notify_all()
+            self._changed.notify()
 
     def _found(self, reader: HostReader) -> None:
         with self._changed:
@@ -301,4 +335,4 @@ class JournalFeed:
             reader.connected = True
             reader.lost_since = None
             reader.quiet_since = time.monotonic()
-            self._changed.notify_all()
+            self._changed.notify()

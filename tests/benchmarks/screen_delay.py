@@ -1,0 +1,206 @@
+"""How old a record is when it stands on the screen: from ``report()`` in a rank, by ring, agent, journal,
+ssh and fold, to the terminal. It measures no cost.
+
+8 ranks on two hosts of the testbed mark a record every 50 ms; its step is the millisecond in which it
+was made, so that the step in the table of ranks tells what has arrived. The clock is that of one
+machine. Against it: the same records as lines of ``run --json``, read in the same run.
+
+``python -m benchmarks.screen_delay [--json FILE] [--seconds S]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cluster import Line, Program, distconsole, environment
+from benchmarks.glass import Watched
+from benchmarks.measure import cpu_seconds, write_json
+from distconsole_agent.limits import WINDOW_SECONDS
+from testbed import Testbed
+
+NPROC = 4
+RANKS = 2 * NPROC
+TIMES_THE_INTERVAL = 1.2
+SETTLING_SECONDS = 6.0
+LONGEST_SECONDS = 10.0
+"""A record is waited for so long at the end."""
+
+FINISH = "/tmp/finish"
+ROW = re.compile(r"^\W*(\d+) +(node\d+) +([\d,]+)", re.MULTILINE)
+SCRIPT = """\
+import os, pathlib, sys, time
+from distconsole_training import report
+
+began, rank, marks = int(sys.argv[1]), os.environ["RANK"], []
+finish = pathlib.Path("/tmp/finish")
+while not finish.exists():
+    now = time.time_ns() // 1_000_000 - began
+    report(step=now, loss=1 / (1 + now))
+    marks.append(now)
+    time.sleep(0.05)
+pathlib.Path("/tmp/marks-" + rank).write_text(" ".join(map(str, marks)))
+"""
+Shown = tuple[float, int]
+"""Seconds since the beginning, and the newest step that was there then."""
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Seconds from a record to where it was looked for."""
+
+    records: int
+    median: float
+    p99: float
+    longest: float
+    missing: int
+
+    @classmethod
+    def of(cls, marks: Sequence[int], shown: Sequence[Shown], since: int, until: int) -> Delays:
+        """Return how long after its making each mark between ``since`` and ``until`` (ms) was shown."""
+        return cls.all([_delays(marks, shown, since, until)])
+
+    @classmethod
+    def all(cls, found: Sequence[tuple[list[float], int]]) -> Delays:
+        delays = sorted(delay for each, _ in found for delay in each)
+        missing = sum(missing for _, missing in found)
+        at = min(len(delays) - 1, int(0.99 * len(delays)))
+        return cls(len(delays), delays[len(delays) // 2], delays[at], delays[-1], missing)
+
+
+def _delays(
+    marks: Sequence[int], shown: Sequence[Shown], since: int, until: int
+) -> tuple[list[float], int]:
+    steps = [step for _, step in shown]
+    delays: list[float] = []
+    missing = 0
+    for mark in marks:
+        if since <= mark < until:
+            place = bisect_left(steps, mark)
+            if place == len(steps):
+                missing += 1
+            else:
+                delays.append(shown[place][0] - mark / 1000)
+    return delays, missing
+
+
+class Screen:
+    """What the screen showed of each rank, and when."""
+
+    def __init__(self, began_ms: int) -> None:
+        self.shown: dict[int, list[Shown]] = {rank: [] for rank in range(RANKS)}
+        self._began = began_ms / 1000
+
+    def note(self, text: str) -> None:
+        now = time.time() - self._began
+        for found in ROW.finditer(text):
+            seen, step = self.shown[int(found[1])], int(found[3].replace(",", ""))
+            if not seen or step > seen[-1][1]:
+                seen.append((now, step))
+
+
+def of_lines(lines: Sequence[Line], began_ms: int) -> dict[int, list[Shown]]:
+    """Return what lines of ``run --json`` told of each rank, and when they were read."""
+    told: dict[int, list[Shown]] = {rank: [] for rank in range(RANKS)}
+    for line in lines:
+        if '"event":"window"' in line.text:
+            window = json.loads(line.text)
+            seen = told[window["rank"]]
+            if not seen or window["step"] > seen[-1][1]:
+                seen.append((line.time_ns / 1e9 - began_ms / 1000, window["step"]))
+    return told
+
+
+def measure(seconds: float) -> dict[str, Any]:
+    """Watch a run for so long."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-delay-")))
+        bed = stack.enter_context(Testbed(hosts=2))
+        script = folder / "marks.py"
+        script.write_text(SCRIPT)
+        began_ms = time.time_ns() // 1_000_000
+        words = ("--json", "--nproc", str(NPROC), str(script), str(began_ms))
+        run = stack.enter_context(Program(distconsole(bed, "run", *words), environment(folder)))
+        name = json.loads(run.see('"event":"plan"')[0].text)["run"]
+        run.see('"event":"window"', count=RANKS)
+        elsewhere = folder / "screen"
+        elsewhere.mkdir()
+        attach = distconsole(bed, "attach", name)
+        with Watched(attach, environment(elsewhere)) as console:
+            console.look_until(lambda text: len(ROW.findall(text)) >= RANKS, "the ranks")
+            console.look_for(SETTLING_SECONDS)
+            screen = Screen(began_ms)
+            before, cpu_before, since = console.bytes, cpu_seconds(console.pid), time.time()
+            until = since + seconds
+            while time.time() < until:
+                if console.look(until - time.time()):
+                    screen.note(console.glass.text)
+            cpu = cpu_seconds(console.pid) - cpu_before
+            sent, until = console.bytes - before, time.time()
+            wanted = int(1000 * until) - began_ms
+            give_up = time.monotonic() + LONGEST_SECONDS
+            while time.monotonic() < give_up and any(
+                not seen or seen[-1][1] < wanted for seen in screen.shown.values()
+            ):
+                if console.look(0.1):
+                    screen.note(console.glass.text)
+        for host in bed.hosts:
+            host.path(FINISH).touch()
+        run.wait()
+        marks = {
+            rank: [*map(int, bed.hosts[rank // NPROC].path(f"/tmp/marks-{rank}").read_text().split())]
+            for rank in range(RANKS)
+        }
+        told = of_lines(run.lines, began_ms)
+    first, last = int(1000 * since) - began_ms, wanted
+
+    def delays(shown: Mapping[int, Sequence[Shown]]) -> dict[str, Any]:
+        found = [_delays(marks[rank], shown[rank], first, last) for rank in range(RANKS)]
+        return asdict(Delays.all(found))
+
+    return {
+        "ranks": RANKS,
+        "seconds": until - since,
+        "interval_seconds": WINDOW_SECONDS,
+        "target_seconds": TIMES_THE_INTERVAL * WINDOW_SECONDS,
+        "screen": delays(screen.shown),
+        "json_lines": delays(told),
+        "cpu_share": cpu / (until - since),
+        "bytes_s": sent / (until - since),
+    }
+
+
+def delay_text(found: Mapping[str, float]) -> str:
+    """Return delays in words."""
+    median, p99, longest = (found[name] for name in ("median", "p99", "longest"))
+    missing = f", {found['missing']} never came" if found["missing"] else ""
+    return f"median {median:.2f} s, p99 {p99:.2f} s, longest {longest:.2f} s{missing}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    given = parser.parse_args(arguments)
+    figures = measure(given.seconds)
+    print(f"{figures['screen']['records']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s")
+    for kind in ("screen", "json_lines"):
+        print(f"{kind:<12} {delay_text(figures[kind])}")
+    print(f"CPU {figures['cpu_share']:.1%} of a core, {figures['bytes_s']:,.0f} bytes/s")
+    if given.json is not None:
+        write_json(given.json, "screen_delay", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
