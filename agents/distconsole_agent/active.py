@@ -22,6 +22,9 @@ from distconsole_agent.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SEC
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 """Pause after a disk that is full or an error of ours; it doubles while nothing gets better."""
 
+DUE_SECONDS = 0.002
+"""So long after windows are due they are looked for."""
+
 READ_ALONG_SECONDS = 0.25
 """Pace of reading a journal that another agent writes."""
 
@@ -129,7 +132,8 @@ class ActiveRun:
                 self.journal.say_trouble(f"{error.strerror}: {error.filename or self.folder}")
                 self._leave.wait(RETRY_SECONDS)
             quiet = time.monotonic() - heard_at > QUIET_SECONDS
-            self._leave.wait(QUIET_TICK_SECONDS if quiet else TICK_SECONDS)
+            pace = QUIET_TICK_SECONDS if quiet else TICK_SECONDS
+            self._leave.wait(min(pace, drain.due_seconds + DUE_SECONDS))
 
     def _finish(self) -> None:
         """Leave what the run's end looked like, and give back the memory of its rings."""

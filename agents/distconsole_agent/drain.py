@@ -18,7 +18,8 @@ from distconsole_agent import blame
 from distconsole_agent.failures import Raised, forget_raised, read_raised
 from distconsole_agent.journal import Journal, Mark
 from distconsole_agent.last_word import tell_in_background
-from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS, WINDOW_SECONDS
+from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
+from distconsole_agent.paces import to_next_second
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
@@ -31,6 +32,9 @@ LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 MAX_BATCH_ENTRIES = 4096
 UNBORN_SECONDS = 60.0
 """A folder without ``shim.pid`` is being prepared for at most so long."""
+
+LATER_SECONDS, MOST_LATE_SECONDS = 0.002, 0.5
+"""Each node tells its windows so much after the node before it, so that very many do not all at once."""
 
 SRUN_SECONDS = 3.0
 """How long, once its shim has died, the end of the srun that started it may take to be noted here."""
@@ -77,6 +81,7 @@ class Drain:
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._next_window = self._next_check = self._next_scan = 0.0
+        self._late = min(MOST_LATE_SECONDS, index * LATER_SECONDS)
         self._srun_until: float | None = None
         self._restore()
 
@@ -84,6 +89,11 @@ class Drain:
     def over(self) -> bool:
         """Whether the journal has its ``end``."""
         return self._journal.ended
+
+    @property
+    def due_seconds(self) -> float:
+        """How long until the next windows are due."""
+        return max(0.0, self._next_window - self._monotonic())
 
     def close(self) -> None:
         """Give all descriptors back."""
@@ -110,10 +120,10 @@ class Drain:
             self._open_sources()
         printed = self._take_logs(now)
         if now >= self._next_window or self._recorders.busy:
-            self._next_window = now + WINDOW_SECONDS
+            self._next_window = now + to_next_second(self._wall_ns() / 1e9 - self._late)
             self._take_windows()
-        while self.samples:
-            self._entries.append(self.samples.popleft())
+            while self.samples:
+                self._entries.append(self.samples.popleft())
         if now >= self._next_check:
             self._next_check = now + SHIM_CHECK_SECONDS
             if self._shim_is_gone() and not self._waits_for_srun(now):

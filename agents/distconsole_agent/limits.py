@@ -35,9 +35,6 @@ QUIET_SECONDS = 2.0
 WINDOW_SECONDS = 1.0
 """Length of a window."""
 
-SAMPLE_SECONDS = 1.0
-"""Pace of telemetry while a run is active."""
-
 MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = 0.2, 60.0
 """Bounds of the interval that ``watch`` may ask for."""
 

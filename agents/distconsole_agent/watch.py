@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 from distconsole_agent.limits import (
     MAX_WATCH_SECONDS,
     MIN_WATCH_SECONDS,
-    SAMPLE_SECONDS,
 )
+from distconsole_agent.paces import to_next_second
 from distconsole_agent.refusal import bad_request
 
 if TYPE_CHECKING:
     from distconsole_agent.telemetry.gpu import GpuSampler
     from distconsole_agent.telemetry.host import HostSampler
+
+AHEAD_SECONDS, MOST_AHEAD_SECONDS = 0.1, 0.4
+"""A sample begins so long before the whole second, and the time the last one took, the second at most."""
 
 DRIVER_SECONDS = 5.0
 """How long ``hello`` waits for the first answer of a GPU driver."""
@@ -99,12 +102,13 @@ class Sampling:
 
     def _run(self) -> None:
         try:
-            due = time.monotonic()
             while targets := self._current():
+                began = time.monotonic()
                 for ranks, give in targets:
                     give(self._telemetry.sample(ranks))
-                due = max(due + SAMPLE_SECONDS, time.monotonic())
-                time.sleep(max(0.0, due - time.monotonic()))
+                took = time.monotonic() - began
+                # It travels with the windows, which are due at the whole second.
+                time.sleep(to_next_second(time.time() + min(took, MOST_AHEAD_SECONDS) + AHEAD_SECONDS))
         finally:
             self._running = False
 

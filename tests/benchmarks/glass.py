@@ -92,7 +92,8 @@ class Watched:
         self.writes = 0
         self._argv = argv
         self._environment = {
-            **(os.environ if environment is None else environment),
+            **os.environ,
+            **(environment or {}),
             "TERM": "xterm-256color",
             "COLORTERM": "truecolor",
         }

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.cluster import Line, Program, distconsole, environment
 from benchmarks.glass import Watched
-from benchmarks.measure import cpu_seconds, write_json
+from benchmarks.measure import cpu_seconds, rss_bytes, write_json
 from distconsole_agent.limits import WINDOW_SECONDS
 from testbed import Testbed
 
@@ -146,7 +146,7 @@ def measure(seconds: float) -> dict[str, Any]:
                 if console.look(until - time.time()):
                     screen.note(console.glass.text)
             cpu = cpu_seconds(console.pid) - cpu_before
-            sent, until = console.bytes - before, time.time()
+            sent, until, rss = console.bytes - before, time.time(), rss_bytes(console.pid)
             wanted = int(1000 * until) - began_ms
             give_up = time.monotonic() + LONGEST_SECONDS
             while time.monotonic() < give_up and any(
@@ -177,6 +177,7 @@ def measure(seconds: float) -> dict[str, Any]:
         "json_lines": delays(told),
         "cpu_share": cpu / (until - since),
         "bytes_s": sent / (until - since),
+        "rss_bytes": rss,
     }
 
 
@@ -196,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{figures['screen']['records']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s")
     for kind in ("screen", "json_lines"):
         print(f"{kind:<12} {delay_text(figures[kind])}")
-    print(f"CPU {figures['cpu_share']:.1%} of a core, {figures['bytes_s']:,.0f} bytes/s")
+    print(f"CPU {figures['cpu_share']:.1%} of a core, {figures['bytes_s']:,.0f} bytes/s, {figures['rss_bytes'] / 1e6:.0f} MB")
     if given.json is not None:
         write_json(given.json, "screen_delay", figures)
     return 0

@@ -29,7 +29,7 @@ class SpilledList(Generic[T]):
 
     The file has no name, so that nothing is left when the process ends. If the disk refuses, the
     oldest items are dropped and ``first`` says which is the oldest that is left. Any thread may use
-    it.
+    it, and who reads does not wait for who appends.
 
     Args:
         encode, decode: Items to bytes and back.
@@ -52,8 +52,8 @@ class SpilledList(Generic[T]):
         """Why the disk refused."""
         self.first = 0
         """The oldest item that can be read."""
-        self._tail_items: list[T] = []
-        self._spilled = 0
+        self._kept: tuple[int, list[T]] = (0, [])
+        """How many items were spilled, and those after them: one value, so that both are of one moment."""
         self._tail = tail
         self._weight = weight
         self._max_weight = max_weight if max_weight is not None else tail + BLOCK
@@ -61,33 +61,36 @@ class SpilledList(Generic[T]):
         self._ends = array("Q")
         """Where each block ends in the file."""
         self._blocks: OrderedDict[int, list[T]] = OrderedDict()
-        self._lock = threading.RLock()
+        self._appending = threading.RLock()
+        self._reading = threading.RLock()
         self._folder = folder
         self._fd = -1
         self._encode = encode
         self._decode = decode
 
     def __len__(self) -> int:
-        return self._spilled + len(self._tail_items)
+        spilled, tail = self._kept
+        return spilled + len(tail)
 
     def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:
         """Give the disk's space back; may be called several times. Older items are gone then."""
-        with self._lock:
+        with self._appending, self._reading:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
-                self.first = self._spilled
+                self.first = self._kept[0]
                 self._blocks.clear()
 
     def append(self, item: T) -> None:
         """Add ``item`` at the end."""
-        with self._lock:
-            self._tail_items.append(item)
+        with self._appending:
+            _, tail = self._kept
+            tail.append(item)
             self._held_weight += self._weight(item)
-            held = len(self._tail_items)
+            held = len(tail)
             if held >= self._tail + BLOCK or (
                 self._held_weight > self._max_weight and held > BLOCK
             ):
@@ -99,9 +102,10 @@ class SpilledList(Generic[T]):
         Raises:
             IndexError: if it is not there (any more).
         """
-        with self._lock:
-            if index >= self._spilled:
-                return self._tail_items[index - self._spilled]
+        spilled, tail = self._kept
+        if index >= spilled:
+            return tail[index - spilled]
+        with self._reading:
             if index < self.first:
                 raise IndexError(index)
             return self._block(index // BLOCK)[index % BLOCK]
@@ -111,36 +115,43 @@ class SpilledList(Generic[T]):
 
         Of what lies on the disk it is at most up to the end of a block: ask again for the rest.
         """
-        with self._lock:
-            start = max(start, self.first)
-            if start >= self._spilled:
-                return self._tail_items[start - self._spilled : max(0, stop - self._spilled)]
+        spilled, tail = self._kept
+        start = max(start, self.first)
+        if start >= spilled:
+            return tail[start - spilled : max(0, stop - spilled)]
+        with self._reading:
+            if start < self.first:
+                return self.slice(start, stop)
             base = start - start % BLOCK
             return self._block(start // BLOCK)[start - base : max(0, stop - base)]
 
     def _spill(self) -> None:
-        block, self._tail_items = self._tail_items[:BLOCK], self._tail_items[BLOCK:]
+        """Put the oldest items that are held on the disk; until they are there, they are read from memory."""
+        spilled, tail = self._kept
+        block = tail[:BLOCK]
         self._held_weight -= sum(map(self._weight, block))
-        self._spilled += len(block)
         if not self.failure:
             try:
                 self._write(zlib.compress(self._encode(block), 1))
             except OSError as error:
                 self.failure = error.strerror or str(error)
-                self._blocks.clear()
+                with self._reading:
+                    self._blocks.clear()
         if self.failure:
-            self.first = self._spilled
+            self.first = spilled + BLOCK
+        self._kept = (spilled + BLOCK, tail[BLOCK:])
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
             with tempfile.TemporaryFile(dir=self._folder) as file:
                 self._fd = os.dup(file.fileno())
         at = self._ends[-1] if self._ends else 0
-        self._ends.append(at + len(data))
+        end = at + len(data)
         view = memoryview(data)
         while view:
             done = os.pwrite(self._fd, view, at)
             at, view = at + done, view[done:]
+        self._ends.append(end)
 
     def _block(self, number: int) -> list[T]:
         found = self._blocks.get(number)

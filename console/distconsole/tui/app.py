@@ -251,7 +251,7 @@ class ConsoleApp(LaunchingApp):
         self.launch_beat()
         view = self.view
         feed = self._feed_of(view)
-        began = time.monotonic()
+        began, working = time.monotonic(), time.thread_time()
         if feed is None or (began < self._rest_until and feed.jumps == self._jumps):
             return
         self._jumps = feed.jumps
@@ -261,7 +261,8 @@ class ConsoleApp(LaunchingApp):
         self._drawn[view] = version
         self._drawn_at = began
         self._draw(view, feed)
-        self._rest_until = began + (time.monotonic() - began) / DRAWING_SHARE
+        # By what it took of a processor: waiting for one on a busy machine is no reason to wait longer.
+        self._rest_until = began + (time.thread_time() - working) / DRAWING_SHARE
 
     def _look(self) -> None:
         """Say what has come of the conditions that are watched, and ring for it."""

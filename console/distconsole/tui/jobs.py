@@ -68,7 +68,7 @@ class Job:
         feed = self.feed
         if feed.is_cancelled or self.is_stopping:
             return "ending"
-        if not feed.is_run or feed.run.plan is None:
+        if not feed.is_run or feed.run.started is None:
             return feed.voice.now
         with feed.reading():
             ranks, steps = len(feed.run.ranks), feed.run.steps
@@ -105,7 +105,7 @@ def ending_of(feed: Feed) -> Ending:
             return Ending.LEAVE
         case ask.Run() | ask.Rerun() | ask.Demo():
             return Ending.NOT
-        case ask.Attach() if feed.goes_on and feed.run.plan is not None:
+        case ask.Attach() if feed.goes_on and feed.run.started is not None:
             return Ending.NOT
         case _:
             return Ending.LEAVE

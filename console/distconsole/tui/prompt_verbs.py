@@ -197,7 +197,7 @@ class PromptVerbs:
         job, *others = jobs
         words = [
             f"{spinner(self._app.clocks.monotonic())} [{job.number}] {job.line}",
-            duration_text(job.seconds),
+            duration_text(job.seconds if job.seconds < 1 else int(job.seconds)),
             job.now,
             job.way_out,
             f"jobs: {len(others)} more" if others else "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import ClassVar
 
 from rich.color import Color
@@ -71,6 +72,8 @@ class HeatMap(Widget, can_focus=True):
         self._next = -1
         self._moved = False
         self._strips: list[Strip] = []
+        self._away: dict[int, Strip] = {}
+        """Lines of ``heat`` as they are without the cursor, which a key moves on a few of them."""
 
     @property
     def shaped(self) -> bool:
@@ -102,6 +105,7 @@ class HeatMap(Widget, can_focus=True):
         """Show ``heat`` from now on, and say who is ``silent``; only lines that changed are drawn."""
         self.heat = heat
         self._silent = tuple(silent)
+        self._away.clear()
         if heat is not None and not self._moved:
             worst = heat.worst[:1]
             rows = range(len(heat.rows))
@@ -123,12 +127,14 @@ class HeatMap(Widget, can_focus=True):
 
     def on_resize(self) -> None:
         """What fits depends on the size."""
+        self._away.clear()
         self._draw()
 
     def notify_style_update(self) -> None:
         """Draw in the colours of another theme."""
         super().notify_style_update()
         self._strips = []
+        self._away.clear()
 
     def render_line(self, y: int) -> Strip:
         """Draw line ``y``."""
@@ -149,8 +155,19 @@ class HeatMap(Widget, can_focus=True):
         elif y == last - 2:
             text = self._times(heat)
         else:
-            text = self._cells_of(heat, y - 1)
+            return self._line_of_cells(heat, y - 1)
         return self._strip(text)
+
+    def _line_of_cells(self, heat: Heat, line: int) -> Strip:
+        paired = self._paired(heat)
+        rows = [2 * line, 2 * line + 1] if paired else [line]
+        if self._row in rows:
+            return self._strip(self._cells_of(heat, line, rows, paired=paired))
+        made = self._away.get(line)
+        if made is None:
+            made = self._strip(self._cells_of(heat, line, rows, paired=paired))
+            self._away[line] = made
+        return made
 
     def _paired(self, heat: Heat) -> bool:
         """Whether a line of the screen shows two rows."""
@@ -183,15 +200,18 @@ class HeatMap(Widget, can_focus=True):
             parts.append("Backspace zooms out")
         return text.append(", ".join(parts), style="note")
 
-    def _cells_of(self, heat: Heat, line: int) -> Text:
-        rows = [2 * line, 2 * line + 1] if self._paired(heat) else [line]
+    def _cells_of(self, heat: Heat, line: int, rows: Sequence[int], *, paired: bool) -> Text:
         rows = [row for row in rows if row < len(heat.rows)]
         text = self._label(heat, rows)
         shown = heat.cells[rows[0]] if rows else ()
-        for cell in range(len(shown)):
-            values = [heat.scales[row].level(heat.cells[row][cell]) for row in rows]
-            here = self._row in rows and cell == self._cell(heat)
-            self._add_cell(text, values, here=here, paired=self._paired(heat))
+        levels = [[heat.scales[row].level(value) for value in heat.cells[row]] for row in rows]
+        cursor = self._cell(heat) if self._row in rows else -1
+        shaped = self.shaped
+        for cell, values in enumerate(zip(*levels, strict=True)):
+            if cell == cursor:
+                text.append("◆", self._cursor_style(max(values), shaped=shaped))
+            else:
+                text.append(*_drawn(values, shaped=shaped, paired=paired))
         if self.content_size.width + 2 >= LIST_FROM:
             text.append(" " * (self.cells - len(shown) + 1))
             text.append_text(self._listed(heat, line))
@@ -214,20 +234,10 @@ class HeatMap(Widget, can_focus=True):
         same = heat.scales[row].quantity is worst.quantity
         return same and worst.rank in shown.ranks and not shown.middle
 
-    def _add_cell(self, text: Text, values: Sequence[int], *, here: bool, paired: bool) -> None:
-        if here:
-            style = Style(reverse=True, bold=True) if self.has_focus else Style(underline=True)
-            if not self.shaped:
-                style = Style(bold=self.has_focus, underline=not self.has_focus) + _on(max(values))
-            text.append("◆", style)
-        elif LEVELS in values:
-            text.append("!", style="bad")
-        elif self.shaped:
-            text.append(_shade(values[0]))
-        elif len(values) == 1 and not paired:
-            text.append(" " if values[0] < 0 else "█", Style(color=_ramp(values[0])))
-        else:
-            text.append(*_half([*values, -1][:2]))
+    def _cursor_style(self, level: int, *, shaped: bool) -> Style:
+        if shaped:
+            return Style(reverse=True, bold=True) if self.has_focus else Style(underline=True)
+        return Style(bold=self.has_focus, underline=not self.has_focus) + _on(level)
 
     def _listed(self, heat: Heat, line: int) -> Text:
         """One line of the list beside the map: first who is silent, then who is worse than usual."""
@@ -369,9 +379,21 @@ def _shade(level: int) -> str:
     return SHADES[min(len(SHADES) - 1, level * len(SHADES) // LEVELS)]
 
 
-def _half(values: Sequence[int]) -> tuple[str, Style]:
+@cache
+def _drawn(values: tuple[int, ...], *, shaped: bool, paired: bool) -> tuple[str, Style | str]:
+    """Return a cell of one row or two, and how it looks."""
+    if LEVELS in values:
+        return "!", "bad"
+    if shaped:
+        return _shade(values[0]), ""
+    if len(values) == 1 and not paired:
+        return " " if values[0] < 0 else "█", Style(color=_ramp(values[0]))
+    upper, lower = (*values, -1)[:2]
+    return _half(upper, lower)
+
+
+def _half(upper: int, lower: int) -> tuple[str, Style]:
     """Return one cell of two rows: the upper half in one colour, the lower in another."""
-    upper, lower = values
     if upper < 0 and lower < 0:
         return " ", Style()
     if upper < 0:
@@ -388,6 +410,7 @@ def _on(level: int) -> Style:
     return Style(color="#000000" if bright else "#ffffff", bgcolor=back)
 
 
+@cache
 def _ramp(level: int) -> Color:
     """Return a colour of the scale: from dark blue to yellow, told apart without red or green."""
     place = max(0, min(LEVELS - 1, level)) / (LEVELS - 1) * (len(CIVIDIS) - 1)

@@ -44,6 +44,7 @@ class Said(Static):
         super().__init__(id=id)
         self._lines: deque[str] = deque(maxlen=3)
         self._now = ""
+        self._shown = 0
 
     def add(self, lines: list[str], now: str, room: int) -> None:
         """Add ``lines``; show the newest ``room`` of all, ``now`` among them."""
@@ -62,12 +63,15 @@ class Said(Static):
         shown = shown[-room:]
         for line in shown:
             line.no_wrap, line.overflow = True, "ellipsis"
-        self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(shown))
+        content = Text("\n", no_wrap=True, overflow="ellipsis").join(shown)
+        self.update(content, layout=len(shown) != self._shown)
+        self._shown = len(shown)
         self.display = bool(shown)
 
     def forget(self) -> None:
         """Be empty."""
         self._lines.clear()
         self._now = ""
+        self._shown = 0
         self.update("")
         self.display = False

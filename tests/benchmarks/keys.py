@@ -1,0 +1,208 @@
+"""How soon the console answers a key at 2,048 ranks, each of which tells a window a second, while 20,000
+lines a second are printed: from the key's byte to the text on the terminal that it asked for.
+
+Each screen runs in a pseudo-terminal of 120 x 36, and against them a bare Textual table of 2,048 rows
+to which nobody tells anything. Beside the time by the clock stands the CPU time that the thread which
+draws took meanwhile, which says less of what else the machine does. It judges nothing.
+
+``python -m benchmarks.keys [--json FILE] [--keys N] [--only SCREEN,...]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import msgspec
+
+from benchmarks.glass import Watched
+from benchmarks.logs_cost import lines
+from benchmarks.measure import cpu_seconds, write_json
+from distconsole.model import requests as ask
+from distconsole.model.events import Event
+from distconsole.operations import Control, SessionSource
+from fakes import scenes
+
+WORLD, PER_HOST = 2048, 8
+LINES_S = 20_000
+TICK_SECONDS = 0.02
+FIRST = "the very first line"
+SETTLING_SECONDS = 4.0
+TOLD_AT = [scenes.START]
+"""The moment of what was told last: the console's clock, so that no rank seems silent."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A screen, and two keys that turn it from one text to another and back.
+
+    Attributes:
+        opens: What brings it to the screen, a key at a time.
+        there: Key, and whether its text is there.
+        back: The same for the way back.
+    """
+
+    opens: tuple[bytes, ...]
+    there: tuple[bytes, Callable[[str], object]]
+    back: tuple[bytes, Callable[[str], object]]
+
+
+def has(pattern: str) -> Callable[[str], object]:
+    """Return what finds ``pattern`` on a screen."""
+    return re.compile(pattern, re.MULTILINE).search
+
+
+def lacks(pattern: str) -> Callable[[str], object]:
+    """Return what says that ``pattern`` is not on a screen."""
+    return lambda text: not re.search(pattern, text, re.MULTILINE)
+
+
+F4, F5, ESCAPE, HOME, END = b"\x1bOS", b"\x1b[15~", b"\x1b", b"\x1b[H", b"\x1b[F"
+LAST_RANK = rf"^\W*{WORLD - 1} "
+WAYS = {
+    "textual": Way((), (b"\x1b[1;5F", has(LAST_RANK)), (b"\x1b[1;5H", lacks(LAST_RANK))),
+    "run": Way((F4, ESCAPE), (END, has(LAST_RANK)), (HOME, lacks(LAST_RANK))),
+    "heat map": Way((F4, ESCAPE, b"h"), (HOME, has(r"node1 \+5 +◆▀")), (END, has("▀◆ "))),
+    "logs": Way((F5, ESCAPE), (b"g", has(FIRST)), (b"G", lacks(FIRST))),
+}
+
+
+def flood() -> Iterator[Event]:
+    """Yield a run's start, then windows and lines at their rates for as long as somebody takes them."""
+    yield from scenes.training(WORLD, PER_HOST, gpus=False)
+    yield scenes.log(0, FIRST)
+    began, sent, second = time.monotonic(), 0, 0
+    printed = lines(sys.maxsize, WORLD)
+    while True:
+        now = time.monotonic() - began
+        t = TOLD_AT[0] = scenes.MINUTE_LATER + now
+        while second <= now:
+            second += 1
+            for rank in range(WORLD):
+                slow = 1.0 + (rank + second) % 9 / 100
+                yield scenes.window(rank, 600 + 50 * second, t, slow, PER_HOST)
+        while sent < now * LINES_S:
+            sent += 1
+            yield msgspec.structs.replace(next(printed), t=t)
+        time.sleep(TICK_SECONDS)
+
+
+def be_console() -> None:
+    """Be the console on a run that goes on."""
+    from distconsole.tui.app import ConsoleApp
+    from distconsole.tui.pictures import Clocks
+
+    def perform(request: ask.Request, _s: SessionSource, control: Control) -> Iterator[Event]:
+        for event in flood() if isinstance(request, ask.Attach) else ():
+            if control.asked is not None:
+                return
+            yield event
+
+    clocks = Clocks(unix=lambda: TOLD_AT[0])
+    app = ConsoleApp(ask.Attach(run=scenes.RUN), clocks=clocks, perform=perform)
+    app.sitting.begin()
+    app.run()
+
+
+def be_textual() -> None:
+    """Be a bare table."""
+    from textual.app import App, ComposeResult
+    from textual.widgets import DataTable
+
+    class Bare(App[None]):
+        def compose(self) -> ComposeResult:
+            yield DataTable(cursor_type="row")
+
+        def on_mount(self) -> None:
+            table = self.query_one(DataTable)
+            table.add_columns("rank", "host", "step", "ms/step")
+            for rank in range(WORLD):
+                table.add_row(str(rank), f"node{rank // PER_HOST + 1}", "600", "18.0")
+
+    Bare().run()
+
+
+def drawing_seconds(pid: int) -> float:
+    """Return the CPU time of a process's first thread, which is the one that draws."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
+    """Press ``keys`` keys on a screen; return how long they took, in seconds."""
+    way, chance = WAYS[screen], random.Random(1)
+    took: list[float] = []
+    worked: list[float] = []
+    home = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
+    argv = [sys.executable, __file__, "--be", "textual" if screen == "textual" else "console"]
+    with Watched(argv, home) as program:
+        program.look_until(has(r"^\W*0 +node1 "), "the ranks")
+        for key in way.opens:
+            program.press(key)
+            program.look_for(SETTLING_SECONDS / 2)
+        program.look_for(SETTLING_SECONDS)
+        before, since = cpu_seconds(program.pid), time.monotonic()
+        for number in range(keys):
+            key, is_so = way.back if number % 2 else way.there
+            program.look_for(chance.uniform(0.05, 0.3))
+            cpu, began = drawing_seconds(program.pid), time.perf_counter()
+            program.press(key)
+            took.append(program.look_until(is_so, f"what key {number} asks for") - began)
+            worked.append(drawing_seconds(program.pid) - cpu)
+        share = (cpu_seconds(program.pid) - before) / (time.monotonic() - since)
+    return {"seconds": shares(took), "cpu_seconds": shares(worked), "cpu_share": share}
+
+
+def shares(values: Sequence[float]) -> dict[str, float]:
+    """Return median, p99 and the longest."""
+    ordered = sorted(values)
+    return {
+        "count": len(ordered),
+        "median": ordered[len(ordered) // 2],
+        "p99": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
+        "longest": ordered[-1],
+    }
+
+
+def key_text(found: dict[str, Any]) -> str:
+    """Return what was measured of a screen in words."""
+    took, worked = (
+        "{median:.0f} ms, p99 {p99:.0f}, longest {longest:.0f}".format(
+            **{name: 1000 * found[kind][name] for name in ("median", "p99", "longest")}
+        )
+        for kind in ("seconds", "cpu_seconds")
+    )
+    return f"{took}; CPU of the drawing thread {worked}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--be", choices=("console", "textual"))
+    parser.add_argument("--keys", type=int, default=300)
+    parser.add_argument("--only", default=",".join(WAYS))
+    given = parser.parse_args(arguments)
+    if given.be:
+        (be_console if given.be == "console" else be_textual)()
+        return 0
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="bench-keys-") as folder:
+        for screen in given.only.split(","):
+            figures[screen] = found = measure(screen, given.keys, folder)
+            print(f"{screen:<9} {key_text(found)}; {found['cpu_share']:.0%} of a core", flush=True)
+    if given.json is not None:
+        write_json(given.json, "keys", figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
