@@ -36,6 +36,9 @@ DRAWING_SECONDS = 0.01
 WORKING_SECONDS = 0.1
 """How often that thread says how far it is."""
 
+SHOWING_SECONDS = 0.25
+"""What it has made is shown at most this often, unless somebody waits for a line."""
+
 TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.002
 """It works so long at once, and rests so long: two threads that both want to run wait for each other."""
 
@@ -66,7 +69,11 @@ class LogsView(Vertical):
     """
 
     class Advanced(Message):
-        """More lines were looked at on the thread that does so."""
+        """More lines were looked at on the thread that does so; perhaps all there are."""
+
+        def __init__(self, *, all_done: bool) -> None:
+            super().__init__()
+            self.all_done = all_done
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -85,6 +92,7 @@ class LogsView(Vertical):
         """The line of the book to which to go when its row is made."""
         self._times: bool | None = None
         self._jumps = 0
+        self._shown_at = 0.0
         self._worker: threading.Thread | None = None
         self._quiet = threading.Event()
 
@@ -204,9 +212,11 @@ class LogsView(Vertical):
         self._say()
 
     @on(Advanced)
-    def draw_more(self) -> None:
-        """Show what the thread has made."""
-        self._show(self.tail.world)
+    def draw_more(self, event: Advanced) -> None:
+        """Show what the thread has made, where that was not just done: lines that never end leave time for keys."""
+        awaited = self._anchor is not None or self._origin is not None
+        if awaited or event.all_done or time.monotonic() >= self._shown_at + SHOWING_SECONDS:
+            self._show(self.tail.world)
 
     def _begin_again(self, *, keep_place: bool = True) -> None:
         """Make the rows of the run anew; the reader stays at the line that was read."""
@@ -241,9 +251,9 @@ class LogsView(Vertical):
             rows = self._rows
             if rows is None or self._advance_in_turns(rows):
                 break
-            self.post_message(self.Advanced())
+            self.post_message(self.Advanced(all_done=False))
         if not self._quiet.is_set():
-            self.post_message(self.Advanced())
+            self.post_message(self.Advanced(all_done=True))
 
     def _advance_in_turns(self, rows: LogRows) -> bool:
         """Make rows for ``WORKING_SECONDS``; return whether all is done. Keys get their turn in between."""
@@ -258,6 +268,7 @@ class LogsView(Vertical):
         rows = self._rows
         if rows is None:
             return
+        self._shown_at = time.monotonic()
         tail, feed = self.tail, self._feed
         moment = feed.moment_t if isinstance(feed, ReplayFeed) and feed.travelling else None
         tail.limit = None if moment is None else rows.rows_until(moment)
