@@ -108,7 +108,9 @@ class Sampling:
                     give(self._telemetry.sample(ranks))
                 took = time.monotonic() - began
                 # It travels with the windows, which are due at the whole second.
-                time.sleep(to_next_second(time.time() + min(took, MOST_AHEAD_SECONDS) + AHEAD_SECONDS))
+                time.sleep(
+                    to_next_second(time.time() + min(took, MOST_AHEAD_SECONDS) + AHEAD_SECONDS)
+                )
         finally:
             self._running = False
 

@@ -82,7 +82,7 @@ class Watched:
 
     Args:
         argv: The program.
-        environment: Its variables; None for ours.
+        environment: Variables beside ours.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -91,8 +91,10 @@ class Watched:
         """Bytes that it has written so far."""
         self.writes = 0
         self._argv = argv
+        # Compiled modules are kept, as they are for everybody.
+        ours = {name: value for name, value in os.environ.items() if "DONTWRITE" not in name}
         self._environment = {
-            **os.environ,
+            **ours,
             **(environment or {}),
             "TERM": "xterm-256color",
             "COLORTERM": "truecolor",
@@ -103,7 +105,7 @@ class Watched:
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-            os.execve(self._argv[0], list(self._argv), self._environment)
+            os.execve(self._argv[0], list(self._argv), self._environment)  # noqa: S606 - it is to be the program
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import tempfile
@@ -70,7 +69,7 @@ class HourStream:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         journal, ranks = self._journal, range(self._place * PER_HOST, (self._place + 1) * PER_HOST)
         yield self._item(START, [journal.state(rank, "running") for rank in ranks])
-        for second in range(0, journal.seconds):
+        for second in range(journal.seconds):
             told: list[Body] = []
             if second % self._every == 0:
                 told += [with_points(journal.window(rank, second)) for rank in ranks]
@@ -98,7 +97,9 @@ def be_console(world: int, every: int, minutes: int, notes: Path) -> None:
     """Be the console on such a run, and write down what it takes at each mark."""
     from distconsole.tui.app import ConsoleApp
     from distconsole.tui.pictures import Clocks
+    from distconsole.tui.sparing import share_one_heap
 
+    share_one_heap()
     journal = Journal(
         run=RUN, hosts=max(1, world // PER_HOST), per_host=PER_HOST, seconds=60 * minutes + 1
     )
@@ -130,11 +131,21 @@ def be_console(world: int, every: int, minutes: int, notes: Path) -> None:
 def note(notes: Path, minute: int) -> None:
     """Write down the memory that this process takes, and the most it ever took."""
     status = Path("/proc/self/status").read_text()
-    found = {name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M)[1]) for name in ("VmRSS", "VmHWM")}  # type: ignore[index]
+    found = {
+        name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M)[1]) for name in ("VmRSS", "VmHWM")
+    }  # type: ignore[index]
     made = {"rss_bytes": found["VmRSS"] * 1024, "peak_bytes": found["VmHWM"] * 1024}
     aside = notes / "aside"
     aside.write_text(json.dumps(made))
     aside.rename(notes / f"{minute}.json")
+
+
+def warm_up() -> None:
+    """Have all modules compiled: to compile them takes memory, which happens once."""
+    with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
+        words = ("--be", "8", "--every", "1", "--minutes", "0", "--notes", folder)
+        with Watched([sys.executable, __file__, *words], {"XDG_DATA_HOME": folder}) as console:
+            console.look_until(lambda text: "a verb, such as" in text, "the prompt")
 
 
 def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
@@ -144,11 +155,12 @@ def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
         TimeoutError: if a mark is not reached.
     """
     began = time.monotonic()
+    warm_up()
     with tempfile.TemporaryDirectory(prefix="bench-hour-") as folder:
         notes = Path(folder)
         words = ("--be", str(world), "--every", str(every), "--minutes", str(minutes))
         argv = [sys.executable, __file__, *words, "--notes", folder]
-        environment = {**os.environ, "XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
+        environment = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder}
         marks = [minute for minute in MARKS if minute <= minutes]
         taken: dict[str, Any] = {}
         with Watched(argv, environment) as console:
@@ -167,6 +179,21 @@ def measure(world: int, every: int, minutes: int) -> dict[str, Any]:
             "cpu_seconds": cpu,
             "seconds": time.monotonic() - began,
         }
+
+
+def hour_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, str, bool | None]]:
+    """Return figure, measured, reference, target and whether it is met, by number of ranks."""
+    cells = []
+    for world, found in figures.items():
+        target, last = found["target_bytes"], list(found["minutes"].values())[-1]["rss_bytes"]
+        told = ", ".join(
+            f"{at['rss_bytes'] / 1e6:.0f} MB after {minute} min"
+            for minute, at in found["minutes"].items()
+        )
+        every = f"a window every {found['every_seconds']} s, no connections"
+        met = last <= target if target else None
+        cells.append((f"memory, {world} ranks", told, every, f"≤ {target / 1e6:.0f} MB", met))
+    return cells
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

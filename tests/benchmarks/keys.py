@@ -35,6 +35,7 @@ from fakes import scenes
 
 WORLD, PER_HOST = 2048, 8
 LINES_S = 20_000
+TARGET_SECONDS = 0.05
 TICK_SECONDS = 0.02
 FIRST = "the very first line"
 SETTLING_SECONDS = 4.0
@@ -182,6 +183,23 @@ def key_text(found: dict[str, Any]) -> str:
         for kind in ("seconds", "cpu_seconds")
     )
     return f"{took}; CPU of the drawing thread {worked}"
+
+
+def key_cells(figures: dict[str, Any]) -> list[tuple[str, str, str, str, bool]]:
+    """Return figure, measured, reference, target and whether it is met, of each screen."""
+    bare = figures.get("textual")
+    against = f"a bare table to which nobody tells anything: {key_text(bare)}" if bare else ""
+    return [
+        (
+            f"a key, {screen} at {WORLD:,} ranks and {LINES_S:,} lines/s",
+            key_text(found),
+            against,
+            f"p99 ≤ {1000 * TARGET_SECONDS:.0f} ms",
+            found["seconds"]["p99"] <= TARGET_SECONDS,
+        )
+        for screen, found in figures.items()
+        if screen != "textual"
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -66,11 +66,6 @@ class Delays:
     missing: int
 
     @classmethod
-    def of(cls, marks: Sequence[int], shown: Sequence[Shown], since: int, until: int) -> Delays:
-        """Return how long after its making each mark between ``since`` and ``until`` (ms) was shown."""
-        return cls.all([_delays(marks, shown, since, until)])
-
-    @classmethod
     def all(cls, found: Sequence[tuple[list[float], int]]) -> Delays:
         delays = sorted(delay for each, _ in found for delay in each)
         missing = sum(missing for _, missing in found)
@@ -136,6 +131,8 @@ def measure(seconds: float) -> dict[str, Any]:
         elsewhere = folder / "screen"
         elsewhere.mkdir()
         attach = distconsole(bed, "attach", name)
+        with Watched(attach, environment(elsewhere)) as first:  # compiles what it loads
+            first.look_until(lambda text: len(ROW.findall(text)) >= RANKS, "the ranks")
         with Watched(attach, environment(elsewhere)) as console:
             console.look_until(lambda text: len(ROW.findall(text)) >= RANKS, "the ranks")
             console.look_for(SETTLING_SECONDS)
@@ -158,7 +155,9 @@ def measure(seconds: float) -> dict[str, Any]:
             host.path(FINISH).touch()
         run.wait()
         marks = {
-            rank: [*map(int, bed.hosts[rank // NPROC].path(f"/tmp/marks-{rank}").read_text().split())]
+            rank: [
+                *map(int, bed.hosts[rank // NPROC].path(f"/tmp/marks-{rank}").read_text().split())
+            ]
             for rank in range(RANKS)
         }
         told = of_lines(run.lines, began_ms)
@@ -188,16 +187,35 @@ def delay_text(found: Mapping[str, float]) -> str:
     return f"median {median:.2f} s, p99 {p99:.2f} s, longest {longest:.2f} s{missing}"
 
 
+def delay_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool]]:
+    """Return figure, measured, reference, target and whether it is met."""
+    target = figures["target_seconds"]
+    cost = f"{figures['cpu_share']:.1%} of a core, {figures['rss_bytes'] / 1e6:.0f} MB"
+    return [
+        (
+            f"from a record of {figures['ranks']} ranks to the screen ({cost})",
+            delay_text(figures["screen"]),
+            f"to a line of run --json: {delay_text(figures['json_lines'])}",
+            f"p99 ≤ {target:.1f} s",
+            figures["screen"]["p99"] <= target and not figures["screen"]["missing"],
+        )
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
     given = parser.parse_args(arguments)
     figures = measure(given.seconds)
-    print(f"{figures['screen']['records']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s")
+    print(
+        f"{figures['screen']['records']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s"
+    )
     for kind in ("screen", "json_lines"):
         print(f"{kind:<12} {delay_text(figures[kind])}")
-    print(f"CPU {figures['cpu_share']:.1%} of a core, {figures['bytes_s']:,.0f} bytes/s, {figures['rss_bytes'] / 1e6:.0f} MB")
+    print(
+        f"CPU {figures['cpu_share']:.1%} of a core, {figures['bytes_s']:,.0f} bytes/s, {figures['rss_bytes'] / 1e6:.0f} MB"
+    )
     if given.json is not None:
         write_json(given.json, "screen_delay", figures)
     return 0

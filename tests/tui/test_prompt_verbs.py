@@ -13,7 +13,9 @@ from distconsole.config.load import read_config
 from distconsole.config.schema import Config
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, TextMade
+from distconsole.model.run_events import PlanMade
 from distconsole.tui.app import ConsoleApp
+from distconsole.tui.jobs import Ending
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
 from distconsole.tui.shortcuts import Shortcuts
@@ -166,6 +168,16 @@ async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
     run = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
     assert run.asked is not None
     assert run.asked.wish == "leave"  # by the end of the test
+
+
+async def test_a_run_of_elsewhere_whose_plan_nobody_here_knows_is_not_waited_for() -> None:
+    told = [event for event in scenes.training() if not isinstance(event, PlanMade)]
+    app, stage = staged(SCENES | {ask.Attach: lambda: told}, request=ATTACH, age_seconds=0)
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        job = next(each for each in app.doer.prompt_verbs.jobs if each.feed.is_run)
+        assert job.ending is Ending.NOT
+        assert not job.way_out
 
 
 async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None:

@@ -112,9 +112,7 @@ class HostReader:
         "waiting",
     )
 
-    def __init__(
-        self, host: HostName, cursor: int, now: float, room: threading.Condition
-    ) -> None:
+    def __init__(self, host: HostName, cursor: int, now: float, room: threading.Condition) -> None:
         self.host = host
         self.room = room
         """Told when one of those that wait was taken. Its own: of very many threads one is woken."""

@@ -154,11 +154,18 @@ class PointReducer:
             if name not in self._pending and len(self._pending) >= MAX_NAMES:
                 continue
             steps = self._pending.setdefault(name, {})
+            done = self._done.get(name, -1)
+            moved = self._unplaced or self._bases
             for point in given:
-                step = progress.place(name, point.step) + self._base(name, point.step)
-                done = self._done.get(name, -1)
-                if step >= done:
-                    steps.setdefault(step, _Pending(t, again=step == done)).points[rank] = point
+                step = progress.place(name, point.step)
+                if moved:
+                    step += self._base(name, point.step)
+                if step < done:
+                    continue
+                pending = steps.get(step)
+                if pending is None:
+                    pending = steps[step] = _Pending(t, again=step == done)
+                pending.points[rank] = point
         for name in list(self._pending):
             yield from self._ready(name, t)
 
@@ -183,11 +190,13 @@ class PointReducer:
 
     def _ready(self, name: str, t: float) -> Iterator[Reduced]:
         steps = self._pending[name]
+        if not steps or self._blocked_at(name, min(steps), t):
+            return
         for step in sorted(steps):
             entry = steps[step]
-            patient = t - entry.since <= MAX_WAIT_SECONDS and len(steps) <= MAX_PENDING_STEPS
-            if patient and self._still_blocked(name, step, entry):
+            if self._blocked_at(name, step, t):
                 return
+            patient = self._is_patient(name, entry, t)
             awaited = self._awaited(name, step, entry)
             if awaited:
                 self._blocking[name] = awaited[-1]
@@ -202,6 +211,15 @@ class PointReducer:
                     self._most[name] = len(entry.points)
                     self._complete_at[name] = t
                 yield self._emit(name, step, entry)
+
+    def _blocked_at(self, name: str, step: int, t: float) -> bool:
+        """Whether the oldest step still waits, as it does after nearly every window."""
+        entry = self._pending[name][step]
+        return self._is_patient(name, entry, t) and self._still_blocked(name, step, entry)
+
+    def _is_patient(self, name: str, entry: _Pending, t: float) -> bool:
+        late = t - entry.since > MAX_WAIT_SECONDS
+        return not late and len(self._pending[name]) <= MAX_PENDING_STEPS
 
     def _still_blocked(self, name: str, step: int, entry: _Pending) -> bool:
         """Whether the rank that was awaited last still is, so that no other need be asked about."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Set
-from typing import assert_never
+from collections.abc import Iterator, Sequence, Set
+from operator import itemgetter
+from typing import assert_never, cast
 
 from msgspec import UNSET
 
@@ -246,12 +247,7 @@ class RunReducer:
             host=host,
             skipped=entry.skipped,
         )
-        points = {
-            name: [
-                Point(step, value, samples) for step, value, samples in given if value is not None
-            ]
-            for name, given in entry.points.items()
-        }
+        points = {name: _given(points) for name, points in entry.points.items()}
         yield from self._not_finite(host, entry.rank, points, t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
@@ -277,6 +273,8 @@ class RunReducer:
         self, host: str, rank: int, points: dict[str, list[Point]], t: float
     ) -> Iterator[RunFinding]:
         for name, given in points.items():
+            if math.isfinite(sum(map(_VALUE, given))):
+                continue  # as nearly always; the sum of finite ones may be infinite
             bad = next((point for point in given if not math.isfinite(point.value)), None)
             if bad is None or name in self._nan_told:
                 continue
@@ -388,4 +386,15 @@ class RunReducer:
 
 
 def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    # What is no finite number is none less itself; quicker than to ask, and asked of every figure.
+    return value if value is not None and value - value == 0.0 else None
+
+
+def _given(points: Sequence[frames.Point]) -> list[Point]:
+    """Return those points that have a value, most often all."""
+    if None in map(_VALUE, points):
+        return [Point(step, value, n) for step, value, n in points if value is not None]
+    return cast("list[Point]", points)
+
+
+_VALUE = itemgetter(1)

@@ -346,6 +346,10 @@ class RunFile:
         yield from _entries(host, reversed(found))
 
 
+WRITER_CACHE_KIB = 256
+"""Pages that a writer holds: it appends, and reads nothing again."""
+
+
 class EntryWriter:
     """Writes entries on its own thread and connection, in batches; the feed waits when it is behind.
 
@@ -379,6 +383,7 @@ class EntryWriter:
     def _run(self) -> None:
         try:
             with contextlib.closing(_connect(self._path)) as db:
+                db.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
                 while not self._ended:
                     self._write(db, self._next_batch())
         except sqlite3.Error as error:

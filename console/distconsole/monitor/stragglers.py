@@ -7,6 +7,7 @@ before it meets the others: waiting for data, forward, optimizer, and what is ou
 
 from __future__ import annotations
 
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -103,11 +104,13 @@ class StragglerWatch:
 
 REST = "rest"
 PARTS = ("step", "data", "forward", "optimizer", REST)
+_VALUE_OF = {part: attrgetter(f"{part}_ms") for part in PARTS}
 
 
 def _slowest(fresh: dict[int, Parts], part: str) -> Straggler | None:
     """Return the one rank that stands out in ``part``; None if none or many do."""
-    values = {rank: value for rank, p in fresh.items() if (value := _part(p, part)) is not None}
+    value_of = _VALUE_OF[part]
+    values = {rank: value for rank, p in fresh.items() if (value := value_of(p)) is not None}
     if len(values) < 2:
         return None
     rank = max(values, key=values.__getitem__)
@@ -135,17 +138,3 @@ def _waited_for(fresh: dict[int, Parts], rank: int, excess_ms: float) -> bool:
     own = fresh[rank].backward_ms
     others = [p.backward_ms for r, p in fresh.items() if r != rank and p.backward_ms is not None]
     return own is not None and bool(others) and median(others) - own >= excess_ms / 2
-
-
-def _part(parts: Parts, part: str) -> float | None:
-    match part:
-        case "step":
-            return parts.step_ms
-        case "data":
-            return parts.data_ms
-        case "forward":
-            return parts.forward_ms
-        case "rest":
-            return parts.rest_ms
-        case _:
-            return parts.optimizer_ms

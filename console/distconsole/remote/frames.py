@@ -6,7 +6,7 @@ Unknown fields are ignored: an agent may say more than we read. Bounds are wider
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -215,7 +215,14 @@ class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
     seconds: Amount
 
 
-Point: TypeAlias = tuple[Count, float | None, float | None]
+class Point(NamedTuple):
+    """A value that a rank gave at a step; ``samples`` is its weight, null where unknown."""
+
+    step: Count
+    value: float | None
+    samples: float | None
+
+
 """Step, value, samples."""
 
 

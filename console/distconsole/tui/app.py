@@ -32,6 +32,7 @@ from distconsole.tui.question import Question
 from distconsole.tui.replaying import ReplayFeed, then_shown, travelled
 from distconsole.tui.shortcuts import Shortcuts, of_user
 from distconsole.tui.sitting import Sitting
+from distconsole.tui.sparing import share_one_heap
 from distconsole.tui.startup import wants_startup
 from distconsole.tui.themes import LOOKS
 from distconsole.tui.title import keys_content, small_content, title_content, too_small
@@ -123,6 +124,7 @@ class ConsoleApp(LaunchingApp):
         Raises:
             ConsoleError: if the hosts given cannot be read.
         """
+        share_one_heap()
         state, config = state_dir(), load_config()
         app = cls(
             request,
