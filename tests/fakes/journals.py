@@ -211,8 +211,8 @@ class Journal:
             place = self.fails // self.per_host
             error = f"{TRACEBACK.splitlines()[-1]}{self.words}"
             trace = f"{TRACEBACK}{self.words}"
-            for line in trace.split("\n"):
-                yield t, place, line(self.fails, line, "err")
+            for words in trace.split("\n"):
+                yield t, place, line(self.fails, words, "err")
             first = {
                 "rank": self.fails, "host": self.names[place], "exit_code": 1,
                 "error": error, "traceback": trace,

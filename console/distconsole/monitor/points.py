@@ -155,7 +155,7 @@ class PointReducer:
                 continue
             steps = self._pending.setdefault(name, {})
             done = self._done.get(name, -1)
-            moved = self._unplaced or self._bases
+            moved = bool(self._unplaced or self._bases)
             for point in given:
                 step = progress.place(name, point.step)
                 if moved:
