@@ -15,8 +15,10 @@ from typing import Any, Protocol
 
 from distconsole_agent import __version__
 from distconsole_agent.addresses import local_addresses
+from distconsole_agent.folders import this_program
 from distconsole_agent.follow import follow
 from distconsole_agent.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
+from distconsole_agent.own_file import OwnFile
 from distconsole_agent.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.run_files import check_run_id
@@ -61,6 +63,7 @@ class Answers:
         self._node_dir = node_dir
         self._runs = runs
         self._telemetry = telemetry
+        self._file = OwnFile(this_program().archive)
         self._ops: dict[str, Callable[[Request, Asker], Result]] = {
             "hello": self._hello,
             "ping": self._ping,
@@ -119,6 +122,7 @@ class Answers:
             "mem_total": memory_total(),
             "node_dir": self._node_dir,
             "addresses": local_addresses(),
+            "archive_sha256": self._file.sha256(),
             **self._telemetry.describe(),
             "time_ns": time.time_ns(),
         }

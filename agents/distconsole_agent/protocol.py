@@ -135,9 +135,10 @@ HELLO_FIELDS = (
     "nvml",
     "gpus",
     "addresses",
+    "archive_sha256",
     "time_ns",
 )
-"""``psutil`` and ``nvml`` are versions or null; ``gpus`` is a count; ``addresses`` a list of
+"""``archive_sha256`` is of the file that the agent runs from, as it is now, or null. ``psutil`` and ``nvml`` are versions or null; ``gpus`` is a count; ``addresses`` a list of
 ``{iface, address, prefix, family: 4|6, up, loopback}``."""
 
 SPEC_FIELDS = (

@@ -18,6 +18,7 @@ from distconsole.model.outcome import Failed, Ok
 from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.remote.link import NodeLink
 from distconsole.remote.local_transport import LocalTransport
+from distconsole.remote.pack import agent_pack
 from distconsole.session import Session
 from fakes.sshd import wait_until
 
@@ -61,6 +62,22 @@ def test_a_second_session_finds_file_and_agent(
         second = again.link("node1")
         assert not second.pushed
         assert second.hello.agent_pid == first.hello.agent_pid
+
+
+def test_a_file_damaged_while_its_agent_runs_is_brought_again(
+    embedded: EmbeddedCluster, session: Session
+) -> None:
+    pid = session.link("node1").hello.agent_pid
+    file = embedded.folder / "node1/cache/distconsole" / agent_pack().name
+    damaged = bytearray(agent_pack().content)
+    damaged[-1000] ^= 1  # the size stays, and the agent runs on
+    file.write_bytes(damaged)
+    with Session(Config(), embedded.cluster) as again:
+        link = again.link("node1")
+        assert link.pushed
+        assert link.hello.agent_pid == pid
+        assert link.hello.archive_sha256 == agent_pack().sha256
+    assert file.read_bytes() == agent_pack().content
 
 
 def test_a_host_that_is_not_there_delays_and_spoils_nothing(

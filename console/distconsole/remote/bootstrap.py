@@ -83,9 +83,21 @@ class Bridge:
 
 
 def open_bridge(
-    connection: Connection, host: Host, pack: Pack, clock: Clock = time.monotonic
+    connection: Connection,
+    host: Host,
+    pack: Pack,
+    clock: Clock = time.monotonic,
+    *,
+    closely: bool = False,
 ) -> Bridge:
     """Start the bridge on the node, bringing the agent's file where it is missing.
+
+    Args:
+        connection: To the node.
+        host: The node.
+        pack: The agent's file.
+        clock: Monotonic seconds.
+        closely: Whether the file is read even where an agent runs already.
 
     Raises:
         ShellNoiseError: if the login shell prints something of its own.
@@ -100,7 +112,7 @@ def open_bridge(
     start = _Start(channel, host, pack, token, clock)
     try:
         start.greet()
-        channel.send(start_input(host, pack, token), START_SECONDS)
+        channel.send(start_input(host, pack, token, closely=closely), START_SECONDS)
         return start.until_bridge(with_setup)
     except BaseException:
         channel.close()
@@ -115,7 +127,7 @@ def login_command(token: str) -> str:
     )
 
 
-def start_input(host: Host, pack: Pack, token: str) -> bytes:
+def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) -> bytes:
     """Return what the login command reads: a line of POSIX shell, and what the line's Python reads then.
 
     That Python joins an agent that runs already. Where there is none, it becomes a shell that checks
@@ -131,7 +143,7 @@ def start_input(host: Host, pack: Pack, token: str) -> bytes:
         f'f="$d/{pack.name}"',
     ]
     rest = "; ".join([*names, *_slow_steps(pack, say, node_dir)]).encode()
-    joining = joining_script()
+    joining = b"" if closely else joining_script()
     steps = [
         *names,
         f'command -v "$p" >/dev/null 2>&1 || {{ {say} nopython; exit 1; }}',

@@ -60,6 +60,7 @@ class Hello(Frame, frozen=True, kw_only=True):
     nvml: Name | None
     gpus: Small
     addresses: Annotated[tuple[Address, ...], Meta(max_length=4096)]
+    archive_sha256: Name | None = None
     time_ns: Count
 
 

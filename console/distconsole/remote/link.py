@@ -211,18 +211,16 @@ class NodeLink:
         connection = self._connection
         conversation: Conversation | None = None
         try:
-            bridge = open_bridge(connection, self.host, self._pack or agent_pack(), self._clock)
-            conversation = Conversation(
-                self.name, bridge.channel, bridge.early, self._lost, clock=self._clock
-            )
-            conversation.start()
-            hello = msgspec.structs.replace(self._shake_hands(conversation), python=bridge.python)
+            conversation, hello = self._began(connection)
+            if self._is_damaged(hello):
+                conversation.close()
+                conversation, hello = self._began(connection, closely=True)
+                self._refuse_damaged(hello)
         except BaseException:
             if conversation is not None:
                 conversation.close()
             self._drop_connection()
             raise
-        self.pushed |= bridge.pushed
         # Together with ``_lost``: an end is either raised here or told there, never both or neither.
         with self._state:
             ended = conversation.ended
@@ -234,6 +232,34 @@ class NodeLink:
             conversation.close()
             self._drop_connection()
             raise ended
+
+    def _began(
+        self, connection: Connection, *, closely: bool = False
+    ) -> tuple[Conversation, Hello]:
+        pack = self._pack or agent_pack()
+        bridge = open_bridge(connection, self.host, pack, self._clock, closely=closely)
+        conversation = Conversation(
+            self.name, bridge.channel, bridge.early, self._lost, clock=self._clock
+        )
+        try:
+            conversation.start()
+            hello = self._shake_hands(conversation)
+        except BaseException:
+            conversation.close()
+            raise
+        self.pushed |= bridge.pushed
+        return conversation, msgspec.structs.replace(hello, python=bridge.python)
+
+    def _is_damaged(self, hello: Hello) -> bool:
+        """Whether the agent's file is not what was brought: it runs, but reads parts of it only later."""
+        return hello.archive_sha256 not in (None, (self._pack or agent_pack()).sha256)
+
+    def _refuse_damaged(self, hello: Hello) -> None:
+        if self._is_damaged(hello):
+            raise AgentError(
+                f"{self.name}: the agent's file is not what was brought, and cannot be replaced",
+                f"on it: rm ~/.cache/distconsole/{(self._pack or agent_pack()).name}",
+            )
 
     def _shake_hands(self, conversation: Conversation) -> Hello:
         said = conversation.ask("hello", HELLO_SECONDS, {"protocol": wire.PROTOCOL_VERSION})
