@@ -195,6 +195,8 @@ async def test_help_says_what_a_verb_of_the_screen_does() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "help watch")
+        await typed(app, stage, pilot, "check --zzz")
+        assert "hint: see 'help check'" in app.sitting.transcript.text()
         assert "watch: say when a condition comes true" in app.sitting.transcript.text()
 
 

@@ -117,7 +117,7 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     summary = _kept_summary(request.run, store, needed=not asks)
     if asks and (summary is None or summary.state == "unknown"):
         with sessions(request.where) as session:
-            known, silent = known_runs(session)
+            known, silent = known_runs(session, () if summary is None else summary.hosts)
         yield from _say_silent(silent, "what it knows of runs is not told")
         wanted = summary.run if summary is not None else request.run
         summary = _as_known(summary, known, wanted, store)

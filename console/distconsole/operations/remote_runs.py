@@ -35,9 +35,14 @@ class KnownRun:
         return STATES.get(self.known.state, self.known.state)
 
 
-def known_runs(session: Session) -> tuple[list[KnownRun], list[Failed]]:
-    """Return the runs that the session's hosts know, newest first, and the hosts that did not say."""
+def known_runs(session: Session, only: Sequence[str] = ()) -> tuple[list[KnownRun], list[Failed]]:
+    """Return the runs that the session's hosts know, newest first, and the hosts that did not say.
+
+    Args:
+        only: Ask only these of its hosts, if it has any of them.
+    """
     hosts = [host.name for host in session.cluster.hosts]
+    hosts = [name for name in hosts if name in only] or hosts
     outcomes = on_every(
         session, hosts, lambda link: typed(link.request("runs", RUNS_SECONDS), Runs).runs
     )

@@ -16,6 +16,7 @@ MAX_KEPT_LINES = 20_000
 """So many can be saved."""
 MAX_NEWEST_LINES = 10
 
+HELP_IN_SHELL = re.compile(r"see 'distconsole( [a-z]+)? --help'")
 COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -59,7 +60,8 @@ class Voice:
         place = f"{self.place}: " if self.place else ""
         self.say(f"{self.paint_err('error:', 'red', 'bold')} {place}{error.message}")
         if error.hint:
-            self.say(f"{self.paint_err('hint:', 'cyan')} {error.hint}")
+            hint = HELP_IN_SHELL.sub(lambda found: f"see 'help{found[1] or ''}'", error.hint)
+            self.say(f"{self.paint_err('hint:', 'cyan')} {hint}")
 
     def status(self, line: str) -> None:
         """Set what is going on right now."""
