@@ -164,11 +164,28 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on(no: str) -> No
         app.redraw()
         await pilot.pause()
         assert "699" in screen_text(app)
-        await pilot.press("z", no)
+        await pilot.press(no)
         await settled(app, stage, pilot)
         assert not app.query_one(Question).waits
         assert not any(isinstance(request, ask.Stop) for request in stage.asked)
         assert "nothing was done" in screen_text(app)
+
+
+async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
+    keep_run()
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "stop last")
+        await asked(app, stage, pilot)
+        await pilot.press(*"check", "enter")
+        await settled(app, stage, pilot)
+        assert isinstance(stage.asked[-1], ask.Check)
+        await pilot.press(*"replay x", "ctrl+u")
+        assert app.query_one(Question).waits
+        assert "yes: stop it" in screen_text(app)
+        assert not any(isinstance(request, ask.Stop) for request in stage.asked)
+        await typed(app, stage, pilot, "yes")
+        assert any(isinstance(request, ask.Stop) for request in stage.asked)
 
 
 async def test_f8_offers_nothing_when_no_run_goes_on() -> None:

@@ -217,3 +217,5 @@ def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
     assert danger.question.endswith("and 1 more?")
     assert len(danger.details) == 3
     assert weighed(events)[1] is not None
+    lines = ask.Export(run="last", output=str(tmp_path / "out"))
+    assert weighed(lines)[1] is None, "no file can be where a folder is"

@@ -52,11 +52,12 @@ def weighed(request: ask.Request) -> tuple[ask.Request, Danger | None]:
     """
     if isinstance(request, ask.Stop):
         return _weighed_stop(request)
-    return request, overwriting(_replaced(request))
+    folders = isinstance(request, ask.Export) and request.format is ask.ExportFormat.TENSORBOARD
+    return request, overwriting(_replaced(request), folders=folders)
 
 
-def overwriting(paths: Sequence[str]) -> Danger | None:
-    """Return what is dangerous about writing these files, or None."""
+def overwriting(paths: Sequence[str], *, folders: bool = False) -> Danger | None:
+    """Return what is dangerous about writing these files, or, if asked, these ``folders``; or None."""
     found = []
     for given in paths:
         path = Path(given).expanduser()
@@ -65,7 +66,7 @@ def overwriting(paths: Sequence[str]) -> Danger | None:
             ago = duration_text(max(0.0, time.time() - status.st_mtime))
             if path.is_file():
                 found.append((path, f"{path} ({status.st_size:,} bytes) was written {ago} ago"))
-            elif path.is_dir():
+            elif folders and path.is_dir():
                 found.append((path, f"{path} was written {ago} ago"))
     if not found:
         return None

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from distconsole.tui.dangers import Danger
 from distconsole.tui.harmless import one_line
@@ -22,6 +22,7 @@ from distconsole.tui.harmless import one_line
 LOOK_SECONDS = 0.2
 """Whoever waits for an answer looks so often whether it is still wanted."""
 ANSWER = "answer"
+ANSWERS = "yYnN"
 
 
 @dataclass(slots=True)
@@ -92,6 +93,21 @@ class Question(Static, can_focus=True):
         asked.answered(yes)
         return True
 
+    def on_key(self, event: events.Key) -> None:
+        """Give way to letters that are no answer: a line was begun before the question stood there.
+
+        Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt.
+        """
+        letter = event.character
+        if not self._asked or letter is None or not event.is_printable or letter in ANSWERS:
+            return
+        event.stop()
+        self._asked[0].at_once = False
+        self._draw()
+        self.screen.set_focus(self._before)
+        if isinstance(self._before, Input):
+            self._before.insert_text_at_cursor(letter)
+
     def action_answer(self, yes: bool) -> None:
         """Take the answer."""
         self.answer(yes)
@@ -110,6 +126,16 @@ class Question(Static, can_focus=True):
             self.focus()
 
     def _show(self) -> None:
+        self._draw()
+        self.display = True
+        if not self._asked[0].at_once:
+            self.app.bell()
+            return
+        if not self.has_focus:
+            self._before = self.screen.focused
+        self.focus()
+
+    def _draw(self) -> None:
         asked = self._asked[0]
         danger = asked.danger
         yes, no = (
@@ -127,13 +153,6 @@ class Question(Static, can_focus=True):
             ),
         ]
         self.update(Content("\n").join(lines))
-        self.display = True
-        if asked.at_once:
-            if not self.has_focus:
-                self._before = self.screen.focused
-            self.focus()
-        else:
-            self.app.bell()
 
 
 def confirmed(
