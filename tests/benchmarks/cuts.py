@@ -24,7 +24,8 @@ from typing import Any
 from benchmarks.cluster import Program, distconsole, environment
 from benchmarks.measure import write_json
 from distconsole.model.names import RunId
-from distconsole.monitor.store import RunStore, StoredEntry
+from distconsole.monitor.run_file import StoredEntry
+from distconsole.monitor.store import RunStore
 from testbed import Testbed
 
 NPROC = 4

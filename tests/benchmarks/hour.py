@@ -28,7 +28,8 @@ from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.names import HostName, RunId
 from distconsole.monitor.follow import follow
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import RunStore
 from distconsole.operations import Control, SessionSource
 from fakes.journals import START, STEPS_A_WINDOW, Body, Journal, line
 

@@ -15,7 +15,8 @@ from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.names import HostName, RunId
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import RunStore
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.pictures import Clocks

@@ -15,6 +15,7 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
+from distconsole.monitor.entry_writer import EntryWriter
 from distconsole.monitor.feed import (
     Delivered,
     JournalFeed,
@@ -24,7 +25,8 @@ from distconsole.monitor.feed import (
     OpenStream,
 )
 from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.store import EntryWriter, RunFile, RunRecord, RunStore, StoredEntry
+from distconsole.monitor.run_file import RunFile, RunRecord, StoredEntry
+from distconsole.monitor.store import RunStore
 from distconsole.remote.frames import JournalEntry
 from distconsole.remote.plain import plain_text
 

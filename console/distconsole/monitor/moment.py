@@ -10,7 +10,7 @@ from distconsole.model.run_events import PlanMade, RunEnded, RunEvents
 from distconsole.monitor.follow import decode_entry
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.store import RunRecord, StoredEntry
+from distconsole.monitor.run_file import RunRecord, StoredEntry
 from distconsole.monitor.timeline import RunTimeline
 
 KEPT_LINES = 200

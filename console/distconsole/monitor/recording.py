@@ -27,7 +27,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.monitor.moment import Moment, thawed
-from distconsole.monitor.store import RunFile, StoredEntry
+from distconsole.monitor.run_file import RunFile, StoredEntry
 from distconsole.monitor.summary import damage_finding, stored_end, stored_plan
 
 FRAME_ENTRIES = 1000

@@ -20,7 +20,7 @@ from distconsole.model.time_text import is_time
 from distconsole.monitor.conclusions import FIRST_FAILURE
 from distconsole.monitor.follow import decode_entry, replay
 from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.store import RunFile, RunRecord
+from distconsole.monitor.run_file import RunFile, RunRecord
 from distconsole.monitor.timeline import RunTimeline
 
 E = TypeVar("E", PlanMade, RunEnded)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from distconsole.errors import RunNotFoundError
 from distconsole.model.events import Event
 from distconsole.model.requests import Attach, Where
-from distconsole.monitor.store import RunRecord, RunStore, meant
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import RunStore, meant
 from distconsole.monitor.summary import stored_events, stored_plan
 from distconsole.operations.control import Control
 from distconsole.operations.remote_runs import find_known, known_runs, record_of

@@ -25,7 +25,8 @@ from distconsole.model.job import LaunchPlan
 from distconsole.model.names import RunId
 from distconsole.model.requests import Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import RunStore
 from distconsole.operations.bringing import bring_code, sized
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.emitting import write_emitted

@@ -23,7 +23,8 @@ from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import ago_text
 from distconsole.monitor.catalogue import Listed, stamps_in
 from distconsole.monitor.rank_fields import RANK_FIELDS, ranks_of
-from distconsole.monitor.store import RunFile, RunStore
+from distconsole.monitor.run_file import RunFile
+from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import brief, listed, stored_events, summary_of
 from distconsole.monitor.summary_fields import summary_fields
 from distconsole.monitor.timeline import RunTimeline

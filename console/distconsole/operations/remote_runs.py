@@ -11,7 +11,8 @@ from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
 from distconsole.model.run_summary import RunSummary
-from distconsole.monitor.store import RunRecord, meant
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import meant
 from distconsole.remote.frames import RunKnown, Runs
 from distconsole.remote.wire import typed
 from distconsole.session import Session

@@ -11,7 +11,8 @@ from distconsole.model.names import HostName
 from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.monitor.feed import JournalStream, OpenStream
 from distconsole.monitor.follow import follow
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import keep_whole
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Command, Control, StopReason, Wish

@@ -17,7 +17,7 @@ from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFindin
 from distconsole.monitor.moment import Moment
 from distconsole.monitor.playhead import SPEEDS, Axis, Playhead, parse_moment
 from distconsole.monitor.recording import Mark, Recording, Walk
-from distconsole.monitor.store import RunFile
+from distconsole.monitor.run_file import RunFile
 from distconsole.tui.feeds import Feed
 from distconsole.tui.keys import SCREEN_VERBS
 from distconsole.tui.pictures import LoadPicture

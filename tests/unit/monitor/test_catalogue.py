@@ -8,8 +8,8 @@ import pytest
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Narration, RunListed
-from distconsole.monitor import store as stores
 from distconsole.monitor.catalogue import NAME, stamps_in
+from distconsole.monitor.run_file import RunFile
 from distconsole.monitor.store import RunStore
 from distconsole.operations import past
 from fakes.journals import Journal
@@ -27,13 +27,13 @@ def store(tmp_path: Path) -> RunStore:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs whose files are opened from now on."""
     found: list[str] = []
-    real = stores.RunFile.__init__
+    real = RunFile.__init__
 
-    def noted(self: stores.RunFile, path: Path) -> None:
+    def noted(self: RunFile, path: Path) -> None:
         found.append(path.stem)
         real(self, path)
 
-    monkeypatch.setattr(stores.RunFile, "__init__", noted)
+    monkeypatch.setattr(RunFile, "__init__", noted)
     return found
 
 

@@ -23,7 +23,8 @@ from distconsole.model.run_events import (
 from distconsole.monitor.feed import Delivered, JournalFeed
 from distconsole.monitor.follow import follow, replay
 from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import RunStore
 
 Script = list[dict[str, Any] | NodeError]
 

@@ -22,7 +22,8 @@ from distconsole.monitor import recording as recordings
 from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.moment import KEPT_LINES, Moment
 from distconsole.monitor.recording import Recording
-from distconsole.monitor.store import RunFile, RunRecord, RunStore, StoredEntry
+from distconsole.monitor.run_file import RunFile, RunRecord, StoredEntry
+from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_plan
 from fakes.journals import START, Journal
 

@@ -10,7 +10,9 @@ import pytest
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
-from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
+from distconsole.monitor.entry_writer import EntryWriter
+from distconsole.monitor.run_file import RunRecord, StoredEntry
+from distconsole.monitor.store import RunStore
 
 
 def entries(host: str, *seqs: int, t: float = 0.0) -> list[StoredEntry]:
@@ -98,7 +100,7 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_empty_run(
 ) -> None:
     store = RunStore(tmp_path)
     store.create(record("kept-1")).close()
-    monkeypatch.setattr("distconsole.monitor.store.SCHEMA", "SELECT no_room FROM here")
+    monkeypatch.setattr("distconsole.monitor.run_file.SCHEMA", "SELECT no_room FROM here")
     for run in ("kept-1", "new-1"):
         with pytest.raises(ConsoleError, match="cannot be used"):
             store.create(record(run))

@@ -16,7 +16,8 @@ from distconsole.model import requests as ask
 from distconsole.model.comparison import Comparison
 from distconsole.model.events import RunsCompared
 from distconsole.model.names import RunId
-from distconsole.monitor.store import RunRecord, RunStore
+from distconsole.monitor.run_file import RunRecord
+from distconsole.monitor.store import RunStore
 from distconsole.operations import perform
 from distconsole.operations.sessions import SessionSource
 from distconsole.text.compare import comparison_lines

@@ -20,8 +20,10 @@ from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
+from distconsole.monitor.entry_writer import EntryWriter
 from distconsole.monitor.follow import encode_entry
-from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
+from distconsole.monitor.run_file import RunRecord, StoredEntry
+from distconsole.monitor.store import RunStore
 from distconsole.operations.judging import my_names
 from distconsole.session import Session
 

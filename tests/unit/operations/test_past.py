@@ -26,8 +26,10 @@ from distconsole.model.run_events import (
     RankState,
     RunEnded,
 )
+from distconsole.monitor.entry_writer import EntryWriter
 from distconsole.monitor.follow import encode_entry
-from distconsole.monitor.store import EntryWriter, RunRecord, RunStore, StoredEntry
+from distconsole.monitor.run_file import RunRecord, StoredEntry
+from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import summarise
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import perform
