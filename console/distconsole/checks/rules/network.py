@@ -17,7 +17,7 @@ from distconsole.checks.evidence import ALONE, Outcome, View
 from distconsole.checks.majority import named
 from distconsole.checks.net_facts import Edge, ReachFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
-from distconsole.checks.ways_around import off_it, or_elsewhere, other_port
+from distconsole.checks.ways_around import off_it, or_elsewhere, other_port, through_ports
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8
@@ -195,12 +195,12 @@ def _port_finding(
         + (f"\nand {out} connections from {host}, by their local ports" if out else ""),
         expected="every port open between the hosts: Gloo, NCCL, MPI and Horovod take any",
         **other_port(bad, open_ports)
-        or or_elsewhere(
-            view,
-            "allow all TCP between the hosts, or move the kernel's range to what is open; "
-            f"on {host}: sudo iptables -S; sysctl net.ipv4.ip_local_port_range",
-        ),
+        or or_elsewhere(view, through_ports(host, lost, _chosen_by_kernel(edges, lost))),
     )
+
+
+def _chosen_by_kernel(edges: Sequence[Edge], lost: Sequence[int]) -> list[int]:
+    return sorted({edge.port for edge in edges if edge.ok and not edge.fixed} - set(lost))
 
 
 def _ports(ports: Sequence[int]) -> str:
