@@ -76,6 +76,11 @@ class Streams:
         """True if a status line may be redrawn in place."""
         return self.err.isatty() and os.environ.get("TERM") != "dumb"
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal that stdout is; None if it is none."""
+        return _columns(self.out) if self.out.isatty() else None
+
     def data(self, line: str) -> None:
         """Print ``line`` to stdout. If the reader has gone (``| head``), the rest is dropped.
 

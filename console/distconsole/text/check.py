@@ -10,15 +10,17 @@ from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import CheckReport, ProfileReport, TargetReport
 from distconsole.model.time_text import date_text
 from distconsole.text.bandwidths import bandwidth_text, show_tables
-from distconsole.text.choices import is_red, panel_lines
+from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, is_red, panel_lines
 from distconsole.text.output import Output
 from distconsole.text.paint import Paint
 from distconsole.text.tables import table
+from distconsole.text.wrapping import tell
 
 MAX_HOSTS_TOLD = 4
 MAX_ROWS = 12
 MAX_CHANGES_TOLD = 4
 MAX_HOSTS_NAMED = 6
+HANGING = 7
 HOW_TO_SEE_MORE = (
     "what was seen, whole hints and the interfaces taken: --details; what a check is: --explain ID"
 )
@@ -47,7 +49,7 @@ def show_report(output: Output, report: CheckReport, *, details: bool = False) -
         for line in target_text(report.target):
             output.data(line)
     for line in changes_text(report):
-        output.data(line)
+        tell(output, line, 2)
     worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
     told = [finding for finding in worst_first if finding.severity is not Severity.OK]
     shown: set[tuple[str, str, str]] = set()
@@ -58,8 +60,11 @@ def show_report(output: Output, report: CheckReport, *, details: bool = False) -
             show_brief(output, finding)
     if report.choices and (details or is_red(report.choices)):
         output.data("")
-        for line in panel_lines(report.choices):
-            output.data(line)
+        for line in panel_lines(report.choices, MAX_REASONS if details else FEW_REASONS):
+            if line.startswith(REASON):
+                tell(output, line, 6)
+            else:  # the table itself
+                output.data(line)
     if report.collectives:
         _show_collectives(output, report)
     _show_summary(output, report)
@@ -122,12 +127,12 @@ def show_way_to_details(output: Output, report: CheckReport) -> None:
 def show_brief(output: Output, finding: Finding) -> None:
     """Print a finding in a line, and below it what to type first and what came of trying it."""
     paint = output.paint_out
-    output.data(_headline(paint, finding))
+    tell(output, _headline(paint, finding), HANGING)
     proof = finding.proof
     if proof is not None and proof.after:
         end = paint("cured", "green") if proof.cured else paint("not cured", "yellow")
         by = f" by `{_tried(finding.cure)}`" if proof.cured and finding.cure else ""
-        output.data(f"       {end}{by}: {proof.before} -> {proof.after}")
+        tell(output, f"       {end}{by}: {proof.before} -> {proof.after}", HANGING + 4)
     if finding.hint and finding.severity in (Severity.WARN, Severity.FAIL):
         first, *rest = finding.hint.splitlines()
         more = f"  (and {len(rest)} more)" if rest else ""
@@ -162,15 +167,15 @@ def show_finding(
         shown: Proofs that stand above already; the finding's is added.
     """
     paint = output.paint_out
-    output.data(_headline(paint, finding))
+    tell(output, _headline(paint, finding), HANGING)
     for label, text in (("seen", finding.seen), ("expected", finding.expected)):
         if text and finding.severity in (Severity.WARN, Severity.FAIL):
             first, *rest = text.splitlines()
-            output.data(f"       {label}: {first}")
+            tell(output, f"       {label}: {first}", HANGING + 4)
             for line in rest:
-                output.data(f"         {line}")
+                tell(output, f"         {line}", HANGING + 6)
     for label, words in _proof_once(finding, set() if shown is None else shown):
-        output.data(f"       {paint(f'{label}:', 'cyan')} {words}")
+        tell(output, f"       {paint(f'{label}:', 'cyan')} {words}", HANGING + 4)
     if finding.hint:
         first, *rest = finding.hint.splitlines()
         output.data(f"       {paint('hint:', 'cyan')} {first}")
@@ -234,12 +239,14 @@ def _show_summary(output: Output, report: CheckReport) -> None:
         paint("healthy", "green", "bold") if report.ok else paint("not healthy", "red", "bold")
     )
     output.data("")
-    output.data(
+    tell(
+        output,
         f"{verdict}: {reachable} of {len(report.hosts)} hosts reachable, "
-        f"{counts or 'nothing checked'}, {report.seconds:.1f} s"
+        f"{counts or 'nothing checked'}, {report.seconds:.1f} s",
+        2,
     )
     if report.uncovered:
-        output.data(f"not covered: {'; '.join(report.uncovered)}")
+        tell(output, f"not covered: {'; '.join(report.uncovered)}", 2)
     if report.profile is not None:
         for line in profile_text(report.profile):
             output.data(line)

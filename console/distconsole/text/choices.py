@@ -9,12 +9,15 @@ from distconsole.text.tables import table
 
 MAX_NAMED = 2
 MAX_KINDS = 4
-MAX_REASONS = 8
+MAX_REASONS, FEW_REASONS = 8, 2
 RED = "✗"
 """Stands before an interface at which somebody does not reach the host."""
 
 UNKNOWN = "?"
 """Stands where nobody can tell which interface it will be."""
+
+REASON = (f"  {RED} ", f"  {UNKNOWN} ")
+"""How lines below the panel begin that are prose."""
 
 SHORT = {"Open MPI's daemons": "its daemons"}
 
@@ -80,15 +83,16 @@ def is_red(choices: Iterable[ChoiceReport]) -> bool:
     return any(choice.meets is False for choice in choices)
 
 
-def panel_lines(choices: Sequence[ChoiceReport]) -> list[str]:
-    """Return the panel as lines, and below it why what is red is red."""
+def panel_lines(choices: Sequence[ChoiceReport], most: int = MAX_REASONS) -> list[str]:
+    """Return the panel as lines, and below it why what is red is red, in ``most`` lines."""
     heading, *rows = panel_of(choices)
     lines = ["interfaces that the engines take: as `distconsole run` starts them · by hand"]
     lines += [f"  {line}" for line in table(heading, rows)]
     reasons = reasons_of(choices)
-    lines += [f"  {RED} {reason}" for reason in reasons[:MAX_REASONS]]
-    if len(reasons) > MAX_REASONS:
-        lines.append(f"  and {len(reasons) - MAX_REASONS} more: --json has them all")
+    lines += [f"  {RED} {reason}" for reason in reasons[:most]]
+    if len(reasons) > most:
+        way = "--json has them all" if most >= MAX_REASONS else "--details"
+        lines.append(f"  and {len(reasons) - most} more: {way}")
     return [*lines, *(f"  {UNKNOWN} {line}" for line in unknown_of(choices))]
 
 

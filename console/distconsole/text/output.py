@@ -22,6 +22,10 @@ class Output(Protocol):
     def live(self) -> bool:
         """True if the status is seen; then nothing need be said every few seconds."""
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal that shows data; None where it is none, or breaks lines by itself."""
+
     def data(self, line: str) -> None:
         """A line of data (stdout)."""
 

@@ -29,6 +29,7 @@ class Voice:
     """
 
     live = True
+    width: int | None = None
 
     def __init__(self, transcript: Transcript, title: str = "", place: str = "") -> None:
         self.paint_out = Paint(enabled=True)
