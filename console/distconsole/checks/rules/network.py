@@ -114,8 +114,10 @@ def _told(matrix: Matrix, pairs: Sequence[Pair]) -> str:
 def _open_hint(facts: Mapping[str, ReachFacts], source: str, target: str) -> str:
     network = facts[source].address if source in facts else "PEER"
     return (
-        f"on {target}: sudo iptables -I INPUT -s {network} -j ACCEPT; in a cloud: let the security "
-        "group allow all TCP from itself"
+        f"on {target}: sudo iptables -S INPUT; what is dropped there is let in by sudo iptables -I INPUT -s "
+        f"{network} -j ACCEPT\n"
+        "where no rule does it, something between them: a switch or a VLAN; in a cloud the security group, "
+        "which must allow all TCP from itself"
     )
 
 
