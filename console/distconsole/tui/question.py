@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from distconsole.tui.dangers import Danger
 from distconsole.tui.harmless import one_line
@@ -22,7 +22,7 @@ from distconsole.tui.harmless import one_line
 LOOK_SECONDS = 0.2
 """Whoever waits for an answer looks so often whether it is still wanted."""
 ANSWER = "answer"
-ANSWERS = "yYnN"
+YES, NO = ("enter", "y", "Y"), ("escape", "n", "N", "ctrl+c")
 
 
 @dataclass(slots=True)
@@ -48,8 +48,8 @@ class Question(Static, can_focus=True):
     Question:focus { background: $warning 40%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,y,Y", "answer(True)", "Yes", show=False),
-        Binding("escape,n,N,ctrl+c", "answer(False)", "No", show=False),
+        Binding(",".join(YES), "answer(True)", "Yes", show=False),
+        Binding(",".join(NO), "answer(False)", "No", show=False),
     ]
 
     class Put(Message):
@@ -94,19 +94,35 @@ class Question(Static, can_focus=True):
         return True
 
     def on_key(self, event: events.Key) -> None:
-        """Give way to letters that are no answer: a line was begun before the question stood there.
+        """Take the answer; give way to letters that are none: a line was begun before the question stood there.
 
-        Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt.
+        Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt. All of
+        this is done here, in the order in which keys were pressed: a binding comes when others were pressed since.
         """
-        letter = event.character
-        if not self._asked or letter is None or not event.is_printable or letter in ANSWERS:
+        asked = self._asked[0] if self._asked else None
+        at_once = asked is not None and asked.at_once
+        if at_once and event.key in (*YES, *NO):
+            self.answer(event.key in YES)
+        elif asked is None or not at_once:
+            self._pass_on(event)
+        elif event.is_printable:
+            asked.at_once = False
+            self._draw()
+            self._pass_on(event)
+            self.call_later(self._leave)
+        else:
             return
         event.stop()
-        self._asked[0].at_once = False
-        self._draw()
-        self.screen.set_focus(self._before)
-        if isinstance(self._before, Input):
-            self._before.insert_text_at_cursor(letter)
+        event.prevent_default()
+
+    def _pass_on(self, event: events.Key) -> None:
+        """Have the key do what it would have done without the question."""
+        if self._before is not None:
+            self._before.post_message(events.Key(event.key, event.character))
+
+    def _leave(self) -> None:
+        if self.has_focus:
+            self.screen.set_focus(self._before)
 
     def action_answer(self, yes: bool) -> None:
         """Take the answer."""
@@ -122,7 +138,9 @@ class Question(Static, can_focus=True):
         answer = event.style.meta.get(ANSWER)
         if answer is not None:
             self.answer(answer == "yes")
-        else:
+        elif self._asked:
+            self._asked[0].at_once = True
+            self._draw()
             self.focus()
 
     def _show(self) -> None:
