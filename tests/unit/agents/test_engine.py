@@ -159,7 +159,7 @@ ABORTED_5 = (
 @pytest.mark.parametrize(
     ("code", "number", "said", "rank", "exit_code", "error"),
     [
-        (137, 9, "", 0, 137, "mpirun killed by SIGKILL"),
+        (137, 9, "", 0, 137, "mpirun killed by SIGKILL (for memory? that is not known)"),
         (213, None, "no slots\n", 0, 213, "mpirun exited with code 213"),
         (9, None, ABORTED_4, 2, 9, "MPI_Abort with code 9"),
         (9, None, ABORTED_5, 2, 9, "MPI_Abort with code 9"),
