@@ -69,7 +69,7 @@ def lacks(pattern: str) -> Callable[[str], object]:
 
 
 F4, F5, ESCAPE, HOME, END = b"\x1bOS", b"\x1b[15~", b"\x1b", b"\x1b[H", b"\x1b[F"
-LAST_RANK = rf"^\W*{WORLD - 1} "
+LAST_RANK = rf"^\W*{WORLD - 1} +node\d+ +\d"
 WAYS = {
     "textual": Way((), (b"\x1b[1;5F", has(LAST_RANK)), (b"\x1b[1;5H", lacks(LAST_RANK))),
     "run": Way((F4, ESCAPE), (END, has(LAST_RANK)), (HOME, lacks(LAST_RANK))),
