@@ -143,6 +143,14 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+@pytest.fixture
+def colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal with all of them."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+
+
 @pytest.fixture(scope="session")
 def session_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """Two hosts that live as long as the session; tests take ``bed``."""

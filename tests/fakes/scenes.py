@@ -51,7 +51,9 @@ from distconsole.model.run_events import (
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.monitor.compare import Compared, compare, curves_of
 from distconsole.monitor.conclusions import first_failure_finding
+from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.tally import Tally
+from distconsole.remote.frames import LogEntry
 from distconsole.remote.plain import without_colours
 
 START = 1_763_700_000.0
@@ -566,3 +568,26 @@ def reached(number: int, phase: str, seconds: float, per_host: int = 2) -> Phase
     return PhaseReached(
         t=START + seconds, run=RUN, rank=number, host=host, phase=phase, seconds=seconds
     )
+
+
+def printed(number: int, text: str, t: float = START, stream: str = "out") -> list[LogLine]:
+    """What becomes of ``text`` as the node sends it."""
+    reducer = RunReducer(RUN, ("node1",))
+    entry = LogEntry(seq=1, t=t, rank=number, stream=stream, offset=0, text=text)
+    return [e for e in reducer.feed(f"node{number // 2 + 1}", entry, t) if isinstance(e, LogLine)]
+
+
+def talking(epochs: int = 3) -> Iterator[Event]:
+    """Four ranks that say the same, and each something of its own; rank 2 fails, rank 3 has a bar."""
+    yield plan(4)
+    for number in range(4):
+        yield rank(number, RankState.RUNNING)
+    for epoch in range(epochs):
+        t = START + 10 * epoch
+        for number in range(4):
+            yield log(number, f"epoch {epoch}", t)
+            loss = f"\x1b[32mloss 0.{number}{epoch}\x1b[0m"
+            yield log(number, f"rank {number} {loss}", t)
+    for line in TRACEBACK.splitlines():
+        yield log(2, line, START + 30, stream="err")
+    yield from printed(3, "\r 40%|████      | 4/10\r", START + 31, "err")

@@ -23,10 +23,12 @@ from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
 from distconsole.tui.replaying import ReplayFeed
+from distconsole.tui.views.launch import LaunchView
+from distconsole.tui.views.logs import LogsView
 from fakes.scenes import MINUTE_LATER, RUN, plan
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 180.0
 
 Scene = Callable[[], Iterable[Event]]
 
@@ -39,10 +41,14 @@ class Stage:
 
     Args:
         scenes: The answer to each kind of request; kinds that are not here answer nothing.
+
+    Attributes:
+        going: Kinds of requests that go on after what was told of them.
     """
 
     def __init__(self, scenes: Mapping[type, Scene]) -> None:
         self.scenes = dict(scenes)
+        self.going: set[type] = {ask.Attach, ask.Run, ask.Top, ask.Demo}
         self.asked: list[ask.Request] = []
         self.controls: list[Control] = []
         self.ended = threading.Event()
@@ -57,7 +63,7 @@ class Stage:
             yield from self.scenes.get(type(request), tuple)()
         finally:
             self._told += 1
-        if isinstance(request, ask.Attach | ask.Run | ask.Top | ask.Demo):
+        if type(request) in self.going:
             while control.asked is None and not self.ended.is_set():
                 self.ended.wait(0.01)
 
@@ -135,6 +141,35 @@ def screen_text(app: ConsoleApp) -> str:
     """Return what stands on the screen, a line each."""
     lines = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
+
+
+async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
+    """Wait until what is filled into the launch form was planned, or cannot be.
+
+    Raises:
+        TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
+    """
+    view, desk = app.query_one(LaunchView), app.desk
+
+    def is_told() -> bool:
+        app.redraw()
+        latest = desk.latest
+        told = latest is None or latest.done or latest.line != desk.line
+        return view.furnished and desk.settled and told and not desk.waits
+
+    await pilot.pause()
+    await until(pilot, is_told)
+    await settled(app, stage, pilot)
+
+
+async def read(app: ConsoleApp, pilot: Pilot[int]) -> None:
+    """Wait until the lines of the Logs screen are all there.
+
+    Raises:
+        TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
+    """
+    await until(pilot, lambda: not app.query_one(LogsView).reading)
+    await pilot.pause()
 
 
 async def asked(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:

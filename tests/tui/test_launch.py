@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shlex
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.foresight import Foresight
 from distconsole.tui.launch_desk import MOST_LOOKS, QUIET_BEATS, LaunchDesk
 from distconsole.tui.prompt import Prompt
-from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView
+from distconsole.tui.views.launch import IN_SIGHT, HostTable
 from distconsole.tui.views.launch_fields import FieldRow
 from fakes import scenes
 from fakes.any_launch import any_plain_request
@@ -34,6 +34,7 @@ from fakes.stage import (
     SMALL,
     Stage,
     on_screen,
+    planned,
     screen_text,
     settled,
     staged,
@@ -64,22 +65,6 @@ async def opened(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str = "
     app.query_one(Prompt).offer(line)
     await pilot.press("ctrl+n")
     await planned(app, stage, pilot)
-
-
-async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
-    """Wait until what is filled in was planned, or cannot be."""
-    view = app.query_one(LaunchView)
-    for _ in range(500):
-        await pilot.pause(0.01)
-        app.redraw()
-        desk = app.desk
-        latest = desk.latest
-        told = latest is None or latest.done or latest.line != desk.line
-        if view.furnished and desk.settled and told and not desk.waits:
-            break
-    else:
-        raise TimeoutError(app.desk.line)
-    await settled(app, stage, pilot)
 
 
 def looked(stage: Stage) -> list[ask.Run]:
@@ -545,42 +530,3 @@ async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
         assert "planning broke: ZeroDivisionError: never" in screen_text(app)
         assert isinstance(app.desk.latest.error if app.desk.latest else None, ConsoleError)
         assert shlex.split(app.desk.line) == ["run", "train.py"]
-
-
-PICTURES = {
-    "filled": "run --env SEED=7 --name digits train.py --epochs 3",
-    "wrong": "run --nproc 2 --launcher tochrun --slurm-login '' train.py",
-    "last": "run train.py",
-}
-
-
-@pytest.mark.usefixtures("utc")
-@pytest.mark.parametrize(
-    ("picture", "size", "theme"),
-    [
-        ("filled", SMALL, "dark"),
-        ("filled", (160, 50), "light"),
-        ("wrong", SMALL, "light"),
-        ("last", (160, 50), "dark"),
-    ],
-    ids=["filled-small", "filled-large", "wrong-small", "last-large"],
-)
-def test_the_form_looks_as_it_did(
-    picture: str, size: tuple[int, int], theme: str, snap_compare: Callable[..., bool]
-) -> None:
-    app, stage = staged(SCENES)
-    app.sitting.begin()
-
-    async def set_the_scene(pilot: Pilot[int]) -> None:
-        app.query_one(Prompt).cursor_blink = False
-        app.theme = theme
-        await opened(app, stage, pilot, PICTURES[picture])
-        if picture == "last":
-            await pilot.press("ctrl+o")
-            await settled(app, stage, pilot)
-        await planned(app, stage, pilot)
-
-    try:
-        assert snap_compare(app, run_before=set_the_scene, terminal_size=size)
-    finally:
-        app.sitting.end()

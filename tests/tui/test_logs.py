@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -10,54 +10,23 @@ from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
-from distconsole.model.run_events import LogLine, RankState
-from distconsole.monitor.reduce import RunReducer
-from distconsole.remote.frames import LogEntry
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.widgets.log_tail import LogTail
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
-
-WIDE = (160, 50)
-
-
-def printed(number: int, text: str, t: float = scenes.START, stream: str = "out") -> list[LogLine]:
-    """What becomes of ``text`` as the node sends it."""
-    reducer = RunReducer(scenes.RUN, ("node1",))
-    entry = LogEntry(seq=1, t=t, rank=number, stream=stream, offset=0, text=text)
-    return [e for e in reducer.feed(f"node{number // 2 + 1}", entry, t) if isinstance(e, LogLine)]
-
-
-def talking(epochs: int = 3) -> Iterator[Event]:
-    """Four ranks that say the same, and each something of its own; rank 2 fails, rank 3 has a bar."""
-    yield scenes.plan(4)
-    for number in range(4):
-        yield scenes.rank(number, RankState.RUNNING)
-    for epoch in range(epochs):
-        t = scenes.START + 10 * epoch
-        for number in range(4):
-            yield scenes.log(number, f"epoch {epoch}", t)
-            loss = f"\x1b[32mloss 0.{number}{epoch}\x1b[0m"
-            yield scenes.log(number, f"rank {number} {loss}", t)
-    for line in scenes.TRACEBACK.splitlines():
-        yield scenes.log(2, line, scenes.START + 30, stream="err")
-    yield from printed(3, "\r 40%|████      | 4/10\r", scenes.START + 31, "err")
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, read, screen_text, settled, staged, typed
 
 
 async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
     """The lines of the view, when all are read."""
-    view = app.query_one(LogsView)
-    while view.reading:
-        await pilot.pause(0.01)
-    await pilot.pause()
-    height = view.size.height
+    await read(app, pilot)
+    height = app.query_one(LogsView).size.height
     return screen_text(app).splitlines()[1 : 1 + height]
 
 
 async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> None:
-    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
         await typed(app, stage, pilot, "view logs")
         lines = await shown(app, pilot)
@@ -92,7 +61,7 @@ async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> 
 async def test_a_filter_shows_what_fits_and_nothing_else(
     wanted: str, there: list[str], gone: list[str]
 ) -> None:
-    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         await typed(app, stage, pilot, f"filter {wanted}")
@@ -104,7 +73,7 @@ async def test_a_filter_shows_what_fits_and_nothing_else(
 
 
 async def test_a_filter_that_cannot_be_read_says_so_and_changes_nothing() -> None:
-    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         await typed(app, stage, pilot, "filter /(/")
@@ -170,7 +139,7 @@ async def test_bars_are_one_living_line_a_rank_and_few_for_many() -> None:
         for number in range(world):
             for done in range(10, 50, 10):
                 text = f"\r {done + number % 7}%|{'█' * (done // 5)}| {done}/100\r"
-                yield from printed(number, text, stream="err")
+                yield from scenes.printed(number, text, stream="err")
 
     app, stage = staged({ask.Attach: partial(bars, 2), ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
@@ -214,8 +183,8 @@ async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
     size: tuple[int, int],
 ) -> None:
     def scene() -> list[Event]:
-        lines = [line for text, _ in HOSTILE.values() for line in printed(0, text + "\n")]
-        return [scenes.plan(2), *lines, *printed(1, "x" * 1_000_000 + "\n")]
+        lines = [line for text, _ in HOSTILE.values() for line in scenes.printed(0, text + "\n")]
+        return [scenes.plan(2), *lines, *scenes.printed(1, "x" * 1_000_000 + "\n")]
 
     app, stage = staged({ask.Attach: scene, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage, size) as pilot:
@@ -238,7 +207,7 @@ async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
 
 
 async def test_a_line_is_copied_as_plain_text() -> None:
-    app, stage = staged({ask.Attach: talking, ask.Top: tuple}, request=ATTACH)
+    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         await typed(app, stage, pilot, "filter 1 loss")
@@ -264,27 +233,3 @@ async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:
         assert "line 31000 of many" in "\n".join(await shown(app, pilot))
         await pilot.press("escape", "w", "end")
         assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))
-
-
-@pytest.mark.usefixtures("utc")
-@pytest.mark.parametrize("size", [SMALL, WIDE], ids=["small", "wide"])
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_the_logs_look_as_they_did(
-    size: tuple[int, int], theme: str, snap_compare: Callable[..., bool]
-) -> None:
-    app, stage = staged({ask.Attach: partial(talking, 6), ask.Top: tuple})
-    app.sitting.begin()
-
-    async def set_the_scene(pilot: Pilot[int]) -> None:
-        app.query_one(Prompt).cursor_blink = False
-        app.theme = theme
-        for line in (f"attach {scenes.RUN}", "view logs"):
-            app.doer.perform(line, quiet=True)
-            await settled(app, stage, pilot)
-        await pilot.press("escape", "x")
-        await shown(app, pilot)
-
-    try:
-        assert snap_compare(app, run_before=set_the_scene, terminal_size=size)
-    finally:
-        app.sitting.end()

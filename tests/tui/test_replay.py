@@ -52,6 +52,7 @@ async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
         steps = {view.step for view in shown(app).run.ranks.values()}
         assert steps == {53 * 20 + 19}
         assert "CUDA out of memory" not in text
+        assert "stop run" not in text
         await typed(app, stage, pilot, "view logs")
         text = screen_text(app)
         assert "epoch 5" in text

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.color import ColorType
+from rich.color import ColorSystem, ColorType
 from rich.segment import Segment
 from textual.color import Color
 
+from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
+from distconsole.monitor.store import RunStore
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.themes import CONTRAST, DARK, LIGHT, NAMES, TERMINAL, first_theme
+from distconsole.tui.themes import CONTRAST, DARK, LIGHT, LOOKS, NAMES, TERMINAL, first_theme
 from fakes import scenes
+from fakes.journals import Journal
 from fakes.stage import ATTACH, MIDDLE, on_screen, screen_text, settled, staged, typed
 
 SCENES = {
@@ -40,13 +43,13 @@ def luminance(colour: Color) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(segment: Segment) -> float:
+def contrast(segment: Segment, system: ColorSystem) -> float:
+    """The contrast on a terminal of so many colours, which shows the nearest ones that it has."""
     assert segment.style is not None
     assert segment.style.color is not None
     assert segment.style.bgcolor is not None
-    front = Color.from_rich_color(segment.style.color)
-    back = Color.from_rich_color(segment.style.bgcolor)
-    darker, brighter = sorted((luminance(front), luminance(back)))
+    both = (each.downgrade(system) for each in (segment.style.color, segment.style.bgcolor))
+    darker, brighter = sorted(luminance(Color.from_rich_color(each)) for each in both)
     return (brighter + 0.05) / (darker + 0.05)
 
 
@@ -80,11 +83,21 @@ async def test_everything_written_can_be_read(theme: str) -> None:
                 app.redraw()
                 await pilot.press("escape")
                 pale |= {
-                    (line, segment.text.strip(), round(contrast(segment), 2))
+                    (line, segment.text.strip(), system.name, round(seen, 2))
                     for segment in written(app)
-                    if contrast(segment) < READ[theme]
+                    for system in (ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT)
+                    if (seen := contrast(segment, system)) < READ[theme]
                 }
     assert pale == set()
+
+
+@pytest.mark.parametrize("theme", READ)
+def test_greys_stay_grey_where_there_are_256_colours(theme: str) -> None:
+    shades = LOOKS[theme].theme.to_color_system().generate()
+    for name in ("background", "surface", "panel", "foreground", "text-muted"):
+        shown = Color.parse(shades[name]).rich_color.downgrade(ColorSystem.EIGHT_BIT)
+        parts = Color.from_rich_color(shown).rgb
+        assert max(parts) - min(parts) < 20, (name, shown.name)
 
 
 async def test_a_theme_is_for_everything_that_stands_there_already() -> None:
@@ -101,6 +114,24 @@ async def test_a_theme_is_for_everything_that_stands_there_already() -> None:
             and segment.text != "a"  # the cursor, on the first letter of the prompt
         ]
     assert dark_left == []
+
+
+async def test_a_change_of_the_theme_leaves_no_colour_of_the_one_before() -> None:
+    Journal(run=scenes.RUN, seconds=120, slow=3, fails=1).write(RunStore(runs_dir()))
+    seen: dict[str, list[list[Segment]]] = {DARK: [], LIGHT: []}
+    for first, pictures in seen.items():
+        app, stage = staged(SCENES)
+        async with on_screen(app, stage) as pilot:
+            app.theme = first
+            await typed(app, stage, pilot, "check --only os,no such")
+            for line in (f"replay {scenes.RUN}", "view help"):
+                app.theme = first
+                app.doer.perform(line, quiet=True)
+                await settled(app, stage, pilot)
+                app.theme = LIGHT
+                await settled(app, stage, pilot)
+                pictures.append(list(Segment.simplify(drawn(app))))
+    assert seen[DARK] == seen[LIGHT]
 
 
 async def test_sixteen_colours_are_the_terminals_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,32 @@ def test_the_first_to_fail_comes_before_all_others() -> None:
     assert {trouble for _, trouble in order[1:]} == {2}
 
 
+async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all_steps_are_equal() -> (
+    None
+):
+    def held_up() -> Iterator[Event]:
+        for event in scenes.straggling(4):
+            if isinstance(event, Window):
+                waits = event.rank == 3
+                event = replace(
+                    event, step_ms_mean=25.0, data_ms=9.0 if waits else 2.0, forward_ms=5.0
+                )
+            yield event
+
+    app, stage = staged(SCENES | {ask.Attach: held_up}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        text = screen_text(app)
+        assert "! rank 3 on node2 is slow, 9 ms for its data where 2 is usual" in text
+        assert "▲      3 node2" in table_text(app).splitlines()[1]
+        assert table_text(app).splitlines()[1].endswith("slow data")
+        assert "the fastest" not in text
+        assert "F8 stop run" in text
+        stage.scenes[ask.Attach] = scenes.succeeded
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        assert "✓ succeeded" in screen_text(app)
+        assert "stop run" not in screen_text(app), "it is over"
+
+
 async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage, MIDDLE) as pilot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import median
 
 from msgspec import UNSET
@@ -36,6 +37,30 @@ PHASE_WORDS = {
     "first_step": ("has made its first step", "have made their first step"),
 }
 """The phase that ranks have behind them -> what one does now, and what several do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRank:
+    """A rank that is slow.
+
+    Attributes:
+        view: Which one.
+        own_ms: How long its step takes it, or that part of it.
+        usual_ms: How long it takes the others.
+        part: The part of a step that is slow, a key of ``OWN_PARTS``; empty for the whole step.
+    """
+
+    view: RankView
+    own_ms: float
+    usual_ms: float
+    part: str = ""
+
+    @property
+    def words(self) -> str:
+        """Which one is how slow."""
+        what = f"for {OWN_PARTS[self.part]}" if self.part else "a step"
+        how = unusual_text(self.own_ms, what, self.usual_ms)
+        return f"rank {self.view.rank} on {self.view.host} is slow, {how}"
 
 
 def health_line(timeline: RunTimeline, now: float) -> str:
@@ -118,7 +143,8 @@ def _condition(timeline: RunTimeline, now: float) -> str:
     if newest is not None and not math.isfinite(newest.value):
         step = timeline.not_finite_since.get("loss", newest.step)
         return f"loss is {newest.value} since step {step}"
-    return _slow(there) or _held_up(timeline, there) or "healthy"
+    slow = slow_rank(timeline)
+    return slow.words if slow is not None else "healthy"
 
 
 def _told_until(timeline: RunTimeline, host: str, now: float) -> float:
@@ -161,28 +187,36 @@ def _silent(there: list[RankView], silent: dict[RankView, float]) -> str:
     )
 
 
-def _slow(there: list[RankView]) -> str:
-    """Name the slowest rank, if it is much slower than is usual, and not only for a moment."""
+def slow_rank(timeline: RunTimeline) -> SlowRank | None:
+    """Return the rank that is slow, or that was found to hold the others up and still does; None where all are even."""
+    return _slow(timeline) or _held_up(timeline)
+
+
+def _slow(timeline: RunTimeline) -> SlowRank | None:
+    """Return the slowest rank, if it is much slower than is usual, and not only for a moment."""
     known = [
-        v for v in there if v.alive and v.steps >= WARM_UP_STEPS and v.step_ms_mean is not None
+        v
+        for v in timeline.ranks.values()
+        if v.alive and v.steps >= WARM_UP_STEPS and v.step_ms_mean is not None
     ]
     if len(known) < 3:
-        return ""
+        return None
     typical = median(view.step_ms_mean or 0.0 for view in known)
     worst = max(known, key=lambda view: view.step_ms_mean or 0.0)
     own = worst.step_ms_mean or 0.0
     if not typical or own < SLOW_SHARE * typical:
-        return ""
+        return None
     if (worst.steady_ms or own) < SLOW_SHARE * median(view.steady_ms or 0.0 for view in known):
-        return ""
-    return f"rank {worst.rank} on {worst.host} is slow, {unusual_text(own, 'a step', typical)}"
+        return None
+    return SlowRank(worst, own, typical)
 
 
-def _held_up(timeline: RunTimeline, there: list[RankView]) -> str:
-    """Name the rank that was found to be slow, while its own part of a step still is.
+def _held_up(timeline: RunTimeline) -> SlowRank | None:
+    """Return the rank that was found to be slow, while its own part of a step still is.
 
     Where ranks wait for each other, all their steps take as long as the slowest rank's.
     """
+    there = timeline.ranks.values()
     found = {each.rank for each in timeline.findings if each.check == STRAGGLER}
     slow = [v for v in there if v.alive and v.rank in found]
     for view in sorted(slow, key=lambda view: view.rank):
@@ -198,9 +232,8 @@ def _held_up(timeline: RunTimeline, there: list[RankView]) -> str:
                 continue
             usual = median(others)
             if own - usual > (SLOW_SHARE - 1) * (view.step_ms_mean or own):
-                words = unusual_text(own, f"for {OWN_PARTS[part]}", usual)
-                return f"rank {view.rank} on {view.host} is slow, {words}"
-    return ""
+                return SlowRank(view, own, usual, part)
+    return None
 
 
 def _and_more(count: int) -> str:

@@ -289,15 +289,25 @@ class ConsoleApp(LaunchingApp):
         feed, hosts, going = self.load_feed, self.sitting.hosts, len(self.sitting.going)
         view, inside = self.view, self.is_inside
         past = travelled(self._feed_of(view))
-        self.query_one(TimeBar).show(past)
+        self.query_one(TimeBar).show_past(past)
         width, told = self.size.width, feed.version if feed else -1
-        seen = (view, inside, self.size, going, len(hosts), told, bool(past))
+        stoppable = bool(self.doer.shown_run_name())
+        heat = view == "run" and self.query_one(RunView).shows_heat
+        seen = (view, inside, self.size, going, len(hosts), told, bool(past), stoppable, heat)
         if seen == self._around:
             return
         self._around = seen
         lost = sum(1 for host in hosts if feed is not None and feed.load.lost_because(host))
         self._title.show(title_content(self.keymap, view, len(hosts), lost, going, width))
-        keys = keys_content(self.keymap, view, inside=inside, width=width, replayed=bool(past))
+        keys = keys_content(
+            self.keymap,
+            view,
+            inside=inside,
+            width=width,
+            replayed=bool(past),
+            goes_on=stoppable,
+            heat=heat,
+        )
         if too_small(self.size):
             keys = small_content(self.size)
         self.query_one("#keys", Words).show(keys)

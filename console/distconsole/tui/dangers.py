@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +13,9 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import PlanMade
+from distconsole.model.time_text import span_text
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_end, stored_plan
-from distconsole.text.tables import duration_text
 
 NAMED_HOSTS = 4
 NAMED_FILES = 3
@@ -42,28 +41,32 @@ def may_be_dangerous(request: ask.Request) -> bool:
     return (isinstance(request, ask.Stop) and not request.yes) or bool(_written(request))
 
 
-def weighed(request: ask.Request) -> tuple[ask.Request, Danger | None]:
+def weighed(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
     """Return ``request``, with the very run that it means, and what is dangerous about it.
 
     It reads files, and may take as long as the file system takes.
+
+    Args:
+        request: What is asked for.
+        now: UNIX seconds.
 
     Raises:
         ConsoleError: if the run cannot be told, or its file not be read.
     """
     if isinstance(request, ask.Stop):
-        return _weighed_stop(request)
+        return _weighed_stop(request, now)
     folders = isinstance(request, ask.Export) and request.format is ask.ExportFormat.TENSORBOARD
-    return request, overwriting(_replaced(request), folders=folders)
+    return request, overwriting(_replaced(request), now, folders=folders)
 
 
-def overwriting(paths: Sequence[str], *, folders: bool = False) -> Danger | None:
+def overwriting(paths: Sequence[str], now: float, *, folders: bool = False) -> Danger | None:
     """Return what is dangerous about writing these files, or, if asked, these ``folders``; or None."""
     found = []
     for given in paths:
         path = Path(given).expanduser()
         with contextlib.suppress(OSError):
             status = path.stat()
-            ago = duration_text(max(0.0, time.time() - status.st_mtime))
+            ago = span_text(max(0.0, now - status.st_mtime))
             if path.is_file():
                 found.append((path, f"{path} ({status.st_size:,} bytes) was written {ago} ago"))
             elif folders and path.is_dir():
@@ -79,7 +82,7 @@ def overwriting(paths: Sequence[str], *, folders: bool = False) -> Danger | None
     )
 
 
-def _weighed_stop(request: ask.Stop) -> tuple[ask.Request, Danger | None]:
+def _weighed_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | None]:
     store = RunStore(runs_dir())
     try:
         run = store.resolve(request.run)
@@ -94,7 +97,7 @@ def _weighed_stop(request: ask.Stop) -> tuple[ask.Request, Danger | None]:
     if stored_end(record) is not None:
         return request, None
     plan = stored_plan(record)
-    age = duration_text(max(0.0, time.time() - record.started))
+    age = span_text(max(0.0, now - record.started))
     script = plan.script.rpartition("/")[2] if plan else ""
     about = ", ".join(filter(None, (script, f"begun {age} ago")))
     verb = "Kill" if request.grace_seconds == 0 else "Stop"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -21,6 +22,8 @@ from distconsole.tui.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
     from distconsole.tui.verbs import Doer
+
+FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
 
 class KeyedApp(SparingApp[int]):
@@ -99,6 +102,11 @@ class KeyedApp(SparingApp[int]):
         usable = [node for node in inside if node.focusable and node.display]
         full = [node for node in usable if not isinstance(node, LineTable) or node.rows]
         self.set_focus(next(iter(full or usable), self.query_one(Prompt)))
+
+    def action_command_palette(self) -> None:
+        """Find everything by name."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(CommandPalette(id="--command-palette", placeholder=FINDING))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything that can be done, by name, from the tables of keys and verbs."""

@@ -60,7 +60,9 @@ class Key:
         """The key as people write it."""
         if self.key in CHARACTERS:
             return CHARACTERS[self.key]
-        return self.key.replace("ctrl+", "^").capitalize() if len(self.key) > 1 else self.key
+        if self.key.startswith("ctrl+"):
+            return f"^{self.key.removeprefix('ctrl+').upper()}"
+        return self.key.capitalize() if len(self.key) > 1 else self.key
 
     def works_in(self, view: str) -> bool:
         """Whether the key means this while ``view`` is on the screen."""

@@ -139,7 +139,7 @@ class PromptVerbs:
 
         def work() -> Callable[[], None]:
             try:
-                meant, danger = weighed(request)
+                meant, danger = weighed(request, self._app.clocks.unix())
             except ConsoleError as error:
                 return partial(self.fail, line, error, place)
             return partial(
@@ -257,7 +257,7 @@ class PromptVerbs:
         """Do ``then``; if one of ``paths`` is there already, only if it may be overwritten."""
 
         def work() -> Callable[[], None]:
-            return partial(self._if_wanted, overwriting(paths), then)
+            return partial(self._if_wanted, overwriting(paths, self._app.clocks.unix()), then)
 
         aside(self._app, work, "look")
 

@@ -67,6 +67,7 @@ _DARK = Look(
         error="#ba3c5b",
         success="#4EBF71",
         foreground="#e0e0e0",
+        panel="#282d32",  # grey enough that 256 colours do not make a deep blue of it
         variables=_text("#a0a0a0", "#57A5E2", "#FFC473", "#8AD4A1", "#FFC473", "#E58FA3"),
     ),
     _ansi(
@@ -90,7 +91,7 @@ _LIGHT = Look(
         panel="#DCDCDC",
         dark=False,
         variables={
-            **_text("#4A4A4A", "#004578", "#7A4300", "#15561F", "#6E4700", "#98001A"),
+            **_text("#4A4A4A", "#004578", "#6E4700", "#15561F", "#6E4700", "#98001A"),
             "primary-lighten-2": "#00579E",
         },
     ),

@@ -18,6 +18,8 @@ PRESSES = "presses"
 
 
 MAX_LABEL = 24
+HEAT_KEYS = ("heat", "lines filter")
+"""How the lines of keys begin that are about the heat map."""
 
 
 @lru_cache(maxsize=64)
@@ -79,17 +81,29 @@ def small_content(size: Size) -> Content:
 
 @lru_cache(maxsize=64)
 def keys_content(
-    keymap: Keymap, view: str, *, inside: bool, width: int, replayed: bool = False
+    keymap: Keymap,
+    view: str,
+    *,
+    inside: bool,
+    width: int,
+    replayed: bool = False,
+    goes_on: bool = True,
+    heat: bool = False,
 ) -> Content:
     """Return the keys that help in ``view``; its letters work only ``inside`` it.
 
     Args:
         replayed: A past run is shown: first come the keys that move through it.
+        goes_on: The run that is shown has not ended, so that it can be stopped.
+        heat: The heat map is shown: its own keys come first.
     """
     moving = [_entry(key, usable=inside) for key in keymap.moving] if replayed else []
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
     shown = [key for key in able if not key.views or view in key.views]
+    shown = [key for key in shown if goes_on or not key.line.startswith("stop ")]
+    if heat:
+        shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
     letters = [_entry(key, usable=inside) for key in shown if key.inside]
     # There is always room for the way to everything that there is no room for.
     others = [key for key in shown if not key.inside]

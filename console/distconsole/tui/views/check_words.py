@@ -116,7 +116,8 @@ def check_line(picture: CheckPicture, checks: int, *, done: bool, cancelled: boo
         if counts[severity]
     ]
     hosts = len(report.hosts)
-    parts.append(f"{checks} checks on {hosts} host{'s' if hosts != 1 else ''}")
+    of_all = f"{checks} check{'s' if checks != 1 else ''}"
+    parts.append(f"{of_all} on {hosts} host{'s' if hosts != 1 else ''}")
     if report.target is not None:
         parts.append(f"for {report.target.script.rpartition('/')[2]}")
     return text.append(f"  {', '.join(parts)}, {report.seconds:.1f} s")

@@ -182,13 +182,25 @@ def _traffic(row: GpuRow) -> Text:
 
 
 def _notes(row: GpuRow) -> Text:
-    """What is wrong with it: who else uses it, and why it is slowed down."""
-    text = Text()
-    if row.sample.throttle:
-        text.append(f"throttled: {','.join(row.sample.throttle)} ", style="warn")
-    if row.sample.strangers:
-        text.append(f"also here: {'; '.join(row.sample.strangers)}", style="bad")
-    return text
+    """What is wrong with it: its memory, who else uses it, and why it is slowed down."""
+    notes: list[tuple[str, str]] = []
+    gpu = row.sample
+    if gpu.ecc_uncorrected and not row.head:
+        notes.append((_count(gpu.ecc_uncorrected, "ECC error"), "bad"))
+    notes += [(f"also {_stranger(each)}", "bad") for each in gpu.strangers]
+    if gpu.throttle:
+        notes.append((f"throttled: {','.join(gpu.throttle)}", "warn"))
+    return Text(", ").join(Text(words, style=style) for words, style in notes)
+
+
+def _stranger(process: str) -> str:
+    """Return a process with who it belongs to first: the rest may be cut."""
+    pid, _, rest = process.partition(" ")
+    return f"{rest} {pid}" if rest else pid
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 GPU_COLUMNS: list[Column[GpuRow]] = [
@@ -379,17 +391,25 @@ def _gpu_row(row: LoadRow, silent: set[str]) -> GpuRow:
 def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
-    words = f"{connected} of {len(rows)} host{'s' if len(rows) != 1 else ''} connected"
+    words = f"{connected} of {_count(len(rows), 'host')} connected"
     lost = [row.name for row in rows if row.stale]
     text.append(words, style="warn" if lost else "good" if connected == len(rows) else "note")
     if lost:
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         text.append(f", without {', '.join(lost[:3])}{more}", style="warn")
-    busy = [row.sample.util for row in gpus if row.sample.util is not None and not row.stale]
-    if gpus:
+    there = [row for row in gpus if not row.stale]
+    others = sum(1 for row in there if row.other)
+    broken = sum(1 for row in there if row.sample.ecc_uncorrected)
+    slowed = sum(1 for row in there if row.sample.throttle)
+    for number, words, style in (
+        (others, f"!{others} used by others", "bad"),
+        (broken, f"{broken} with ECC errors", "bad"),
+        (slowed, f"{slowed} throttled", "warn"),
+    ):
+        if number:
+            text.append(f", {words}", style=style)
+    busy = [row.sample.util for row in there if row.sample.util is not None]
+    if there:
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
-        text.append(f", {len(gpus)} GPU{'s' if len(gpus) != 1 else ''}{use}")
-    others = sum(1 for row in gpus if row.other)
-    if others:
-        text.append(f", !{others} used by others", style="bad")
+        text.append(f", {_count(len(there), 'GPU')}{use}")
     return text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import masked
@@ -14,6 +13,7 @@ from distconsole.tui.key_tables import keys_here, part_keys, place_of
 from distconsole.tui.keys import SCREEN_VERBS, Key
 from distconsole.tui.shortcuts import Shortcuts
 from distconsole.tui.widgets.bars import PARTS, PHASES, REST
+from distconsole.tui.widgets.lines import Words
 
 MARKS = (
     ("✗1", "bad", "failed first: the one to look at"),
@@ -21,7 +21,7 @@ MARKS = (
     ("■", "faint", "killed, mostly because another one failed"),
     ("‖", "warn", "stalled or silent: lives, makes no step"),
     ("?", "warn", "its host is not connected"),
-    ("▲", "warn", "the slowest, by a tenth or more"),
+    ("▲", "warn", "the slowest, by a tenth or more, or found to hold the others up"),
     ("✓", "faint", "ended well"),
 )
 """What stands before a rank."""
@@ -40,11 +40,11 @@ class HelpView(VerticalScroll):
 
     def compose(self) -> ComposeResult:
         """The page."""
-        yield Static(help_page(self._shortcuts, self.about))
+        yield Words(help_page(self._shortcuts, self.about))
 
     def on_show(self) -> None:
         """Aliases may have come since, and another view may be what it is about."""
-        self.query_one(Static).update(help_page(self._shortcuts, self.about))
+        self.query_one(Words).show(help_page(self._shortcuts, self.about))
 
 
 def help_page(shortcuts: Shortcuts, about: str) -> Text:
@@ -94,5 +94,5 @@ def _meaning(key: Key, *, here: bool = False) -> str:
 def _section(text: Text, title: str, rows: list[tuple[str, str]]) -> None:
     text.append(f"\n{title}\n", style="bold underline")
     for left, right in rows:
-        text.append(f"  {left:<12}", style="cyan")
+        text.append(f"  {left:<12}", style="note")
         text.append(f"{right}\n")

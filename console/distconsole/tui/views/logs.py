@@ -377,27 +377,33 @@ class LogsView(Vertical):
         count = len(feed.book)
         then = "" if tail.limit is None else f", {tail.count:,} of {len(rows):,} rows by then"
         parts = [f"{feed.run.name}: {count:,} lines{then}"]
+        if self._filter:
+            parts.append(f"filter {self._filter.text!r} shows {rows.lines:,}")
+        if self._pattern is not None:
+            parts.append(self._found_words(rows))
+        parts += self._whole_words(rows, count)
+        if feed.book.failure:
+            parts.append(f"older ones are gone: {feed.book.failure}")
         if not tail.follows:
             row = tail.row_under_cursor()
             when = f"at {clock_text(row.t, tenths=True)}, " if row is not None else ""
             parts.append(f"{when}End follows again")
         if self._filter:
-            shown = f"filter {self._filter.text!r} shows {rows.lines:,}"
-            parts.append(f"{shown} ('filter' alone shows all)")
+            parts.append("'filter' alone shows all")
+        self.query_one("#logs-line", Words).show(", ".join(parts))
+
+    def _whole_words(self, rows: LogRows, count: int) -> list[str]:
+        """Say how lines are folded, how many are read, and how many errors there are."""
+        parts = []
         if not self._fold:
             parts.append("not folded")
         elif self._digits:
             parts.append("digits folded")
         if rows.lines and rows.taken < count:
             parts.append(f"{100 * rows.taken // count} % read")
-        if rows.errors.count:
-            errors = rows.errors.count
+        if errors := rows.errors.count:
             parts.append(f"{errors:,} error{'s' if errors > 1 else ''}")
-        if self._pattern is not None:
-            parts.append(self._found_words(rows))
-        if feed.book.failure:
-            parts.append(f"older ones are gone: {feed.book.failure}")
-        self.query_one("#logs-line", Words).show(", ".join(parts))
+        return parts
 
     def _found_words(self, rows: LogRows) -> str:
         found = rows.found

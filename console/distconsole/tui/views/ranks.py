@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import assert_never
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
-from distconsole.monitor.health import silent_ranks
+from distconsole.monitor.health import silent_ranks, slow_rank
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
@@ -48,7 +47,8 @@ class RankRow:
     Attributes:
         view: What is known of it.
         first: It failed first.
-        slowest: It is the slowest, and notably so.
+        slow: It is the slowest, and notably so, or it holds the others up: what of it, a key of
+            ``health.OWN_PARTS``, or ``step``.
         lost: Its host is not connected.
         silent_seconds: How long it has finished no step, where that is too long.
         elapsed: Seconds since its process was started; None where it was not.
@@ -58,7 +58,7 @@ class RankRow:
 
     view: RankView
     first: bool = False
-    slowest: bool = False
+    slow: str = ""
     lost: bool = False
     silent_seconds: float | None = None
     elapsed: float | None = None
@@ -82,7 +82,7 @@ class RankRow:
                     return 4
                 if self.silent_seconds is not None:
                     return 3
-                return 5 if self.slowest else 6
+                return 5 if self.slow else 6
             case _:
                 assert_never(self.view.state)
 
@@ -96,7 +96,7 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
         now: UNIX seconds; None tells no ages.
     """
     first = first_failed(timeline)
-    slowest = _slowest(list(timeline.ranks.values()))
+    slow = _slow(timeline) if timeline.end is None else {}
     lost = set(timeline.lost_hosts) if timeline.end is None else set()
     quiet: dict[int, float] = {}
     starts: dict[int, float] = {}
@@ -113,7 +113,7 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
         RankRow(
             view,
             number == first,
-            view is slowest,
+            slow.get(number, ""),
             view.host in lost,
             quiet.get(number),
             starts.get(number),
@@ -142,12 +142,15 @@ def first_failed(timeline: RunTimeline) -> int | None:
     return rank if isinstance(rank, int) else None
 
 
-def _slowest(views: Sequence[RankView]) -> RankView | None:
-    times = {view: ms for view in views if view.alive and (ms := view.steady_ms) is not None}
-    if len(times) < 2:
-        return None
-    worst = max(times, key=lambda view: times[view])
-    return worst if times[worst] >= SLOW_SHARE * median(times.values()) else None
+def _slow(timeline: RunTimeline) -> dict[int, str]:
+    """Return which rank is slow and what of it: the one that the line about the run names, else the slowest."""
+    if (named := slow_rank(timeline)) is not None:
+        return {named.view.rank: named.part or "step"}
+    views = timeline.ranks.values()
+    times = {v.rank: ms for v in views if v.alive and (ms := v.steady_ms) is not None}
+    if len(times) < 2 or max(times.values()) < SLOW_SHARE * median(times.values()):
+        return {}
+    return {max(times, key=lambda number: times[number]): "step"}
 
 
 def _sort_key(row: RankRow, order: str) -> tuple[float, ...]:
@@ -192,7 +195,7 @@ def _state(row: RankRow) -> Text:
     view = row.view
     if row.trouble == 4:
         since = f" {span_text(row.lost_seconds)}" if row.lost_seconds is not None else ""
-        return Text(f"no connection{since}", style="warn")
+        return Text(f"lost{since}", style="warn")
     words = view.state.value
     if row.silent_seconds is not None:
         return Text(f"no step {span_text(row.silent_seconds)}", style="bad")
@@ -202,9 +205,9 @@ def _state(row: RankRow) -> Text:
         words = "failed first" if view.exit_code is None else f"failed first ({view.exit_code})"
     elif view.exit_code:
         words = f"{words} ({view.exit_code})"
-    elif row.slowest:
-        words = "slowest"
-    return Text(words, style="warn" if row.slowest else STATE_STYLES[view.state])
+    elif row.slow:
+        words = "slowest" if row.slow == "step" else f"slow {row.slow}"
+    return Text(words, style="warn" if row.slow else STATE_STYLES[view.state])
 
 
 def _said(row: RankRow, text: str) -> Text:
@@ -224,7 +227,12 @@ def _start_up(row: RankRow) -> Text:
 
 def _step_ms(row: RankRow) -> Text:
     words = _said(row, number_text(row.view.step_ms_mean))
-    return Text(words.plain, style="warn") if row.slowest else words
+    return Text(words.plain, style="warn") if row.slow == "step" else words
+
+
+def _data_ms(row: RankRow) -> Text:
+    words = _said(row, number_text(row.view.data_ms))
+    return Text(words.plain, style="warn") if row.slow == "data" else words
 
 
 def _loss(row: RankRow) -> Text:
@@ -265,7 +273,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("p95", 6, lambda row: _said(row, number_text(row.view.step_ms_p95)), 5, True),
     Column("░data▒fwd▓bwd█opt", PARTS_WIDTH, _parts, need=4),
     Column(START_TITLE, len(START_TITLE), _start_up, need=1),
-    Column("data ms", 8, lambda row: _said(row, number_text(row.view.data_ms)), 7, True, "data"),
+    Column("data ms", 8, _data_ms, 7, True, "data"),
     Column("samples/s", 9, lambda row: _said(row, number_text(row.view.samples_s)), 2, True),
     Column("loss", 8, _loss, 2, True),
     Column("state", 16, _state),

@@ -27,6 +27,7 @@ from distconsole.tui.views.heat import HeatPage
 from distconsole.tui.views.ranks import (
     GPU_TITLES,
     RANK_COLUMNS,
+    SLOW_SHARE,
     START_TITLE,
     STEP_TITLES,
     RankRow,
@@ -105,6 +106,11 @@ class RunView(Vertical):
             shown = page.map if page.display else self.query_one("#ranks")
             self.app.call_after_refresh(shown.focus)
         return page.about if page.display else "the ranks"
+
+    @property
+    def shows_heat(self) -> bool:
+        """Whether the heat map stands in place of the ranks."""
+        return self.query_one(HeatPage).display
 
     def rank_under_cursor(self) -> str:
         """The rank that keys are about; nothing where there is none."""
@@ -252,8 +258,8 @@ def _about(timeline: RunTimeline, ranks: list[RankRow], now: float) -> str:
         parts.append(", ".join(f"{count} {state}" for state, count in states.most_common()))
     hosts = [host.host for host in plan.hosts]
     parts.append(", ".join(hosts) if len(hosts) <= 3 else f"{len(hosts)} hosts")
-    if timeline.spread is not None and len(ranks) > 1:
-        parts.append(f"slowest {timeline.spread:.2f} x fastest")
+    if end is None and timeline.spread is not None and timeline.spread >= SLOW_SHARE:
+        parts.append(f"slowest rank {timeline.spread:.2f} x the fastest")
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
 
 

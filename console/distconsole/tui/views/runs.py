@@ -112,7 +112,7 @@ RUN_COLUMNS: list[Column[RunRow]] = [
     _column("loss", 9, _loss, 3, "loss", right=True),
     _column("best", 9, lambda run: _short(run.best.get("loss")), 5, "loss.best", right=True),
     _column("script", 16, lambda run: run.script.rpartition("/")[2], 7, "script"),
-    _column("outcome", 24, _outcome, 1, "error"),
+    _column("outcome", 34, _outcome, 1, "error"),
 ]
 
 
@@ -250,7 +250,7 @@ class RunsView(Vertical):
         if self.marked:
             more = "c compares them" if len(self.marked) > 1 else "m marks another"
             return f"{line}; {len(self.marked)} marked: {more}"
-        return f"{line}; Escape and Enter, or a double click, show one again"
+        return f"{line}; Escape, Enter or a double click shows one"
 
 
 def _in_order(runs: Sequence[RunSummary]) -> list[RunSummary]:

@@ -152,8 +152,6 @@ class HeatMap(Widget, can_focus=True):
             text = self._below_cursor(heat)
         elif y == last - 1:
             text = self._scale(heat)
-        elif y == last - 2:
-            text = self._times(heat)
         else:
             return self._line_of_cells(heat, y - 1)
         return self._strip(text)
@@ -189,7 +187,7 @@ class HeatMap(Widget, can_focus=True):
         if heat.by_quantity:
             on_host = f" on {shown_name(heat.hosts[0])}" if heat.hosts else ""
             text.append(f"rank {self.rank}{on_host}", style="strong")
-            parts = [": each quantity on its own scale"]
+            parts = [": each on its own scale"]
         else:
             text.append(shown_name(heat.quantity.title), style="strong")
             parts = [f" of {heat.ranks:,} ranks"]
@@ -203,7 +201,6 @@ class HeatMap(Widget, can_focus=True):
     def _cells_of(self, heat: Heat, line: int, rows: Sequence[int], *, paired: bool) -> Text:
         rows = [row for row in rows if row < len(heat.rows)]
         text = self._label(heat, rows)
-        shown = heat.cells[rows[0]] if rows else ()
         levels = [[heat.scales[row].level(value) for value in heat.cells[row]] for row in rows]
         cursor = self._cell(heat) if self._row in rows else -1
         shaped = self.shaped
@@ -212,8 +209,10 @@ class HeatMap(Widget, can_focus=True):
                 text.append("◆", self._cursor_style(max(values), shaped=shaped))
             else:
                 text.append(*_drawn(values, shaped=shaped, paired=paired))
+        if line == ((len(heat.rows) + 1) // 2 if paired else len(heat.rows)):
+            text = self._times(heat)
         if self.content_size.width + 2 >= LIST_FROM:
-            text.append(" " * (self.cells - len(shown) + 1))
+            text.append(" " * (LABEL + self.cells - text.cell_len + 1))
             text.append_text(self._listed(heat, line))
         return text
 
@@ -282,9 +281,9 @@ class HeatMap(Widget, can_focus=True):
         else:
             for level in range(0, LEVELS, 2):
                 text.append("█", Style(color=_ramp(level)))
-        words = f" {number_text(quantity.value(scale.high), quantity.unit)} is worst"
+        words = f" {number_text(quantity.value(scale.high), quantity.unit)} worst"
         text.append(words, style="note")
-        return text.append("  blank: not known  ! no number", style="faint")
+        return text.append("  blank: unknown  ! no number", style="faint")
 
     def _below_cursor(self, heat: Heat) -> Text:
         """Which rank, host, step and value the cursor is on."""

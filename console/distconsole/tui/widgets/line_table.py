@@ -65,6 +65,7 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
     LineTable > .table--heading { color: $text-muted; text-style: bold; }
     LineTable > .table--cursor { background: $boost; }
     LineTable:focus > .table--cursor { background: $primary 25%; }
+    LineTable:focus:light > .table--cursor { background: $primary 18%; }
     LineTable > .table--empty { color: $text-muted; text-style: italic; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -12,7 +12,7 @@ from textual.widgets import Static
 class Words(Static):
     """Text that costs nothing while it stays the same; brackets in it mean nothing."""
 
-    def __init__(self, content: str = "", id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, content: Text | str = "", id: str | None = None) -> None:  # noqa: A002
         super().__init__(content, id=id, markup=False)
 
     def show(self, content: Content | Text | str) -> None:

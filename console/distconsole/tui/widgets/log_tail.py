@@ -41,6 +41,7 @@ class LogTail(ScrollView, can_focus=True):
     LogTail { background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: auto; }
     LogTail > .log--cursor { background: $boost; }
     LogTail:focus > .log--cursor { background: $primary 25%; }
+    LogTail:focus:light > .log--cursor { background: $primary 18%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "line(-1)", "Up", show=False),

@@ -9,20 +9,20 @@ from operator import itemgetter
 from rich.text import Text
 from textual import events
 from textual.message import Message
-from textual.widgets import Static
 
 from distconsole.model.time_text import clock_text
 from distconsole.monitor.playhead import Axis, Playhead
 from distconsole.monitor.recording import Mark
 from distconsole.text.tables import duration_text
 from distconsole.tui.replaying import ReplayFeed
+from distconsole.tui.widgets.lines import Words
 
 EDGE = 1
 """Cells at each side."""
 SIGNS = {"finding": "!", "restart": "↻", "begin": "╷", "end": "┤"}
 
 
-class TimeBar(Static):
+class TimeBar(Words):
     """Two lines; nothing while no past run is shown."""
 
     DEFAULT_CSS = """
@@ -37,10 +37,10 @@ class TimeBar(Static):
             self.percent = percent
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id, markup=False)
+        super().__init__(id=id)
         self._key: object = None
 
-    def show(self, feed: ReplayFeed | None) -> None:
+    def show_past(self, feed: ReplayFeed | None) -> None:
         """Show where ``feed`` is; nothing if there is none, or it is not open yet."""
         head = feed.playhead if feed is not None else None
         recording = feed.recording if feed is not None else None
@@ -56,7 +56,7 @@ class TimeBar(Static):
             return
         self._key = key
         first = _where(head, t, marks, width, read)
-        self.update(Text("\n").join([first, axis_text(head.axis, t, marks, width, read)]))
+        self.show(Text("\n").join([first, axis_text(head.axis, t, marks, width, read)]))
 
     def on_click(self, event: events.Click) -> None:
         """Say which moment was clicked."""

@@ -1,0 +1,92 @@
+"""Takes pictures of the console: several in one sitting, each at two sizes. It judges none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from textual.pilot import Pilot
+
+from distconsole.model import requests as ask
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.prompt import Prompt
+from fakes.stage import (
+    CONSOLE,
+    SMALL,
+    Scene,
+    Stage,
+    asked,
+    on_screen,
+    planned,
+    read,
+    settled,
+    staged,
+    typed,
+)
+
+SIZES = {"small": SMALL, "large": (160, 50)}
+LIT = {"small": ("dark", "light"), "large": ("dark", "light")}
+DARK = {"small": ("dark",), "large": ("dark",)}
+ALL = LIT | {"small": ("dark", "light", "contrast", "terminal")}
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a sitting shows and how it comes there.
+
+    Attributes:
+        answers: What its requests are answered.
+        views: By the name of a picture what is done first: a line of the prompt, which waits for a question
+            if it ends with a question mark; keys after ``press``, letters after ``type``, a line that is put
+            into the prompt and left there after ``offer``.
+        themes: By size those in which the pictures are taken.
+        request: What the console begins with.
+        going: Kinds of requests that go on after what was told of them.
+        before: What is done before it begins.
+    """
+
+    answers: Mapping[type, Scene]
+    views: Mapping[str, Sequence[str]]
+    themes: Mapping[str, Iterable[str]] = field(default_factory=lambda: DARK)
+    request: ask.Request = CONSOLE
+    before: Callable[[], None] | None = None
+    going: Collection[type] = ()
+
+
+async def pictures(page: Page) -> AsyncIterator[tuple[str, str]]:
+    """Give the name of each picture of ``page`` and the picture, an SVG."""
+    if page.before is not None:
+        page.before()
+    app, stage = staged(page.answers, request=page.request)
+    stage.going |= set(page.going)
+    async with on_screen(app, stage) as pilot:
+        for view, steps in page.views.items():
+            for step in steps:
+                await _do(app, stage, pilot, step)
+            for size, themes in page.themes.items():
+                await pilot.resize_terminal(*SIZES[size])
+                for theme in themes:
+                    app.theme = theme
+                    await settled(app, stage, pilot)
+                    yield f"{view}-{size}-{theme}", app.export_screenshot(title=view)
+            await pilot.resize_terminal(*SMALL)
+
+
+async def _do(app: ConsoleApp, stage: Stage, pilot: Pilot[int], step: str) -> None:
+    verb, _, rest = step.partition(" ")
+    if verb == "press":
+        await pilot.press(*rest.split())
+    elif verb == "offer":
+        app.query_one(Prompt).offer(rest)
+    elif verb == "type":
+        await pilot.press(*("space" if letter == " " else letter for letter in rest))
+    elif step.endswith("?"):
+        await typed(app, stage, pilot, step[:-1])
+        await asked(app, stage, pilot)
+    else:
+        app.doer.perform(step, quiet=True)
+    await settled(app, stage, pilot)
+    if app.view == "launch":
+        await planned(app, stage, pilot)
+    if app.view == "logs":
+        await read(app, pilot)
