@@ -311,7 +311,7 @@ async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
         await typed(app, stage, pilot, "view runs")
         (line,) = (line for line in screen_text(app).splitlines() if scenes.RUN in line)
         assert "● running" in line
-        assert re.search(r" \d{3,} +\d{3,} +[\d.]+ train\.py +.*loss \d", line), line
+        assert re.search(r" \d{3,} +\d{3,} +[\d. ]+ train\.py +.*loss \d", line), line
 
 
 async def test_moving_through_past_runs_opens_none() -> None:
