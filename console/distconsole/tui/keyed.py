@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from distconsole.grammar import VERBS
 from distconsole.tui.keymap import Keymap
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from distconsole.tui.verbs import Doer
 
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
+
+
+class Finder(CommandPalette):
+    """Textual's palette, without the blinking that draws twice a second."""
+
+    def on_mount(self) -> None:
+        """Stand still."""
+        self.query_one(Input).cursor_blink = False
 
 
 class KeyedApp(SparingApp[int]):
@@ -106,7 +115,7 @@ class KeyedApp(SparingApp[int]):
     def action_command_palette(self) -> None:
         """Find everything by name."""
         if len(self.screen_stack) == 1:
-            self.push_screen(CommandPalette(id="--command-palette", placeholder=FINDING))
+            self.push_screen(Finder(id="--command-palette", placeholder=FINDING))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything that can be done, by name, from the tables of keys and verbs."""
