@@ -202,8 +202,9 @@ class Starter:
 SHIM = r"\S+python\S* .*pyz shim"
 TORCHRUN = Engine(r"\S+ -m torch\.distributed\.run", "torchrun killed by SIGKILL")
 PARENT = Engine(r"\S+ \S+train\.py", "killed by SIGKILL")
-MPIRUN = Engine("mpirun --host", "mpirun killed by SIGKILL")
-ORTED = Engine("orted ", "mpirun's daemon on node2 killed by SIGKILL")
+KILLED = "killed by SIGKILL (for memory? that is not known)"
+MPIRUN = Engine("mpirun --host", f"mpirun {KILLED}")
+ORTED = Engine("orted ", f"mpirun's daemon on node2 {KILLED}")
 SRUN = Engine("srun --jobid", "srun was killed by SIGKILL")
 
 STARTERS = {
