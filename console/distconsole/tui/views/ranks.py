@@ -205,6 +205,8 @@ def _state(row: RankRow) -> Text:
         words = "failed first" if view.exit_code is None else f"failed first ({view.exit_code})"
     elif view.exit_code:
         words = f"{words} ({view.exit_code})"
+    elif view.state is RankState.STARTING and view.started_at is None:
+        words = "not started"
     elif row.slow:
         words = "slowest" if row.slow == "step" else f"slow {row.slow}"
     return Text(words, style="warn" if row.slow else STATE_STYLES[view.state])
