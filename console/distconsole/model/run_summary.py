@@ -7,6 +7,9 @@ from msgspec import UNSET, UnsetType
 
 from distconsole.model.findings import Severity
 
+SLURM_ENDED = ("Slurm job ", "Slurm ended job ")
+"""How the agents say that Slurm ended a run."""
+
 
 class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The rank that failed first, by nanosecond times corrected for clock offsets."""
@@ -19,14 +22,14 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str = ""
 
     @property
-    def of_node(self) -> bool:
-        """Whether it was the whole host that was lost, and ``rank`` is merely its first one."""
-        return self.error.startswith(f"node {self.host} lost")
+    def of_rank(self) -> bool:
+        """Whether the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first."""
+        return not self.error.startswith((f"node {self.host} lost", *SLURM_ENDED))
 
     @property
     def blame(self) -> str:
         """Who failed first, and of what."""
-        if self.of_node:
+        if not self.of_rank:
             return self.error
         return f"rank {self.rank} on {self.host} failed first: {self.error}"
 

@@ -48,7 +48,7 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
         check=FIRST_FAILURE,
         severity=Severity.FAIL,
         hosts=(first.host,),
-        rank=UNSET if first.of_node else first.rank,
+        rank=first.rank if first.of_rank else UNSET,
         summary=msgspec.structs.replace(first, error=_short(first)).blame,
         seen=first.traceback,
         expected="every rank ends with exit code 0",
@@ -57,9 +57,7 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
                 None,
                 (
                     remedy(first.error, first.traceback),
-                    f"distconsole logs {run} --host {first.host}"
-                    if first.of_node
-                    else f"distconsole logs {run} --rank {first.rank}",
+                    f"distconsole logs {run}" + (f" --rank {first.rank}" if first.of_rank else ""),
                 ),
             )
         ),

@@ -290,12 +290,20 @@ def test_ranks_that_nobody_hears_of_are_not_said_to_go_on() -> None:
     )
 
 
-def test_a_lost_host_is_blamed_as_a_host() -> None:
-    first = {"rank": 1, "host": "b", "exit_code": 1, "error": "node b lost", "traceback": ""}
+@pytest.mark.parametrize(
+    "error",
+    [
+        "node b lost",
+        "Slurm job 12 was cancelled",
+        "Slurm ended job 12: its time limit was reached",
+    ],
+)
+def test_what_ends_all_ranks_is_blamed_and_none_of_them(error: str) -> None:
+    first = {"rank": 1, "host": "b", "exit_code": 1, "error": error, "traceback": ""}
     verdict = {"state": "failed", "exit_code": 1, "first_failure": first}
     (finding,) = Feed("a", "b")("a", "verdict", **verdict)
-    assert (finding.summary, finding.rank, finding.hosts) == ("node b lost", UNSET, ("b",))
-    assert finding.hint.endswith("--host b")
+    assert (finding.summary, finding.rank, finding.hosts) == (error, UNSET, ("b",))
+    assert finding.hint == "distconsole logs run-1"
 
 
 def test_a_sample_is_the_node_and_its_gpus() -> None:

@@ -139,7 +139,7 @@ def _slow_text(timeline: RunTimeline) -> str:
 
 def _failure_text(first: FirstFailure) -> str:
     how = f"signal {first.signal}" if first.signal is not UNSET else f"exit code {first.exit_code}"
-    if first.of_node:
+    if not first.of_rank:
         return _sentence(f"{first.error[:1].upper()}{first.error[1:400]}")
     error = first.error or "it left no word"
     return f"Rank {first.rank} on {first.host} failed first ({how}): {_sentence(error[:400])}"
