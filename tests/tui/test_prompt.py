@@ -198,20 +198,6 @@ async def test_f8_offers_nothing_when_no_run_goes_on() -> None:
         assert app.query_one(Prompt).value == ""
 
 
-async def test_a_line_that_is_being_typed_answers_no_question() -> None:
-    keep_run()
-    app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
-        await typed(app, stage, pilot, f"attach {scenes.RUN}")
-        await pilot.press("f8")
-        await asked(app, stage, pilot)
-        await pilot.press(*"replay")
-        assert not app.query_one(Question).waits
-        assert app.query_one(Prompt).value == "replay"
-        assert not any(isinstance(request, ask.Stop) for request in stage.asked)
-        assert "nothing was done" in screen_text(app)
-
-
 async def test_ctrl_c_stops_nothing_and_says_what_does() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from distconsole.tui.dangers import Danger
 from distconsole.tui.harmless import one_line
@@ -127,17 +127,6 @@ class Question(Static, can_focus=True):
     def action_answer(self, yes: bool) -> None:
         """Take the answer."""
         self.answer(yes)
-
-    def on_key(self, event: events.Key) -> None:
-        """Take any other letter for the next line that is being typed, which must answer nothing."""
-        if event.character is None or not event.is_printable or event.character in "yYnN":
-            return
-        event.stop()
-        event.prevent_default()
-        before = self._before
-        self.answer(False)
-        if isinstance(before, Input) and not self.waits:
-            before.insert_text_at_cursor(event.character)
 
     def on_question_put(self, message: Put) -> None:
         """Ask what another thread wants to know."""
