@@ -118,7 +118,11 @@ def assert_failed(
     first: dict[str, Any] = end["first_failure"]
     assert (first["rank"], first["host"], first["exit_code"]) == (rank, host, exit_code)
     assert first["error"] == error
-    assert [e["rank"] for e in console.of("finding") if e["check"] == FIRST_FAILURE] == [rank]
+    blamed = [
+        (e.get("rank"), e["hosts"]) for e in console.of("finding") if e["check"] == FIRST_FAILURE
+    ]
+    whole = error.startswith(f"node {host} lost")
+    assert blamed == [(None if whole else rank, [host])]
     times = [end["t"], *(each["t"] for each in console.ends().values())]
     assert max(times) - min(times) < SOON_SECONDS
     return first
