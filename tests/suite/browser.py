@@ -72,17 +72,22 @@ class Page:
         return [entry["message"] for entry in self._log("browser")]
 
     def requests(self) -> list[str]:
-        """Return the addresses that were asked for since the last call."""
+        """Return the addresses that a page asked for since the last call; not what Chromium asks for itself."""
         told = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
         return [
             each["params"]["request"]["url"]
             for each in told
             if each["method"] == "Network.requestWillBeSent"
+            and not each["params"].get("documentURL", "").startswith(OWN)
         ]
 
     def _log(self, kind: str) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = self._driver.get_log(kind)  # type: ignore[no-untyped-call]
         return entries
+
+
+OWN = ("chrome:", "chrome-")
+"""Pages of Chromium itself, such as that of a new tab, which it may open late."""
 
 
 @contextmanager

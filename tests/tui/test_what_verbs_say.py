@@ -204,18 +204,18 @@ def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
     keep_run()
     csv = ask.Export(run="last", format=ask.ExportFormat.CSV, output=str(tmp_path / "out"))
     events = ask.Export(run="last", format=ask.ExportFormat.TENSORBOARD, output=str(tmp_path))
-    assert weighed(csv)[1] is None
-    assert weighed(events)[1] is None
+    assert weighed(csv, 0.0)[1] is None
+    assert weighed(events, 0.0)[1] is None
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "note.txt").touch()
-    assert weighed(csv)[1] is None
+    assert weighed(csv, 0.0)[1] is None
     for table in ("gpus", "logs", "metrics", "ranks"):
         (tmp_path / "out" / f"{table}.csv").touch()
     (tmp_path / next(runs_dir().glob("*.db")).stem).mkdir()
-    danger = weighed(csv)[1]
+    danger = weighed(csv, 0.0)[1]
     assert danger is not None
     assert danger.question.endswith("and 1 more?")
     assert len(danger.details) == 3
-    assert weighed(events)[1] is not None
+    assert weighed(events, 0.0)[1] is not None
     lines = ask.Export(run="last", output=str(tmp_path / "out"))
-    assert weighed(lines)[1] is None, "no file can be where a folder is"
+    assert weighed(lines, 0.0)[1] is None, "no file can be where a folder is"
