@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
 import threading
 import time
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ import psutil
 
 SETTLE_SECONDS = 3.0
 DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").exists() else Path("/dev/fd")
+TASKS = Path("/proc/self/task")
 KEPT_BY_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Children that multiprocessing starts once and keeps until this process ends."""
 
@@ -57,7 +60,7 @@ def threads() -> frozenset[tuple[int, str]]:
 
 def children() -> frozenset[tuple[int, str]]:
     found = set()
-    for child in psutil.Process().children():
+    for child in own_children():
         try:
             argv = " ".join(child.cmdline())
         except psutil.ZombieProcess:
@@ -67,6 +70,19 @@ def children() -> frozenset[tuple[int, str]]:
         if not any(kept in argv for kept in KEPT_BY_PYTHON):
             found.add((child.pid, argv))
     return frozenset(found)
+
+
+def own_children() -> list[psutil.Process]:
+    """Return this process's children; Linux lists them, elsewhere all processes have to be looked at."""
+    try:
+        listed = [(task / "children").read_text().split() for task in TASKS.iterdir()]
+    except OSError:  # no such list here, or a thread ended meanwhile
+        return psutil.Process().children()
+    found = []
+    for pid in itertools.chain.from_iterable(listed):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(int(pid)))
+    return found
 
 
 def descriptors() -> frozenset[tuple[int, str]]:
