@@ -6,11 +6,9 @@ What went wrong is said without the webhook's address, which is a secret, and wi
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import signal
-import ssl
 import subprocess
 import tempfile
 import time
@@ -115,7 +113,8 @@ def post(
 
 def _try_post(address: str, body: bytes, timeout_seconds: float) -> tuple[str, bool]:
     """Return what went wrong, or nothing, and whether another try may do better."""
-    import urllib.error  # noqa: PLC0415 - slow to import, and most tell nobody
+    import http.client  # noqa: PLC0415 - slow to import, and most tell nobody
+    import urllib.error  # noqa: PLC0415
     import urllib.request  # noqa: PLC0415
 
     class _Straight(urllib.request.HTTPRedirectHandler):
@@ -139,6 +138,8 @@ def _try_post(address: str, body: bytes, timeout_seconds: float) -> tuple[str, b
 
 def _unreached(reason: object) -> str:
     """Say why in words that have no part of the address."""
+    import ssl  # noqa: PLC0415
+
     match reason:
         case ssl.SSLCertVerificationError():
             return "cannot be trusted: its certificate is not valid here"

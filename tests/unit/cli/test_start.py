@@ -22,3 +22,14 @@ def test_help_loads_no_part_that_does_work(words: list[str]) -> None:
     )
     assert done.stderr.splitlines()[-1] == "0 []", done.stderr
     assert "distconsole" in done.stdout
+
+
+def test_a_verb_without_the_screen_starts_without_what_only_a_webhook_needs() -> None:
+    program = (
+        "import sys, distconsole.cli.main; "
+        "print([name for name in ('ssl', 'http.client', 'email') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
