@@ -15,10 +15,8 @@ from typing import Any
 
 import click
 
-from distconsole.errors import UsageError
-from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.hosts import HOST_OPTIONS
-from distconsole.grammar.root import parse_args, root, usage_error
+from distconsole.grammar.root import line_words, parse_args, parse_line, root, usage_error
 from distconsole.model import requests as ask
 
 VERB = "run"
@@ -167,12 +165,7 @@ def read_draft(line: str) -> Draft | None:
     """
     if VERB not in line.split():
         return None
-    try:
-        words = shlex.split(line, comments=True)
-    except ValueError as error:
-        raise UsageError(f"cannot split the line: {error}", "close the quote") from None
-    if words[:1] == [PROGRAM]:
-        words = words[1:]
+    words = line_words(line)
     try:
         before, rest = _split(root, words)
         if rest[:1] != [VERB]:
@@ -203,7 +196,7 @@ def draft_of(request: ask.Run, defaults: Mapping[str, Mapping[str, Any]] | None 
     draft = Draft({SCRIPT: (request.script,)}, divided=request.divided)
     draft = draft.giving(ARGUMENTS, request.arguments)
     for _ in range(TRIES):
-        made = parse_args(shlex.split(draft.line()), defaults=defaults)
+        made = parse_line(draft.line(), defaults=defaults)
         assert isinstance(made, ask.Run)
         wrong = [each for each in launch_fields() if _value(made, each) != _value(request, each)]
         if not wrong:

@@ -142,19 +142,27 @@ def parse_line(
     Raises:
         UsageError: if the line is empty, its quotes do not match, or it means nothing.
     """
+    words = line_words(line)
+    if not words:
+        raise UsageError("nothing was asked", "type a verb, or 'help'")
+    if words[0] in ("help", "?"):
+        words = [*words[1:2], "--help"]
+    return parse_args(words, vocabulary, defaults)
+
+
+def line_words(line: str) -> list[str]:
+    """Return the words of a line of the prompt, without the program's name; none for an empty one.
+
+    Raises:
+        UsageError: if its quotes do not match.
+    """
     try:
         words = words_of(line)
     except ValueError as error:
         raise UsageError(
             f"cannot split the line: {error}", "close the quote, or escape it"
         ) from None
-    if words[:1] == [PROGRAM]:
-        words = words[1:]
-    if not words:
-        raise UsageError("nothing was asked", "type a verb, or 'help'")
-    if words[0] in ("help", "?"):
-        words = [*words[1:2], "--help"]
-    return parse_args(words, vocabulary, defaults)
+    return words[1:] if words[:1] == [PROGRAM] else words
 
 
 def shell_complete(vocabulary: Vocabulary | None = None) -> None:

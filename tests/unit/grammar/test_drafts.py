@@ -72,6 +72,8 @@ def test_every_option_of_run_is_a_field_with_a_kind_and_a_help() -> None:
         ("distconsole --hosts a,b run --no-sync x -- y", {"hosts": ("a,b",), "sync": (NO,), SCRIPT: ("x",), ARGUMENTS: ("--", "y")}),
         ("--hosts a --python p run --cluster c x", {"cluster": ("c",), "python": ("p",), SCRIPT: ("x",)}),
         ("run", {}),
+        ("run a#b.py --tag c#d # e", {SCRIPT: ("a#b.py",), ARGUMENTS: ("--tag", "c#d")}),
+        (r'run "a\$b.py"', {SCRIPT: ("a$b.py",)}),
         ("run --nproc", None),
         ("check --nproc 2", None),
         ("rund x", None),
