@@ -93,11 +93,10 @@ def _without_alias(words: list[str], config: Config) -> list[str]:
     if first is None or first in VERBS:
         return words  # a file of aliases is not even read then
     from distconsole.config.shortcuts import aliases_file, kept_aliases  # noqa: PLC0415
-    from distconsole.grammar.aliases import Alias, expanded_words  # noqa: PLC0415
+    from distconsole.grammar.aliases import expanded_words  # noqa: PLC0415
 
-    configured = {name: Alias(name, *said) for name, said in config.aliases.items()}
-    kept = {name: Alias(name, *said) for name, said in kept_aliases(aliases_file()).items()}
-    aliases = {name: each for name, each in (configured | kept).items() if name not in VERBS}
+    known = {**config.aliases, **kept_aliases(aliases_file())}
+    aliases = {name: alias for name, alias in known.items() if name not in VERBS}
     return expanded_words(words, aliases)
 
 

@@ -271,6 +271,18 @@ async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path
         assert "full --budget 60" in help_text
 
 
+async def test_an_alias_of_one_that_takes_arguments_can_be_typed(tmp_path: Path) -> None:
+    app, stage = staged(SCENES)
+    text = '[aliases]\non = "check --level quick --hosts $1"\nnode = "on"\n'
+    with_shortcuts(app, tmp_path, text)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press(*"node node1", "tab")
+        assert prompt_of(app).value == "node node1"
+        await pilot.press("enter")
+        where = ask.Where(hosts="node1")
+        await until(pilot, lambda: ask.Check(where=where, level=ask.Level.QUICK) in stage.asked)
+
+
 async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path: Path) -> None:
     startup = tmp_path / "startup"
     startup.write_text(

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from distconsole.config.shortcuts import KeySetting
+from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.requests import (
     EmitKind,
@@ -253,7 +253,7 @@ class Config:
         notify: As ``config.notify`` reads it; it may hold secrets.
         startup: Whether the start-up file is done; None leaves it open.
         keys: The least specific first.
-        aliases: By name the line and where it stands.
+        aliases: By name.
     """
 
     cluster: str | None = None
@@ -269,7 +269,7 @@ class Config:
     notify: Mapping[str, Any] = field(default_factory=lambda: NOTHING, repr=False)
     startup: bool | None = None
     keys: tuple[KeySetting, ...] = ()
-    aliases: Mapping[str, tuple[str, str]] = field(default_factory=lambda: NOTHING)
+    aliases: Mapping[str, Alias] = field(default_factory=lambda: NOTHING)
 
     def expected(self, host: str, cluster: ClusterSettings | None = None) -> Expectation:
         """Return what is expected of ``host``: its own, then its cluster's, then everybody's."""

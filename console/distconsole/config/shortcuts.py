@@ -41,6 +41,19 @@ class KeySetting:
     place: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name and the line that it stands for.
+
+    Attributes:
+        place: The file and the line where it was said, or nothing.
+    """
+
+    name: str
+    line: str
+    place: str = ""
+
+
 def read_keys(table: Any, error: Error, place: Place) -> tuple[KeySetting, ...]:
     """Return ``[keys]`` and ``[keys.VIEW]``.
 
@@ -57,8 +70,8 @@ def read_keys(table: Any, error: Error, place: Place) -> tuple[KeySetting, ...]:
     return tuple(found)
 
 
-def read_aliases(table: Any, error: Error, place: Place) -> dict[str, tuple[str, str]]:
-    """Return ``[aliases]``: by name the line and its place.
+def read_aliases(table: Any, error: Error, place: Place) -> dict[str, Alias]:
+    """Return ``[aliases]``, by name.
 
     Raises:
         ConfigError: if a value is no text.
@@ -68,7 +81,7 @@ def read_aliases(table: Any, error: Error, place: Place) -> dict[str, tuple[str,
         if not _is_line(value) or not value.strip():
             wanted = "a line of the prompt, such as 'check --level full'"
             raise error(("aliases",), name, f"'{name}' must be {wanted}, not {value!r}", "")
-        found[name] = (value.strip(), place(("aliases",), name))
+        found[name] = Alias(name, value.strip(), place(("aliases",), name))
     return found
 
 
@@ -138,17 +151,17 @@ def aliases_file() -> Path:
     return config_dir() / "aliases"
 
 
-def kept_aliases(path: Path) -> dict[str, tuple[str, str]]:
-    """Return the aliases of a file of ``NAME = LINE``: by name the line and its place; what is no such line is left out."""
+def kept_aliases(path: Path) -> dict[str, Alias]:
+    """Return the aliases of a file of ``NAME = LINE``, by name; what is no such line is left out."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
-        name, equals, rest = line.partition("=")
-        if equals and not line.startswith("#") and _is_line(rest.strip()) and rest.strip():
-            found[name.strip()] = (rest.strip(), f"{path}:{number}")
+        name, equals, rest = map(str.strip, line.partition("="))
+        if equals and not line.startswith("#") and _is_line(rest) and rest:
+            found[name] = Alias(name, rest, f"{path}:{number}")
     return found
 
 
@@ -160,7 +173,7 @@ def keep_alias(path: Path, name: str, line: str) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path):
-        aliases = {each: kept for each, (kept, _) in kept_aliases(path).items()}
+        aliases = {each: kept.line for each, kept in kept_aliases(path).items()}
         aliases.pop(name, None)
         if line:
             aliases[name] = line

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from distconsole.config.shortcuts import Alias
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.hosts import HOST_OPTIONS
@@ -17,19 +17,6 @@ PLACE = re.compile(r"\$(?:([1-9])|(@)|(\$))")
 """``$1`` to ``$9`` are arguments, ``$@`` is those that no other names, ``$$`` is a dollar."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """A name and the line that it stands for.
-
-    Attributes:
-        place: The file and the line where it was said, or nothing.
-    """
-
-    name: str
-    line: str
-    place: str = ""
-
-
 def expanded(line: str, aliases: Mapping[str, Alias]) -> str:
     """Return ``line`` with the alias that it begins with as what that stands for.
 
@@ -38,15 +25,36 @@ def expanded(line: str, aliases: Mapping[str, Alias]) -> str:
     """
     used: list[str] = []
     while True:
-        word = open_line(f"{line.lstrip()} ").words[:1]
-        alias = aliases.get(word[0]) if word else None
+        alias = aliases.get(_first_word(line))
         if alias is None:
             return line
-        if alias.name in used:
-            way = " → ".join((*used, alias.name))
-            raise UsageError(f"the alias {used[0]} leads back to itself: {way}", "see 'alias'")
+        _refuse_again(alias.name, used)
         used.append(alias.name)
         line = _filled(alias, line.lstrip())
+
+
+def refuse_loop(name: str, aliases: Mapping[str, Alias]) -> None:
+    """See to it that the alias called ``name`` stands for something, whatever its arguments are.
+
+    Raises:
+        UsageError: if it leads back to itself.
+    """
+    used: list[str] = []
+    while name in aliases:
+        _refuse_again(name, used)
+        used.append(name)
+        name = _first_word(aliases[name].line)
+
+
+def _refuse_again(name: str, used: Sequence[str]) -> None:
+    if name in used:
+        way = " → ".join((*used, name))
+        raise UsageError(f"the alias {used[0]} leads back to itself: {way}", "see 'alias'")
+
+
+def _first_word(line: str) -> str:
+    """Return the word that ``line`` begins with, without its quotes; nothing for an empty line."""
+    return next(iter(open_line(f"{line.lstrip()} ").words), "")
 
 
 def _filled(alias: Alias, line: str) -> str:
@@ -107,10 +115,9 @@ def checked(aliases: Mapping[str, Alias], verbs: Sequence[str]) -> None:
         if trouble is not None:
             raise ConfigError(f"{where}{trouble.message}", trouble.hint)
         try:
-            expanded(f"{alias.name} {' '.join('x' * 9)}", aliases)
+            refuse_loop(alias.name, aliases)
         except UsageError as error:
-            if "leads back" in error.message:
-                raise ConfigError(f"{where}{error.message}", "change one of them") from None
+            raise ConfigError(f"{where}{error.message}", "change one of them") from None
 
 
 def trouble_with(
@@ -126,11 +133,10 @@ def trouble_with(
             f"'{name}' is a verb, and no alias can take its place",
             f"what it does without flags stands in [{name}] of distconsole.toml",
         )
-    first = open_line(f"{line.lstrip()} ").words[:1]
+    word = _first_word(line)
     known = (*verbs, *aliases)
-    if first and (first[0] in known or first[0].startswith("-")) and first[0] != name:
+    if (word in known or word.startswith("-")) and word != name:
         return None
-    word = first[0] if first else ""
     near = nearest(word, [each for each in known if each != name]) if word else None
     return UsageError(
         f"the alias '{name}' begins with '{word[:80]}', which is no verb",

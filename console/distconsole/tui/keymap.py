@@ -7,11 +7,11 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from distconsole.config.shortcuts import KeySetting
+from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar import VERBS, parse_line
-from distconsole.grammar.aliases import Alias, expanded
+from distconsole.grammar.aliases import expanded
 from distconsole.grammar.words import open_line
 from distconsole.tui.keys import CHARACTERS, KEYS, REPLAY_KEYS, SCREEN_VERBS, TABS, VIEWS, Key
 

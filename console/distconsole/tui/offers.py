@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from distconsole.config.shortcuts import Alias
+from distconsole.errors import UsageError
 from distconsole.grammar import VERBS, Completion, complete_line
-from distconsole.grammar.aliases import Alias, expanded
+from distconsole.grammar.aliases import expanded
 from distconsole.grammar.complete import Listing, going_on
 from distconsole.grammar.secrets import masked
 from distconsole.grammar.words import open_line
@@ -123,7 +125,10 @@ class Offers:
 
     def _behind(self, alias: Alias, name: str, behind: str, listing: Listing) -> list[Completion]:
         """Complete what stands behind an alias as if it stood behind its line."""
-        whole = expanded(alias.name, self._shortcuts.aliases)
+        try:
+            whole = expanded(alias.name, self._shortcuts.aliases)
+        except UsageError:  # told when the line is sent
+            return []
         return [
             replace(each, line=name + each.line[len(whole) :])
             for each in self._completions(whole + behind, listing)

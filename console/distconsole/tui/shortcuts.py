@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.schema import Config
-from distconsole.config.shortcuts import aliases_file, keep_alias, kept_aliases
+from distconsole.config.shortcuts import Alias, aliases_file, keep_alias, kept_aliases
 from distconsole.errors import UsageError
 from distconsole.grammar import VERBS
-from distconsole.grammar.aliases import Alias, checked, expanded, trouble_with
+from distconsole.grammar.aliases import checked, expanded, refuse_loop, trouble_with
 from distconsole.grammar.secrets import masked
 from distconsole.tui.keymap import Keymap, made
 from distconsole.tui.keys import ALIASES, SCREEN_VERBS
@@ -34,9 +34,7 @@ class Shortcuts:
 
     def __init__(self, config: Config, kept: Path | None = None) -> None:
         self._kept = kept
-        self._configured = {
-            name: Alias(name, line, place) for name, (line, place) in config.aliases.items()
-        }
+        self._configured = config.aliases
         checked(self._configured, KNOWN)
         self._own: dict[str, Alias] = {}
         self._seen = 0
@@ -57,10 +55,7 @@ class Shortcuts:
             if seen == self._seen:
                 return
             self._seen = seen
-            found = {
-                name: Alias(name, line, place)
-                for name, (line, place) in kept_aliases(self._kept).items()
-            }
+            found = kept_aliases(self._kept)
             both = {**self._configured, **found}
             self._own = {
                 name: alias
@@ -91,7 +86,7 @@ class Shortcuts:
         if trouble is not None:
             raise trouble
         alias = Alias(name, line)
-        expanded(f"{name} {' '.join('x' * _wanted(line))}", {**self.aliases, name: alias})
+        refuse_loop(name, {**self.aliases, name: alias})
         before = self._configured.get(name)
         self._own[name] = alias
         hides = f", in place of {before.place}" if before else ""
@@ -152,7 +147,3 @@ def _unquoted(line: str) -> str:
     """Return ``line`` without the one pair of quotes around all of it, as shells have aliases."""
     whole = len(line) > 1 and line[0] in "'\"" and line[-1] == line[0] and line.count(line[0]) == 2
     return line[1:-1] if whole else line
-
-
-def _wanted(line: str) -> int:
-    return max((int(digit) for digit in re.findall(r"\$([1-9])", line)), default=0)

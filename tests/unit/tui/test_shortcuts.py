@@ -9,9 +9,9 @@ import pytest
 
 from distconsole.config.load import read_config
 from distconsole.config.schema import Config
-from distconsole.config.shortcuts import keep_alias, kept_aliases, startup_lines
+from distconsole.config.shortcuts import Alias, keep_alias, kept_aliases, startup_lines
 from distconsole.errors import ConfigError, UsageError
-from distconsole.grammar.aliases import Alias, expanded, expanded_words
+from distconsole.grammar.aliases import expanded, expanded_words
 from distconsole.tui.keymap import Keymap, made
 from distconsole.tui.keys import KEYS, VIEWS
 from distconsole.tui.shortcuts import Shortcuts
@@ -116,6 +116,7 @@ def test_the_project_wins_over_the_user(tmp_path: Path) -> None:
         ('[aliases]\ncheck = "check --strict"', 2, "'check' is a verb", "[check]"),
         ('[aliases]\nnight = "chek"', 2, "begins with 'chek'", "did you mean check?"),
         ('[aliases]\na = "b"\nb = "a"', 2, "leads back to itself: a → b → a", "change one"),
+        ('[aliases]\na = "b $1"\nb = "a $1"', 2, "leads back to itself: a → b → a", "change one"),
         ('[aliases]\n"a b" = "check"', 2, "cannot be the name", "letters"),
         ("[aliases]\na = 1", 2, "'a' must be a line", ""),
     ],
@@ -210,6 +211,16 @@ def test_consoles_that_keep_aliases_at_once_lose_none(tmp_path: Path) -> None:
 def test_an_alias_that_means_nothing_is_refused(words: str) -> None:
     with pytest.raises(UsageError):
         Shortcuts(Config()).define(words)
+
+
+@pytest.mark.parametrize("line", ["check --only $$1", "on", "on --strict"])
+def test_an_alias_is_refused_for_its_way_back_and_not_for_its_arguments(line: str) -> None:
+    shortcuts = Shortcuts(Config())
+    shortcuts.define("on = check --hosts $1 $@")
+    assert shortcuts.define(f"p = {line}") == "p is an alias"
+    shortcuts.define("p = on $1")
+    with pytest.raises(UsageError, match="leads back to itself: on → p → on"):
+        shortcuts.define("on = p $1")
 
 
 def test_an_alias_with_a_secret_is_not_written(tmp_path: Path) -> None:
