@@ -7,6 +7,8 @@ Formats: Open MPI ``h slots=4 max_slots=8``, Horovod and DeepSpeed ``h slots=4``
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +44,15 @@ def read_list(text: str) -> list[NamedHost]:
         RangeError: if an element means nothing.
     """
     return [host for part in split_list(text) for host in _read_element(part)]
+
+
+def names_in(lists: Iterable[str]) -> list[str]:
+    """Return each name in lists as ``read_list`` has them, once; a list that means nothing is left out."""
+    found: dict[str, None] = {}
+    for each in lists:
+        with suppress(RangeError):
+            found |= dict.fromkeys(host.name for host in read_list(each))
+    return list(found)
 
 
 def read_hostfile(path: Path) -> list[NamedHost]:

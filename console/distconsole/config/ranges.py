@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from contextlib import suppress
 
 MAX_HOSTS = 4096
 """More in one range is a slip of the finger."""
@@ -71,12 +69,3 @@ def _numbers(text: str, whole: str) -> list[str]:
             raise RangeError(f"'{whole}' stands for more than {MAX_HOSTS} hosts")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers
-
-
-def names_in(hosts: Iterable[str]) -> list[str]:
-    """Return the bare names of ``[user@]host[:slots][/port]`` with ranges; what cannot be read is left out."""
-    found: dict[str, None] = {}
-    for each in hosts:
-        with suppress(RangeError):
-            found |= dict.fromkeys(expand(re.split("[:/]", each)[0].rpartition("@")[2]))
-    return list(found)

@@ -6,9 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
+from distconsole.config.hostfile import names_in
 from distconsole.config.load import load_config
 from distconsole.config.paths import runs_dir
-from distconsole.config.ranges import names_in
 from distconsole.config.ssh_names import ssh_names
 from distconsole.errors import ConsoleError
 from distconsole.grammar.values import Vocabulary

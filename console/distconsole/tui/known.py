@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from distconsole.config.hostfile import names_in
 from distconsole.config.load import load_config
 from distconsole.config.paths import runs_dir
-from distconsole.config.ranges import names_in
 from distconsole.config.ssh_names import ssh_names
 from distconsole.errors import ConsoleError
 from distconsole.model.names import RunId

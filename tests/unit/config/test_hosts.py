@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.config.hostfile import NamedHost, read_hostfile, read_list, written
+from distconsole.config.hostfile import NamedHost, names_in, read_hostfile, read_list, written
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
@@ -86,6 +86,11 @@ def test_a_large_range_is_bounded() -> None:
 def test_the_list_reads_users_slots_ranges_and_ipv6(text: str, hosts: list[NamedHost]) -> None:
     assert read_list(text) == hosts
     assert read_list(",".join(map(written, hosts))) == hosts
+
+
+def test_names_for_completion_are_those_of_the_lists_and_a_bad_list_costs_only_itself() -> None:
+    lists = ["me@g[1-2]:8/22", "a b", "fe80::1%eth0", "me@[fe80::2]:4", "g2"]
+    assert names_in(lists) == ["g1", "g2", "fe80::1%eth0", "fe80::2"]
 
 
 @pytest.mark.parametrize(
