@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from itertools import groupby
 
 from distconsole.checks.catalogue import CATALOGUE, rule_called
 from distconsole.checks.groups import GROUP_NAMES
+from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.model.events import Event, TextMade
 from distconsole.model.requests import Explain
@@ -25,10 +25,10 @@ def explain(check: str) -> str:
         if check and some:
             width = max(len(each.id) for each in some)
             return "\n".join(f"{each.id:<{width}}  {each.catches}" for each in some)
-        near = difflib.get_close_matches(check, [each.id for each in CATALOGUE], 1)
+        near = nearest(check, [each.id for each in CATALOGUE])
         raise UsageError(
             f"there is no check {check}",
-            f"did you mean {near[0]}?" if near else "see docs/checks.md",
+            f"did you mean {near}?" if near else "see docs/checks.md",
         )
     needs = ", ".join(GROUP_NAMES[kind] for kind in rule.needs)
     return "\n".join(

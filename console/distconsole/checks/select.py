@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules.expected import KEYS, expects
+from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.model.expectation import Expectation
 from distconsole.model.requests import Level
@@ -57,9 +57,9 @@ def _means(word: str, rule: Rule) -> bool:
 
 def _unknown(flag: str, word: str, catalogue: Sequence[Rule]) -> UsageError:
     names = sorted({rule.group for rule in catalogue} | {rule.id for rule in catalogue})
-    near = difflib.get_close_matches(word, names, 1)
+    near = nearest(word, names)
     known = ", ".join(sorted({rule.group for rule in catalogue}))
     return UsageError(
         f"{flag} {word}: no check begins with that",
-        f"did you mean {near[0]}?" if near else f"the groups are: {known}",
+        f"did you mean {near}?" if near else f"the groups are: {known}",
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
+from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.command import Pasted
 from distconsole.grammar.meanings import apply
@@ -137,7 +137,7 @@ def _meant(word: str) -> str:
         return ""
     if word == "run":
         return "distconsole run"
-    return next(iter(get_close_matches(word, known, 1, MISSPELT)), "")
+    return nearest(word, known, MISSPELT) or ""
 
 
 def _behind_wrapper(words: list[str]) -> list[str]:

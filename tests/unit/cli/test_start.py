@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("textual", "rich", "paramiko", "asyncio", "msgspec", "distconsole.operations")
+HEAVY = ("textual", "rich", "paramiko", "asyncio", "msgspec", "difflib", "distconsole.operations")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +13,7 @@ from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, fail, info, warn
 from distconsole.checks.rules.script_imports import imported_packages
+from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
@@ -226,9 +226,9 @@ def _problems(variable: str, value: str) -> Iterator[str]:
     if variable in DEPRECATED:
         new = DEPRECATED[variable]
         yield f"{variable} has no effect any more, it is {new} now; export {new}=…"
-    near = difflib.get_close_matches(variable, KNOWN, 1, cutoff=0.9)
-    if near and near[0] != variable and variable not in KNOWN and variable not in DEPRECATED:
-        yield f"{variable} is no known variable; did you mean {near[0]}?"
+    near = nearest(variable, KNOWN, 0.9)
+    if near and variable not in KNOWN and variable not in DEPRECATED:
+        yield f"{variable} is no known variable; did you mean {near}?"
 
 
 def _iface(view: View) -> Iterator[Said]:
