@@ -148,7 +148,11 @@ def launch_fields() -> tuple[LaunchField, ...]:
     """Return every field of ``run``, in the order in which a line has them."""
     params = {str(param.name): param for param in _command().params}
     names = [name for name in params if name not in (*HOST_OPTIONS, SCRIPT, ARGUMENTS)]
-    return tuple(_field(params[name]) for name in (*HOST_OPTIONS, *names, SCRIPT, ARGUMENTS))
+    blank = parse_args([VERB, "x"])
+    assert isinstance(blank, ask.Run)
+    return tuple(
+        _field(params[name], blank) for name in (*HOST_OPTIONS, *names, SCRIPT, ARGUMENTS)
+    )
 
 
 @cache
@@ -219,7 +223,8 @@ def _command() -> click.Command:
     return root.commands[VERB]
 
 
-def _field(param: click.Parameter) -> LaunchField:
+def _field(param: click.Parameter, blank: ask.Run) -> LaunchField:
+    """Return the field of ``param``, whose default is what ``blank`` has there."""
     name = str(param.name)
     if not isinstance(param, click.Option):
         kind = FieldKind.WORDS if param.nargs != 1 else FieldKind.TEXT
@@ -231,8 +236,6 @@ def _field(param: click.Parameter) -> LaunchField:
         kind = FieldKind.WORDS
     elif isinstance(param.type, click.Choice):
         kind, choices = FieldKind.CHOICE, tuple(map(str, param.type.choices))
-    blank = parse_args([VERB, "x"])
-    assert isinstance(blank, ask.Run)
     flag = max(param.opts, key=len)
     made = LaunchField(
         name,
