@@ -226,8 +226,8 @@ def _problems(variable: str, value: str) -> Iterator[str]:
     if variable in DEPRECATED:
         new = DEPRECATED[variable]
         yield f"{variable} has no effect any more, it is {new} now; export {new}=…"
-    near = nearest(variable, KNOWN, 0.9)
-    if near and variable not in KNOWN and variable not in DEPRECATED:
+    known = variable in KNOWN or variable in DEPRECATED
+    if not known and (near := nearest(variable, KNOWN, 0.9)):
         yield f"{variable} is no known variable; did you mean {near}?"
 
 
