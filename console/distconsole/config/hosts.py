@@ -14,12 +14,11 @@ from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.config.spelling import nearest
+from distconsole.config.ssh_names import ssh_config_file
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Where
-
-SSH_CONFIG_VARIABLE = "DISTCONSOLE_SSH_CONFIG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +145,9 @@ def _host(named: NamedHost, found: _Found, config: Config, given: HostSettings) 
 def _ssh_config(
     where: Where, cluster: ClusterSettings | None, config: Config, environ: Mapping[str, str]
 ) -> str | None:
-    given = where.ssh_config or environ.get(SSH_CONFIG_VARIABLE)
-    if given:
-        return str(Path(given).expanduser().absolute())
     configured = (cluster.ssh_config if cluster is not None else None) or config.ssh_config
-    return None if configured is None else str(configured)
+    file = ssh_config_file(where.ssh_config, configured, environ)
+    return None if file is None else str(file)
 
 
 def _first_repeated(names: Iterable[str]) -> str | None:

@@ -1,15 +1,35 @@
-"""Names that an SSH configuration gives to hosts, for completion alone. It resolves none."""
+"""Which SSH configuration is read, and the names in it, for completion alone. It resolves none."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+SSH_CONFIG_VARIABLE = "DISTCONSOLE_SSH_CONFIG"
 MAX_BYTES = 1 << 20
 MAX_NAMES = 2000
 _HOST = re.compile(r"^\s*host(?:\s+|\s*=\s*)(.+?)\s*$", re.IGNORECASE)
 _INCLUDE = re.compile(r"^\s*include(?:\s+|\s*=\s*)(.+?)\s*$", re.IGNORECASE)
+
+
+def ssh_config_file(
+    given: str | None, configured: Path | None, environ: Mapping[str, str]
+) -> Path | None:
+    """Return the file that is read in place of ssh's own, which None stands for.
+
+    Args:
+        given: What ``--ssh-config`` says; it wins over the environment, and that over ``configured``.
+        configured: What the configuration says.
+        environ: The environment.
+    """
+    named = given or environ.get(SSH_CONFIG_VARIABLE)
+    return Path(named).expanduser().absolute() if named else configured
+
+
+def own_ssh_config() -> Path:
+    """Return ssh's own configuration, of whoever runs the program."""
+    return Path.home() / ".ssh" / "config"
 
 
 def ssh_names(path: Path) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 from distconsole.config.hostfile import names_in
 from distconsole.config.load import load_config
 from distconsole.config.paths import runs_dir
-from distconsole.config.ssh_names import ssh_names
+from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
 from distconsole.errors import ConsoleError
 from distconsole.grammar.values import Vocabulary
 
@@ -20,14 +19,16 @@ def shell_vocabulary() -> Vocabulary:
     """Return it; what cannot be read is left out."""
     hosts: dict[str, None] = {}
     clusters: tuple[str, ...] = ()
+    ssh_config = None
     with contextlib.suppress(ConsoleError):
         config = load_config()
+        ssh_config = config.ssh_config
         clusters = tuple(config.clusters)
         for cluster in config.clusters.values():
             hosts |= dict.fromkeys(names_in(cluster.hosts))
         hosts |= dict.fromkeys(config.hosts)
-    ssh_config = os.environ.get("DISTCONSOLE_SSH_CONFIG") or Path.home() / ".ssh" / "config"
-    hosts |= dict.fromkeys(ssh_names(Path(ssh_config).expanduser()))
+    ssh_config = ssh_config_file(None, ssh_config, os.environ) or own_ssh_config()
+    hosts |= dict.fromkeys(ssh_names(ssh_config))
     runs: list[str] = []
     with contextlib.suppress(OSError):
         files = [(path.stat().st_mtime, path.stem) for path in runs_dir().glob("*.db")]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 from distconsole.config.hostfile import names_in
 from distconsole.config.load import load_config
 from distconsole.config.paths import runs_dir
-from distconsole.config.ssh_names import ssh_names
+from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
 from distconsole.errors import ConsoleError
 from distconsole.model.names import RunId
 from distconsole.monitor.store import RunStore
@@ -48,11 +48,11 @@ class Known:
     """The names, read again when they are asked for and old.
 
     Args:
-        ssh_config: The file that is read in place of ``~/.ssh/config``.
+        ssh_config: What ``--ssh-config`` says.
     """
 
     def __init__(self, ssh_config: str | None = None) -> None:
-        self._ssh_config = Path(ssh_config).expanduser() if ssh_config else None
+        self._ssh_config = ssh_config
         self._names = Names()
         self._at = float("-inf")
         self._reader: threading.Thread | None = None
@@ -75,8 +75,10 @@ class Known:
         about: dict[str, str] = {}
         hosts: dict[str, None] = {}
         clusters: tuple[str, ...] = ()
+        ssh_config = None
         with contextlib.suppress(ConsoleError, OSError):
             config = load_config()
+            ssh_config = config.ssh_config
             clusters = tuple(config.clusters)
             for name, cluster in config.clusters.items():
                 for host in names_in(cluster.hosts):
@@ -84,7 +86,7 @@ class Known:
                     about.setdefault(host, f"of {name}")
                 about[name] = ",".join(cluster.hosts) or str(cluster.hostfile)
             hosts |= dict.fromkeys(config.hosts)
-        place = self._ssh_config or Path.home() / ".ssh" / "config"
+        place = ssh_config_file(self._ssh_config, ssh_config, os.environ) or own_ssh_config()
         for alias in ssh_names(place):
             hosts[alias] = None
             about.setdefault(alias, f"in {place.name}")
