@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from textual.css.match import match
 from textual.pilot import Pilot
 from textual.widgets import Button, Checkbox, Input, Select
 
@@ -530,3 +531,22 @@ async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
         assert "planning broke: ZeroDivisionError: never" in screen_text(app)
         assert isinstance(app.desk.latest.error if app.desk.latest else None, ConsoleError)
         assert shlex.split(app.desk.line) == ["run", "train.py"]
+
+
+async def test_a_form_that_stands_still_does_not_look_for_its_fields_at_every_beat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search through the form's 200 parts takes as long as drawing it does."""
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot, "run --nproc 2 train.py")
+        matched: list[object] = []
+
+        def counted(selectors: object, node: object) -> bool:
+            matched.append(node)
+            return match(selectors, node)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("textual.css.query.match", counted)
+        app.launch_beat()
+        monkeypatch.undo()
+        assert len(matched) < len(launch_fields())

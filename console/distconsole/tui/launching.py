@@ -64,8 +64,10 @@ class LaunchingApp(KeyedApp):
 
     def draw_launch(self) -> None:
         """Draw the form, if it is on the screen."""
+        if self._switcher.current != VIEW:
+            return
         view = self.query_one(LaunchView)
-        if self._switcher.current != VIEW or not view.furnished:
+        if not view.furnished:
             return
         feed = self._launches
         load = self.load_feed.load if self.load_feed is not None else None

@@ -21,6 +21,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.tui.folders import Folders
 from distconsole.tui.harmless import one_line
+from distconsole.tui.jobs import spinner
 from distconsole.tui.launch_desk import LaunchDesk
 from distconsole.tui.pictures import LoadPicture
 from distconsole.tui.views.launch_fields import FieldRow
@@ -45,8 +46,6 @@ WIDE_COLUMNS = 130
 
 TALL_LINES = 40
 """A screen of so many lines shows all fields at first."""
-
-SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class HostTable(LineTable[HostChoice]):
@@ -167,7 +166,8 @@ class LaunchView(Container):
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._furnished = False
-        self._turn = 0
+        self._first: list[FieldRow] = []
+        self._others: list[FieldRow] = []
 
     async def furnish(self) -> None:
         """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
@@ -181,20 +181,17 @@ class LaunchView(Container):
     def _parts(self) -> list[Container | Vertical]:
         fields = {each.name: each for each in launch_fields()}
         folders = Folders(self._again)
-        first = [FieldRow(fields.pop(name), folders) for name in IN_SIGHT if name in fields]
-        for row in first:
+        self._first = [FieldRow(fields.pop(name), folders) for name in IN_SIGHT if name in fields]
+        self._others = [FieldRow(each, folders) for each in fields.values()]
+        for row in self._first:
             row.set_class(row.field.name in WIDE, "launch--line")
         form = VerticalScroll(
-            Container(*first, classes="launch--grid"),
+            Container(*self._first, classes="launch--grid"),
             HostTable(
                 HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="launch-hosts"
             ),
             More(id="launch-more"),
-            Container(
-                *(FieldRow(each, folders) for each in fields.values()),
-                classes="launch--grid",
-                id="launch-others",
-            ),
+            Container(*self._others, classes="launch--grid", id="launch-others"),
             id="launch-form",
         )
         form.can_focus = False
@@ -250,7 +247,7 @@ class LaunchView(Container):
 
     def rows(self) -> list[FieldRow]:
         """Every field, in the order of the form."""
-        return list(self.query(FieldRow))
+        return [*self._first, *self._others]
 
     def show(
         self,
@@ -289,8 +286,6 @@ class LaunchView(Container):
             return "type a script; ^O lists what was launched before"
         if desk.settled or latest is None:
             return ""
-        self._turn += 1
-        spin = SPINNER[self._turn % len(SPINNER)]
         waited = now - latest.began
         since = f" {waited:.0f} s" if waited >= 1 and latest.line == desk.line else ""
         start = (
@@ -298,11 +293,11 @@ class LaunchView(Container):
             if desk.wanted
             else ""
         )
-        return f"{spin} planning{since}{start}"
+        return f"{spinner(now)} planning{since}{start}"
 
     def _show_more(self, desk: LaunchDesk) -> None:
         form = self.query_one("#launch-form")
-        others = list(self.query_one("#launch-others").query(FieldRow))
+        others = self._others
         if any(row.has_class("-wrong") for row in others):
             form.add_class("-unfolded")
         given = [

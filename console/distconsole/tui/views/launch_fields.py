@@ -102,13 +102,16 @@ class FieldRow(Vertical):
         self._reasons: dict[str, str] = {}
         self._unsaid = self.field.default
         self._wrong = ""
+        self.editor = self._editor()
+        """What takes the keys."""
+        self._note = Words().add_class("field--note")
 
     def compose(self) -> ComposeResult:
         """Name, editor, note."""
         with Horizontal():
             yield Label(NAMES.get(self.field.name, self.field.label), markup=False)
-            yield self._editor()
-        yield Words().add_class("field--note")
+            yield self.editor
+        yield self._note
 
     def on_mount(self) -> None:
         """Say what the field is for where a mouse rests on it."""
@@ -119,15 +122,6 @@ class FieldRow(Vertical):
     def text(self) -> str:
         """What it holds."""
         return self._text
-
-    @property
-    def editor(self) -> Widget:
-        """What takes the keys."""
-        return (
-            self.query(Input).first()
-            if self.query(Input)
-            else self.query("Select, Checkbox").first()
-        )
 
     def show(self, text: str) -> None:
         """Hold ``text``, which comes from elsewhere; what means the same stays as it was typed."""
@@ -157,7 +151,7 @@ class FieldRow(Vertical):
     def tell(self, words: str) -> None:
         """Say what is wrong, or nothing."""
         self.set_class(bool(words), "-wrong")
-        self.query_one(".field--note", Words).show(words)
+        self._note.show(words)
 
     def unsaid(self, value: str) -> None:
         """Show what holds where nothing is given."""
