@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+
+from textual.keys import _character_to_key
 
 from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.config.spelling import nearest
@@ -177,7 +178,7 @@ def _named(written: str) -> str | None:
         base = base.lower() if "ctrl" in known else base
         if "shift" in known:
             base, known = base.upper(), [each for each in known if each != "shift"]
-        base = _of_character(base)
+        base = _character_to_key(base)
     elif base.lower() in NAMED:
         base = NAMED[base.lower()]
     elif base in CHARACTERS:
@@ -185,17 +186,6 @@ def _named(written: str) -> str | None:
     else:
         return None
     return "+".join((*sorted({each for each in known if each}), base))
-
-
-def _of_character(character: str) -> str:
-    """Return how Textual calls the key of a character."""
-    if character.isalnum():
-        return character
-    other = {" ": "space", "/": "slash", "\\": "backslash", "-": "minus", "_": "underscore"}
-    other |= {"+": "plus", "#": "number_sign", "|": "vertical_line", "^": "circumflex_accent"}
-    if character in other:
-        return other[character]
-    return unicodedata.name(character, character).lower().replace("-", "_").replace(" ", "_")
 
 
 def _key(name: str, view: str, setting: KeySetting) -> Key:

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from textual import events
+from textual._xterm_parser import XTermParser
 
 from distconsole.config.load import read_config
 from distconsole.config.schema import Config
@@ -49,11 +51,17 @@ def test_a_key_is_read_however_it_is_written(written: str, named: str, tmp_path:
     assert found.line == "check --level quick"
 
 
-@pytest.mark.parametrize("written", ["/", "?", "Z", "space", "[", "-", "+"])
+def as_pressed(letter: str) -> str:
+    """Return what Textual calls the key when a terminal sends ``letter``."""
+    return next(event.key for event in XTermParser().feed(letter) if isinstance(event, events.Key))
+
+
+@pytest.mark.parametrize("written", [*"/?Z[-+@~", "space"])
 def test_a_letter_works_inside_its_view_alone(written: str, tmp_path: Path) -> None:
     keys = keymap(tmp_path, f'[keys.runs]\n"{written}" = "theme "\n')
     own = keys.keys[0]
     assert (own.line, own.asks, own.inside, own.views) == ("theme ", True, True, ("runs",))
+    assert own.key == as_pressed(" " if written == "space" else written)
     assert keys.inside(own.key, "runs", replayed=False) is own
     assert keys.inside(own.key, "check", replayed=False) is not own
     assert keys.of(own.key, "runs") is None
