@@ -20,6 +20,7 @@ from distconsole.grammar import parse_line
 from distconsole.grammar.drafts import draft_of, launch_fields
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, LaunchKept, ScriptSought
+from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.foresight import Foresight
@@ -172,6 +173,26 @@ async def test_the_plan_follows_what_is_typed() -> None:
         ):
             assert words in text
         assert looked(stage)[-1].where.hosts == "node1,node2"
+
+
+def cyclic() -> Iterator[Event]:
+    """A plan that gives each host every other rank, as Slurm does when it is asked to."""
+    for event in scenes.foreseen(6):
+        if isinstance(event, PlanMade):
+            hosts = zip(event.hosts, ((0, 2, 4), (1, 3, 5)), strict=False)
+            dealt = tuple(msgspec.structs.replace(host, ranks=ranks) for host, ranks in hosts)
+            event = msgspec.structs.replace(event, hosts=dealt)
+        yield event
+
+
+async def test_ranks_of_a_host_that_are_no_row_are_named_one_by_one() -> None:
+    app, stage = staged(SCENES | {ask.Foresee: cyclic})
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        text = screen_text(app)
+        assert "node1 ranks 0,2,4" in text
+        (row,) = (each for each in text.splitlines() if "[x] node2" in each)
+        assert "1,3,5" in row.split()
 
 
 def test_a_plan_is_made_when_typing_rests_and_few_hang_at_once() -> None:

@@ -13,6 +13,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.run_events import GpuSample, PlanMade
 from distconsole.model.time_text import date_text
+from distconsole.text.tables import ranks_text
 from distconsole.tui.foresight import Foresight
 from distconsole.tui.harmless import one_line
 from distconsole.tui.launch_desk import Trouble
@@ -120,12 +121,6 @@ def _gpus(row: HostChoice) -> Text:
     return Text(f"{row.free} of {row.gpus}", style=style)
 
 
-def _ranks(row: HostChoice) -> str:
-    if not row.ranks:
-        return ""
-    return f"{row.ranks[0]}-{row.ranks[-1]}" if len(row.ranks) > 1 else str(row.ranks[0])
-
-
 def _state(row: HostChoice) -> Text:
     if row.away is not None:
         return Text(f"✗ {one_line(row.away)}", style="bad" if row.chosen else "faint")
@@ -141,7 +136,7 @@ HOST_COLUMNS: list[Column[HostChoice]] = [
     Column("host", 14, _name),
     Column("GPUs free", 9, _gpus, right=True),
     Column("slots", 5, lambda row: "" if row.slots is None else str(row.slots), 2, True),
-    Column("ranks", 9, _ranks, 1, True),
+    Column("ranks", 9, lambda row: ranks_text(row.ranks), 1, True),
     Column("state", 16, _state),
 ]
 
@@ -228,8 +223,8 @@ def _plan(shown: Foresight, plan: PlanMade) -> Text:
     common = _common([each.env for each in plan.hosts])
     for each in plan.hosts[:MOST_HOSTS]:
         text.append(one_line(each.host), style="strong")
-        spans = f"{each.ranks[0]}-{each.ranks[-1]}" if each.ranks[1:] else each.ranks[0]
-        text.append(f" {'ranks' if each.ranks[1:] else 'rank'} {spans}  " if each.ranks else "  ")
+        ranks = f" {'ranks' if each.ranks[1:] else 'rank'} {ranks_text(each.ranks)}"
+        text.append(f"{ranks}  " if each.ranks else "  ")
         command = each.command.partition("\n")[0].replace(PORT, "PORT").replace(RUN_DIR, "RUN_DIR")
         text.append(f"{one_line(command) or 'the first host starts what runs here'}\n")
         own = {name: value for name, value in each.env.items() if name not in common}
