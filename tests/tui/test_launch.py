@@ -16,18 +16,19 @@ from textual.pilot import Pilot
 from textual.widgets import Button, Checkbox, Input, Select
 
 from distconsole.errors import ConsoleError, PlanError, UnreachableError
-from distconsole.grammar import parse_line
+from distconsole.grammar import Vocabulary, complete_line, parse_line
 from distconsole.grammar.drafts import draft_of, launch_fields
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, LaunchKept, ScriptSought
 from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
+from distconsole.tui.folders import Folders
 from distconsole.tui.foresight import Foresight
 from distconsole.tui.launch_desk import MOST_LOOKS, QUIET_BEATS, LaunchDesk
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.launch import IN_SIGHT, HostTable
-from distconsole.tui.views.launch_fields import FieldRow
+from distconsole.tui.views.launch_fields import FieldRow, PathSuggester
 from fakes import scenes
 from fakes.any_launch import any_plain_request
 from fakes.stage import (
@@ -183,6 +184,20 @@ def cyclic() -> Iterator[Event]:
             dealt = tuple(msgspec.structs.replace(host, ranks=ranks) for host, ranks in hosts)
             event = msgspec.structs.replace(event, hosts=dealt)
         yield event
+
+
+async def test_a_field_of_files_suggests_what_the_prompt_completes(tmp_path: Path) -> None:
+    (tmp_path / ".train").touch()
+    (tmp_path / "tr\tain.py").touch()
+    (tmp_path / "trials").mkdir()
+    folders = Folders(lambda: None)
+    folders.list(tmp_path)
+    suggester = PathSuggester(folders)
+    for begun, whole in (("", "trials/"), ("tr", "trials/"), (".t", ".train"), ("x", None)):
+        suggested = await suggester.get_suggestion(f"{tmp_path}/{begun}")
+        assert suggested == (whole and f"{tmp_path}/{whole}")
+        completed = complete_line(f"report -o {tmp_path}/{begun}", Vocabulary(), tmp_path)
+        assert [each.word for each in completed][:1] == [suggested] * (suggested is not None)
 
 
 async def test_ranks_of_a_host_that_are_no_row_are_named_one_by_one() -> None:

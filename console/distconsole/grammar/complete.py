@@ -16,7 +16,15 @@ from distconsole.grammar.starters import STARTERS
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.words import OpenLine, open_line, opened, quoted
 
-__all__ = ["Completion", "Listing", "Vocabulary", "complete_line", "going_on", "read_folder"]
+__all__ = [
+    "Completion",
+    "Listing",
+    "Vocabulary",
+    "complete_line",
+    "going_on",
+    "path_names",
+    "read_folder",
+]
 
 MAX_COMPLETIONS = 500
 
@@ -67,11 +75,11 @@ def complete_line(
     if unfinished.startswith("-") and "=" in unfinished:
         flag, equals, unfinished = unfinished.partition("=")
     engine = ShellComplete(root, {"obj": vocabulary}, PROGRAM, "_DISTCONSOLE_COMPLETE")
-    paths = _Paths(unfinished, folder or Path.cwd(), listing or read_folder)
+    names = path_names(unfinished, folder or Path.cwd(), listing or read_folder)
     found: list[Completion] = []
     for item in engine.get_completions([*words, flag] if flag else words, unfinished):
         if item.type in ("file", "dir"):
-            found += paths.completions(line, typed, flag + equals, item.type == "dir")
+            found += _of_paths(names, line, typed, flag + equals, only_folders=item.type == "dir")
         else:
             found.append(_of_item(item, line, typed, flag + equals))
     if not found and words[:1] in (["run"], ["check"]) and not typed.text.startswith("-"):
@@ -80,7 +88,7 @@ def complete_line(
         if words[0] == "check" and all(word.startswith("-") for word in words[1:]):
             starters = (name for name in STARTERS if typed.text and name.startswith(typed.text))
             found = [going_on(line, typed, name, "what starts the ranks") for name in starters]
-        found += paths.completions(line, typed, "", folders_only=False)
+        found += _of_paths(names, line, typed)
     return found[:MAX_COMPLETIONS]
 
 
@@ -116,27 +124,35 @@ def _of_item(item: CompletionItem, line: str, typed: OpenLine, flag: str) -> Com
     return going_on(line, typed, word, item.help or "", shown=item.shown or shown, on=on)
 
 
-class _Paths:
-    """Names of files that go on from ``unfinished``."""
+def _of_paths(
+    names: Iterable[tuple[str, bool]],
+    line: str,
+    typed: OpenLine,
+    flag: str = "",
+    *,
+    only_folders: bool = False,
+) -> Iterator[Completion]:
+    for path, is_folder in names:
+        if is_folder or not only_folders:
+            last = path.removesuffix("/").rfind("/") + 1
+            yield going_on(line, typed, flag + path, shown=path[last:], on=is_folder)
 
-    def __init__(self, unfinished: str, folder: Path, listing: Listing) -> None:
-        self._start, slash, self._last = unfinished.rpartition("/")
-        self._start += slash
-        self._listing = listing
-        place = self._start
-        if place.startswith("~/"):  # the names of other users may be asked for over a network
-            place = str(Path.home()) + place[1:]
-        self._place = folder / place
 
-    def completions(
-        self, line: str, typed: OpenLine, flag: str, folders_only: bool
-    ) -> Iterator[Completion]:
-        hidden = self._last.startswith(".")
-        for name, is_folder in sorted(self._listing(self._place)):
-            if not name.startswith(self._last) or (name.startswith(".") and not hidden):
-                continue
-            if (folders_only and not is_folder) or not name.isprintable():
-                continue
-            shown = name + ("/" if is_folder else "")
-            word = f"{flag}{self._start}{shown}"
-            yield going_on(line, typed, word, shown=shown, on=is_folder)
+def path_names(
+    unfinished: str, folder: Path, listing: Listing = read_folder
+) -> Iterator[tuple[str, bool]]:
+    """Yield the paths that go on from ``unfinished``, sorted, a folder's with a slash, and whether each is one.
+
+    Args:
+        unfinished: What was typed of it; names that begin with a dot are found by a dot.
+        folder: Where it begins, unless it begins with ``/`` or ``~/``.
+        listing: How folders are read.
+    """
+    start, slash, last = unfinished.rpartition("/")
+    start += slash
+    # The names of other users may be asked for over a network.
+    place = str(Path.home()) + start[1:] if start.startswith("~/") else start
+    for name, is_folder in sorted(listing(folder / place)):
+        hidden = name.startswith(".") and not last.startswith(".")
+        if name.startswith(last) and name.isprintable() and not hidden:
+            yield f"{start}{name}{'/' if is_folder else ''}", is_folder

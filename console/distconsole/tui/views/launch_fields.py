@@ -15,6 +15,7 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Checkbox, Input, Label, Select
 
+from distconsole.grammar.complete import path_names
 from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, YES, FieldKind, LaunchField
 from distconsole.tui.folders import Folders
 from distconsole.tui.harmless import one_line
@@ -35,13 +36,8 @@ class PathSuggester(Suggester):
 
     async def get_suggestion(self, value: str) -> str | None:
         """Return the path, or None."""
-        start, slash, last = value.rpartition("/")
-        place = str(Path.home()) + start[1:] if value.startswith("~/") else start + slash
-        for name, is_folder in sorted(self._folders.glance(Path.cwd() / place)):
-            hidden = name.startswith(".") and not last.startswith(".")
-            if name.startswith(last) and name.isprintable() and not hidden:
-                return f"{start}{slash}{name}{'/' if is_folder else ''}"
-        return None
+        names = path_names(value, Path.cwd(), self._folders.glance)
+        return next((path for path, _ in names), None)
 
 
 class Line(Input):
