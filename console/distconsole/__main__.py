@@ -72,7 +72,7 @@ def run(words: list[str]) -> int:
             return _headless(request, config)
         from distconsole.tui import open_screen  # noqa: PLC0415
 
-        return open_screen(request)
+        return open_screen(request, config)
     except ConsoleError as error:
         from distconsole.cli.main import tell_error  # noqa: PLC0415
         from distconsole.cli.streams import Streams  # noqa: PLC0415

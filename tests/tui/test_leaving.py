@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import partial
 from io import StringIO
@@ -12,11 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.__main__ import run
+from distconsole.config.paths import user_config_file
+from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations.control import Wish
 from distconsole.tui import open_screen
+from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
@@ -34,6 +39,13 @@ from fakes.stage import (
 )
 
 SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts}
+
+
+class Terminal(StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 async def test_quitting_leaves_the_run_and_says_so() -> None:
@@ -173,6 +185,33 @@ def test_the_headless_program_never_loads_the_screen(
     assert done.stderr.splitlines()[-1].endswith("False"), done.stderr
 
 
+def test_the_configuration_is_read_once_until_the_screen_stands(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = user_config_file()
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('theme = "light"\n')
+    texts: list[str] = []
+    hosts: list[str] = []
+    loads = tomllib.loads
+
+    def read(text: str) -> dict[str, object]:
+        texts.append(text)
+        return loads(text)
+
+    def begun(app: ConsoleApp) -> int:
+        hosts.extend(app.sitting.hosts)
+        return 0
+
+    monkeypatch.setattr("tomllib.loads", read)
+    monkeypatch.setattr(ConsoleApp, "run", begun)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert run(["--hosts", "node1"]) == 0
+    assert hosts == ["node1"]
+    assert len(texts) == 1
+
+
 @pytest.mark.parametrize(
     ("terminal", "term", "lacking"),
     [
@@ -184,16 +223,13 @@ def test_the_headless_program_never_loads_the_screen(
 def test_where_there_is_no_screen_it_says_what_works_without(
     terminal: bool, term: str, lacking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stream(StringIO):
-        def isatty(self) -> bool:
-            return terminal
-
-    monkeypatch.setattr(sys, "stdin", Stream())
-    monkeypatch.setattr(sys, "stdout", Stream())
+    stream = Terminal if terminal else StringIO
+    monkeypatch.setattr(sys, "stdin", stream())
+    monkeypatch.setattr(sys, "stdout", stream())
     monkeypatch.setenv("TERM", term)
     with pytest.raises(UsageError, match=re.escape(lacking)) as raised:
-        open_screen(ask.Replay(run="digits"))
+        open_screen(ask.Replay(run="digits"), Config())
     assert "distconsole show digits" in raised.value.hint
     with pytest.raises(UsageError) as raised:
-        open_screen(CONSOLE)
+        open_screen(CONSOLE, Config())
     assert "top --once" in raised.value.hint

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model.requests import Replay, Request
 
@@ -12,7 +13,7 @@ WITHOUT = (
 WITHOUT_REPLAY = "what works without: distconsole show {run}, logs {run}, report {run}"
 
 
-def open_screen(request: Request) -> int:
+def open_screen(request: Request, config: Config) -> int:
     """Open the screen on ``request`` and return the program's exit code.
 
     Raises:
@@ -26,7 +27,7 @@ def open_screen(request: Request) -> int:
         raise UsageError(f"the console needs {lacking}", hint)
     from distconsole.tui.app import ConsoleApp  # noqa: PLC0415 - Textual takes a third of a second
 
-    return ConsoleApp.open(request)
+    return ConsoleApp.open(request, config)
 
 
 def _lacking() -> str:

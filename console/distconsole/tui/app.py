@@ -13,7 +13,6 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from distconsole.config.load import load_config
 from distconsole.config.paths import state_dir
 from distconsole.config.schema import Config
 from distconsole.config.shortcuts import startup_file
@@ -118,24 +117,24 @@ class ConsoleApp(LaunchingApp):
         self.appearance = Appearance(self, theme, theme_kept)
 
     @classmethod
-    def open(cls, request: ask.Request) -> int:
+    def open(cls, request: ask.Request, config: Config) -> int:
         """Run the application and return the exit code.
 
         Raises:
             ConsoleError: if the hosts given cannot be read.
         """
         share_one_heap()
-        state, config = state_dir(), load_config()
+        state = state_dir()
         app = cls(
             request,
             state / "history",
-            theme=asked_theme(request),
+            theme=asked_theme(request, config),
             theme_kept=state / "theme",
             shortcuts=of_user(config),
             startup=startup_file() if wants_startup(request, config) else None,
         )
         if not isinstance(request, ask.Demo):
-            app.sitting.begin()
+            app.sitting.begin(config)
         try:
             code = app.run() or 0
         finally:

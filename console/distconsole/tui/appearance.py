@@ -10,7 +10,7 @@ from rich.color import ColorSystem
 from textual.theme import Theme
 from textual.widget import Widget
 
-from distconsole.config.load import load_config
+from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
 from distconsole.tui.palette import FAINT_SHARE, meanings
@@ -29,13 +29,9 @@ def no_color() -> bool:
     return "NO_COLOR" in os.environ
 
 
-def asked_theme(request: ask.Request) -> str | None:
-    """Return the theme that the command line or the configuration names, or None.
-
-    Raises:
-        ConfigError: if the configuration cannot be read.
-    """
-    return getattr(request, "theme", None) or load_config().theme
+def asked_theme(request: ask.Request, config: Config) -> str | None:
+    """Return the theme that the command line or the configuration names, or None."""
+    return getattr(request, "theme", None) or config.theme
 
 
 class Appearance:

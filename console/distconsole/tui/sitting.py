@@ -13,6 +13,7 @@ from itertools import count
 
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
+from distconsole.config.schema import Config
 from distconsole.grammar import Vocabulary, parse_line
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster
@@ -68,13 +69,16 @@ class Sitting:
         """Looks at launches that are being filled in; they end with the sitting."""
         self._known = Known(where.ssh_config)
 
-    def begin(self) -> None:
+    def begin(self, config: Config | None = None) -> None:
         """Read the hosts; they are connected when first needed.
+
+        Args:
+            config: Everything configured; it is read if not given.
 
         Raises:
             ConsoleError: if they cannot be read.
         """
-        self._own = self._open.enter_context(open_session(self.where))
+        self._own = self._open.enter_context(open_session(self.where, config))
 
     def end(self) -> list[str]:
         """Let go of everything and return the runs that go on."""
