@@ -56,7 +56,6 @@ class Foresight:
         self.sought: ScriptSought | None = None
         self.error: ConsoleError | None = None
         self.done = False
-        self.version = 0
         self._parse = parse
         self._foresee = foresee
         self._launchers = launchers
@@ -71,7 +70,6 @@ class Foresight:
         """Know without looking that it cannot be."""
         self.error = error
         self.done = True
-        self.version += 1
 
     def leave(self) -> None:
         """Look no further; nobody wants to know."""
@@ -99,14 +97,12 @@ class Foresight:
             self.error = ConsoleError(f"planning broke: {type(error).__name__}: {error}")
         finally:
             self.done = True
-            self.version += 1
 
     def _look(self) -> None:
         request = self._parse(self.line)
         if not isinstance(request, ask.Run):
             raise UsageError("this launches nothing", "run SCRIPT")
         self.request = request
-        self.version += 1
         if self._is_left():
             return
         events = self._foresee(ask.Foresee(request, self._launchers), self._control)
@@ -131,4 +127,3 @@ class Foresight:
                 self.refused = event.refused
             case _:
                 pass
-        self.version += 1

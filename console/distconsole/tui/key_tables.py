@@ -56,7 +56,7 @@ def keys_table(keys: Sequence[Key]) -> list[str]:
     rows = ["| key | | types | works |", "|---|---|---|---|"]
     for key in keys:
         line = f"`{key.line.strip()}`" + (" …" if key.asks else "")
-        rows.append(f"| {_code(key.shown)} | {key.label} | {line} | {place_of(key)} |")
+        rows.append(f"| `{key.shown}` | {key.label} | {line} | {place_of(key)} |")
     return rows
 
 
@@ -66,10 +66,6 @@ def parts_table() -> list[str]:
     for title, part in PARTS:
         rows += [f"| {title} | {keys} | {does} |" for keys, does in part_keys(part)]
     return rows
-
-
-def _code(shown: str) -> str:
-    return f"`{shown}`"
 
 
 def _shown(key: str) -> str:

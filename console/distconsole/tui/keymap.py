@@ -79,8 +79,7 @@ class Keymap:
     def of(self, pressed: str, view: str) -> Key | None:
         """Return the key that works from anywhere while ``view`` is on the screen, or None."""
         able = (key for key in self.keys if not key.inside and key.key == pressed)
-        fitting = [key for key in able if key.works_in(view)]
-        return next(iter(fitting), None)
+        return next((key for key in able if key.works_in(view)), None)
 
     def inside(self, pressed: str, view: str, *, replayed: bool) -> Key | None:
         """Return the letter that works inside ``view``, or None."""

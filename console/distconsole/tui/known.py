@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 
 from distconsole.config.hostfile import names_in
 from distconsole.config.load import load_config
@@ -15,6 +16,7 @@ from distconsole.config.paths import runs_dir
 from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
 from distconsole.errors import ConsoleError
 from distconsole.model.names import RunId
+from distconsole.monitor.catalogue import stamps_in
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import listed
 from distconsole.text.tables import duration_text
@@ -97,24 +99,18 @@ class Known:
 
     def _runs(self, about: dict[str, str]) -> tuple[str, ...]:
         store = RunStore(runs_dir())
-        try:
-            files = sorted(
-                store.folder.glob("*.db"), key=lambda path: path.stat().st_mtime, reverse=True
-            )
-        except OSError:
-            return ()
         found: dict[str, None] = {}
-        for at, path in enumerate(files[:MAX_RUNS]):
-            found[path.stem] = None
+        for at, run in enumerate(islice(stamps_in(store.folder), MAX_RUNS)):
+            found[run] = None
             if at >= MAX_LOOKED_INTO:
                 continue
             with contextlib.suppress(ConsoleError, OSError, ValueError):
-                with store.open(RunId(path.stem)) as run_file:
+                with store.open(RunId(run)) as run_file:
                     summary = listed(run_file.record())
                 ago = duration_text(max(0.0, time.time() - summary.started))
                 words = (summary.name, summary.script.rpartition("/")[2], summary.state)
-                about[path.stem] = "  ".join(filter(None, (*words, f"{ago} ago")))
-                if summary.name and not path.stem.startswith(summary.name):
+                about[run] = "  ".join(filter(None, (*words, f"{ago} ago")))
+                if summary.name and not run.startswith(summary.name):
                     found[summary.name] = None
-                    about.setdefault(summary.name, f"{path.stem}, {summary.state}")
+                    about.setdefault(summary.name, f"{run}, {summary.state}")
         return tuple(found)

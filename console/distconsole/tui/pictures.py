@@ -11,8 +11,6 @@ from distconsole.model.run_events import GpuKey, GpuSample, LinkChanged, NodeSam
 
 Clock = Callable[[], float]
 
-"""Host, the GPU's uuid (its index where the driver gives none), its MIG slice."""
-
 
 @dataclass(frozen=True, slots=True)
 class Clocks:

@@ -250,9 +250,7 @@ class Doer:
     def _ask_condition(self, verb: str, rest: str) -> None:
         app = self._app
         say, cluster = app.sitting.transcript.say, app.query_one(ClusterView)
-        if app.view == "runs" and verb in ("filter", "sort", "group"):
-            self._order_runs(verb, rest)
-            return
+        ordered = app.query_one(RunsView) if app.view == "runs" else cluster
         match verb, rest.split():
             case "watch", []:
                 say(app.watches.listed())
@@ -263,27 +261,15 @@ class Doer:
             case "filter", _ if app.view == "run":
                 app.query_one(RunView).filter(rest)
             case "filter", _:
-                cluster.filter(rest)
-            case "group", words:
-                cluster.group(words[0] if words else "")
-                app.show_view("cluster")
-            case _, [name, ("up" | "down") as way]:
-                cluster.sort(name, downwards=way == "down")
-            case _:
-                cluster.sort(rest)
-
-    def _order_runs(self, verb: str, rest: str) -> None:
-        """Filter, sort or group the list of runs."""
-        runs = self._app.query_one(RunsView)
-        match verb, rest.split():
-            case "filter", _:
-                runs.filter(rest)
+                ordered.filter(rest)
             case "group", _:
-                runs.group(rest)
+                ordered.group(rest)
+                if ordered is cluster:
+                    app.show_view("cluster")
             case _, [name, ("up" | "down") as way]:
-                runs.sort(name, downwards=way == "down")
+                ordered.sort(name, downwards=way == "down")
             case _:
-                runs.sort(rest)
+                ordered.sort(rest)
 
     def _heat(self, what: str) -> None:
         """Turn to the heat map, or change what it shows."""
