@@ -421,7 +421,7 @@ class ConsoleApp(LaunchingApp):
             over = row.run.state not in ("running", "unknown")
             self.doer.open_run(row.run.run, over=over)
 
-    @on(LineTable.SortAsked, "#ranks, #hosts, #gpus")
+    @on(LineTable.SortAsked, "#ranks, #hosts, #gpus, #runs-table")
     def sort_rows(self, event: LineTable.SortAsked) -> None:
         """Order the rows by the heading that was clicked."""
         self.doer.perform(f"sort {event.order}", quiet=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import msgspec
 from rich.text import Text
-from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
@@ -130,7 +129,6 @@ class RunsView(Vertical):
         self.marked: list[str] = []
         """Runs to be compared, in the order in which they were marked."""
         self._drawn: object = None
-        self._last: tuple[Feed, tuple[Feed, ...]] | None = None
 
     def compose(self) -> ComposeResult:
         """A heading and the table."""
@@ -157,12 +155,14 @@ class RunsView(Vertical):
         self.table.to_top()
 
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
-        """Order the runs by a field; by nothing the newest come first, those that go on before all.
+        """Order the runs by a field, once more the other way; by nothing the newest come first, those that go on before all.
 
         Raises:
             UsageError: if there is no such field.
         """
-        if name == "age" and downwards is None:
+        if downwards is None and self.order.by is not None and self.order.by.name == name:
+            downwards = not self.order.downwards  # the same once more: the other way
+        elif downwards is None and name == "age":
             downwards = False
         self.order = self.order.with_sort(name, RUN_FIELDS, downwards=downwards)
         self.table.to_top()
@@ -200,7 +200,6 @@ class RunsView(Vertical):
     def draw(self, feed: Feed, seen: Iterable[Feed]) -> None:
         """Show the runs that ``feed`` listed; of those in ``seen`` this sitting knows how they are."""
         seen = tuple(seen)
-        self._last = feed, seen
         with feed.reading():
             count, done = len(feed.listed), feed.done
             listed = feed.listed[:count]
@@ -223,15 +222,6 @@ class RunsView(Vertical):
         self.table.sorted_by = self.order.by.name if self.order.by is not None else ""
         self.table.show(rows)
         self.query_one("#runs-line", Words).show(self._words(runs, len(shown), done=done))
-
-    @on(LineTable.SortAsked, "#runs-table")
-    def sort_by_heading(self, event: LineTable.SortAsked) -> None:
-        """Order the runs by the heading that was clicked; once more turns the order round."""
-        by = self.order.by
-        again = by is not None and by.name == event.order
-        self.sort(event.order, downwards=not self.order.downwards if again else None)
-        if self._last is not None:
-            self.draw(*self._last)
 
     def _words(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> str:
         if not runs:
