@@ -28,6 +28,9 @@ CATCH_UP_SECONDS = 3.0
 HOLD_SECONDS = 2.0
 """But no longer than this for a host that sends nothing."""
 
+CLOSE_SECONDS = 5.0
+"""How long all readers together are awaited when nobody wants to read on."""
+
 FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.3, 8.0
 
 NO_SUCH_RUN = "no_such_run"
@@ -212,8 +215,10 @@ class JournalFeed:
                 reader.room.notify()
         for stream in streams:
             stream.close()
+        # One that is still reaching for its host ends by itself once it has an answer.
+        deadline = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
-            thread.join(timeout=5.0)
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def _hold_until(self, now: float) -> float:
         """Return until when to hold back what waits; infinity where nothing does."""

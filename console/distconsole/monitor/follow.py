@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -97,17 +98,24 @@ def follow(
             return
         writer = EntryWriter(run_file.path)
         feed = JournalFeed(open_stream, cursors, keep=lambda new: writer.put(to_store(new)))
+        failure = ""
         try:
             seen = dict(cursors)
-            for event in _live(record.run, feed, (reducer, over), writer, seen):
+            for event in _live(record.run, feed, (reducer, over), seen):
                 if event is not None:
                     yield event
+                elif writer.failure and not failure:
+                    failure = writer.failure
+                    yield _store_finding(record.run, failure)
                 elif left() or (until is not None and _reached(seen, until)):
                     break
         finally:
             feed.close()
             writer.close()
-            _keep_end(run_file, reducer)
+            # Of a run without an end, attach fetches what is missing.
+            why = writer.failure or _keep_end(run_file, reducer)
+        if why and not failure:
+            yield _store_finding(record.run, why)
 
 
 def _noted(entries: Iterable[StoredEntry], last: dict[HostName, int]) -> Iterator[StoredEntry]:
@@ -152,9 +160,14 @@ def to_store(delivered: Delivered) -> list[StoredEntry]:
 _DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(threadsafe(JournalEntry))
 
 
-def _keep_end(run_file: RunFile, reducer: RunReducer) -> None:
+def _keep_end(run_file: RunFile, reducer: RunReducer) -> str:
+    """Keep how the run ended, if it did; return why that could not be, or nothing."""
     if reducer.ended is not None:
-        run_file.write_end(msgspec.json.encode(reducer.ended))
+        try:
+            run_file.write_end(msgspec.json.encode(reducer.ended))
+        except sqlite3.Error as error:
+            return f"{run_file.path} cannot be written: {error}"
+    return ""
 
 
 def _reached(seen: Mapping[HostName, int], until: Mapping[HostName, int]) -> bool:
@@ -165,12 +178,10 @@ def _live(
     run: RunId,
     feed: JournalFeed,
     folding: tuple[RunReducer, Callable[[], bool]],
-    writer: EntryWriter,
     seen: dict[HostName, int],
 ) -> Iterator[RunEvents | None]:
     """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
     reducer, over = folding
-    told_store_failure = False
     while reducer.ended is None:
         match news := feed.next(POLL_SECONDS):
             case Delivered():
@@ -189,9 +200,6 @@ def _live(
                 if _nobody_will_answer(feed, reducer, over):
                     yield from reducer.lost_for_good(time.time())
         yield None
-        if writer.failure and not told_store_failure:
-            told_store_failure = True
-            yield _store_finding(run, writer.failure)
 
 
 def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[], bool]) -> bool:
@@ -248,7 +256,7 @@ def _store_finding(run: RunId, failure: str) -> RunFinding:
         run=run,
         check="run.store",
         severity=Severity.WARN,
-        summary="this run is no longer kept here; watching goes on",
+        summary="the rest of this run is not kept here",
         seen=failure,
         hint="make room; the nodes keep their journals, distconsole attach fetches them again",
     )

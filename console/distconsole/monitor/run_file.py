@@ -25,6 +25,13 @@ CREATE TABLE IF NOT EXISTS entries (
 ) WITHOUT ROWID;
 """
 BUSY_SECONDS = 5.0
+NO_ROOM = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+)
+"""What SQLite says where the folder has no room for the memory that those who use a file share."""
 
 
 class StoredEntry(NamedTuple):
@@ -72,10 +79,43 @@ def lay_out(path: Path) -> None:
         db.executescript(SCHEMA)
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection to a run's file; any thread may use it, one at a time."""
+def connect(path: Path, *, alone: bool = False) -> sqlite3.Connection:
+    """Return a connection to a run's file; any thread may use it, one at a time.
+
+    Args:
+        alone: Keep others out, which takes no room for what is shared with them.
+    """
     db = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
-    db.execute("PRAGMA synchronous=NORMAL")
+    try:
+        if alone:
+            db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        db.execute("PRAGMA synchronous=NORMAL")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _readable(path: Path) -> sqlite3.Connection:
+    """Return a connection to a run's file that was tried; on a full disk one that keeps others out.
+
+    Raises:
+        sqlite3.Error: if it is none of ours, or cannot be read.
+    """
+    try:
+        return _tried(connect(path))
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF not in NO_ROOM:
+            raise
+    return _tried(connect(path, alone=True))
+
+
+def _tried(db: sqlite3.Connection) -> sqlite3.Connection:
+    try:
+        db.execute("SELECT 1 FROM meta LIMIT 1")
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
@@ -86,7 +126,7 @@ class RunFile:
         self.path = path
         self.damage: dict[str, str] = {}
         """Host -> why some of its entries could not be read, so far; an empty name stands for all."""
-        self._db = connect(path)
+        self._db = _readable(path)
 
     def __enter__(self) -> RunFile:
         return self

@@ -16,6 +16,9 @@ from distconsole.model.names import RUN_ID_PATTERN, RunId
 from distconsole.monitor.catalogue import Catalogue, stamps_in
 from distconsole.monitor.run_file import RunFile, RunRecord, lay_out
 
+DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""What SQLite says of a file that is no run's: cut, overwritten, or never begun (there are no tables)."""
+
 
 class RunStore:
     """The folder of runs."""
@@ -37,12 +40,16 @@ class RunStore:
             path.touch(mode=0o600)
             lay_out(path)
             run_file = RunFile(path)
+            try:
+                run_file.write_record(record)
+            except BaseException:
+                run_file.close()
+                raise
         except (OSError, sqlite3.Error) as error:
             if not known:
                 with contextlib.suppress(OSError):
                     self.remove(record.run)
             raise _disk_error(self.folder, error) from None
-        run_file.write_record(record)
         return run_file
 
     def open(self, run: RunId) -> RunFile:
@@ -107,6 +114,11 @@ class RunStore:
             return RunId(wanted)
         known = sorted(self.names(), reverse=True)
         if wanted == "last":
+            if ids and not known:
+                raise RunNotFoundError(
+                    f"none of the {len(ids)} runs in {self.folder} can be read",
+                    "distconsole show RUN says why",
+                )
             if not known:
                 raise RunNotFoundError("there are no runs yet", "distconsole run SCRIPT makes one")
             return known[0][2]
@@ -144,11 +156,17 @@ def _not_found(wanted: str, known: Iterable[str] = ()) -> RunNotFoundError:
 
 def meant(wanted: str, known: Iterable[str]) -> str:
     """Return which of the ``known`` runs may have been meant, as the beginning of a hint; or nothing."""
-    near = nearest(wanted[:80], (*known, "last"))
+    near = nearest(wanted[:80], (word for word in (*known, "last") if word != wanted))
     return f"did you mean {near}? " if near else ""
 
 
 def _disk_error(path: Path, error: Exception) -> ConsoleError:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED and path.suffix == ".db":
+        return ConsoleError(
+            f"{path} is damaged: {error}",
+            f"move it away; while its hosts know the run, distconsole attach {path.stem} "
+            "--hosts … fetches it again",
+        )
     return ConsoleError(
         f"{path} cannot be used: {error}",
         "make room there; on Linux XDG_DATA_HOME names another place",

@@ -127,8 +127,7 @@ def brief(run_file: RunFile) -> RunSummary:
     # The end that was kept is that of all hosts; the last entries may show that of one.
     known = {name: getattr(summary, name) for name in ("state", "seconds", "exit_code")}
     found = msgspec.structs.replace(found, **known, first_failure=summary.first_failure, best={})
-    if record.end:
-        run_file.keep_summary(msgspec.json.encode(found))
+    _keep(run_file, record, found)
     return found
 
 
@@ -148,10 +147,17 @@ def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
     """Return the summary of a run all of whose events ``timeline`` has; keep it if the run is over."""
     record = run_file.record()
     summary = summarise(record, timeline)
-    if record.end:
-        with contextlib.suppress(sqlite3.Error):  # a full disk shows a run, too
-            run_file.keep_summary(msgspec.json.encode(summary), whole=True)
+    _keep(run_file, record, summary, whole=True)
     return summary
+
+
+def _keep(
+    run_file: RunFile, record: RunRecord, summary: RunSummary, *, whole: bool = False
+) -> None:
+    """Keep the summary of a run that is over; a disk that refuses costs time alone."""
+    if record.end:
+        with contextlib.suppress(sqlite3.Error):
+            run_file.keep_summary(msgspec.json.encode(summary), whole=whole)
 
 
 def stored_events(run_file: RunFile, without: tuple[str, ...] = ()) -> Iterator[RunEvents]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -232,6 +234,66 @@ def test_leaving_ends_the_reading(tmp_path: Path) -> None:
     assert isinstance(next(stream), LogLine)
     left.set()
     assert list(stream) == []
+
+
+def refuse(path: Path, table: str) -> None:
+    """Have SQLite itself refuse what is put into a table, as it does on a full disk."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON {table} WHEN NEW.{COLUMN[table]} "
+            "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        )
+
+
+COLUMN = {"entries": "seq = 2", "meta": "key = 'end'"}
+
+
+@pytest.mark.parametrize("table", ["entries", "meta"])
+def test_what_a_full_disk_lost_of_a_run_is_said_and_fetched_again(
+    tmp_path: Path, table: str
+) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("a")).close()
+    path = tmp_path / "run-1.db"
+    refuse(path, table)
+    events = list(follow(store, record("a"), FakeNodes(a=[[item(1), item(2), end(3)]])))
+    assert [event for event in events if isinstance(event, RunEnded)]
+    (finding,) = (event for event in events if isinstance(event, RunFinding))
+    assert (finding.check, str(path) in finding.seen) == ("run.store", True)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TRIGGER refuse")
+    with store.open(RunId("run-1")) as run_file:
+        assert not run_file.record().end
+    list(follow(store, record("a"), FakeNodes(a=[[item(1), item(2), end(3)]])))
+    with store.open(RunId("run-1")) as run_file:
+        assert (run_file.count(), bool(run_file.record().end)) == (4, True)
+
+
+def test_hosts_that_do_not_answer_delay_the_leaving_once_and_not_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distconsole.monitor.feed.CLOSE_SECONDS", 0.2)
+    answered = threading.Event()
+
+    def unanswered(_host: HostName, _after: int) -> FakeStream:
+        answered.wait(30)
+        raise LinkLostError("gone")
+
+    joined: list[float] = []
+    join = threading.Thread.join
+
+    def noted(thread: threading.Thread, timeout: float | None = None) -> None:
+        joined.append(timeout or 0.0)
+        join(thread, timeout)
+
+    feed = JournalFeed(unanswered, {HostName(f"n{number}"): 0 for number in range(20)})
+    monkeypatch.setattr(threading.Thread, "join", noted)
+    feed.close()
+    monkeypatch.undo()
+    answered.set()
+    feed.close()
+    assert joined[0] > 0.1
+    assert sum(joined[1:]) < 0.1
 
 
 def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
 from distconsole.monitor.entry_writer import EntryWriter
 from distconsole.monitor.run_file import RunRecord, StoredEntry
-from distconsole.monitor.store import RunStore
+from distconsole.monitor.store import RunStore, meant
 
 
 def entries(host: str, *seqs: int, t: float = 0.0) -> list[StoredEntry]:
@@ -107,6 +109,47 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_empty_run(
     assert [path.name for path in tmp_path.glob("*.db*")] == ["kept-1.db"]
 
 
+def refuse_to_write(path: Path, key: str) -> None:
+    """Have SQLite itself refuse one of the run's facts, as it does on a full disk."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON meta WHEN NEW.key = '{key}' "
+            "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        )
+
+
+def test_a_disk_that_refuses_what_is_known_of_a_run_is_an_error_with_its_folder(
+    tmp_path: Path,
+) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("run-1")).close()
+    refuse_to_write(tmp_path / "run-1.db", "record")
+    with pytest.raises(ConsoleError, match=r"cannot be used: disk is full") as caught:
+        store.create(record("run-1"))
+    assert str(tmp_path) in caught.value.message
+
+
+def test_a_full_disk_hides_no_run(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.create(record("run-1")) as run_file:
+        write(run_file.path, entries("a", 1, 2))
+    (tmp_path / "run-1.db-shm").symlink_to(tmp_path / "no" / "room")
+    assert store.resolve("last") == "run-1"
+    with store.open(RunId("run-1")) as run_file:
+        assert [entry.seq for entry in run_file.entries()] == [1, 2]
+
+
+@pytest.mark.parametrize("content", ["", "this is not a database at all, not even a little"])
+def test_a_file_that_is_no_runs_is_said_to_be_damaged(tmp_path: Path, content: str) -> None:
+    (tmp_path / "broken-1.db").write_text(content)
+    store = RunStore(tmp_path)
+    with pytest.raises(ConsoleError, match=r"broken-1\.db is damaged") as caught:
+        store.open(RunId("broken-1"))
+    assert "distconsole attach broken-1" in caught.value.hint
+    with pytest.raises(RunNotFoundError, match="none of the 1 runs"):
+        store.resolve("last")
+
+
 def test_a_run_is_found_by_id_prefix_name_and_as_the_last(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     for run, started, name in (
@@ -139,6 +182,11 @@ def test_a_word_that_names_no_run_or_several_is_an_error(tmp_path: Path, word: s
 def test_there_is_no_last_run_in_an_empty_store(tmp_path: Path) -> None:
     with pytest.raises(RunNotFoundError, match="no runs yet"):
         RunStore(tmp_path / "none").resolve("last")
+
+
+def test_nobody_is_asked_whether_he_meant_what_he_said() -> None:
+    assert meant("last", ["lost"]) == "did you mean lost? "
+    assert not meant("last", [])
 
 
 def test_a_file_that_is_no_database_spoils_no_list(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -199,6 +201,15 @@ def test_a_list_says_how_fast_and_how_good_each_run_was(stored: RunStore) -> Non
         assert (summary.samples_s, summary.metrics) == (640.0, {"loss": 0.5})
         with stored.open(RunId("demo-1")) as run_file:
             assert run_file.kept_summary()
+
+
+def test_a_full_disk_does_not_hide_the_list(stored: RunStore) -> None:
+    with contextlib.closing(sqlite3.connect(stored.folder / "demo-1.db")) as db:
+        db.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON meta BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        )
+    events = done(ask.Runs())
+    assert [event.summary.run for event in events if isinstance(event, RunListed)] == ["demo-1"]
 
 
 def test_entries_that_cannot_be_read_do_not_hide_the_list(stored: RunStore) -> None:
