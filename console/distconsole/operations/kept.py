@@ -14,7 +14,7 @@ from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_events, stored_plan
 from distconsole.operations.attach import attach, remote_record, stored_record, where_of
 from distconsole.operations.control import Control
-from distconsole.operations.remote_runs import find_known, known_runs
+from distconsole.operations.remote_runs import known_runs
 from distconsole.operations.sessions import SessionSource, hosts_of_run
 from distconsole.operations.watching import watch_run
 from distconsole.session import Session
@@ -38,20 +38,20 @@ def run_so_far(
     try:
         with sessions(where_of(record, where)) as session:
             known = record or remote_record(session, run, where, store)
-            until = known_so_far(session, known)
-            plan = stored_plan(known)
-            if plan is not None:
-                yield plan
-            yield from watch_run(known, session, Control(), store, until)
-            return
+            until, lacking = known_so_far(session, known)
+            yield from lacking
+            if until:
+                plan = stored_plan(known)
+                if plan is not None:
+                    yield plan
+                yield from watch_run(known, session, Control(), store, until)
+                return
     except ConsoleError as error:
         if record is None:
             raise
-        why = error.message
-    yield Narration(
-        text=f"{why}; of {record.run} only what is stored here is written", severity=Severity.WARN
-    )
-    yield from _stored(record, store)
+        yield lacks(error.message)
+    if record is not None:
+        yield from _stored(record, store)
 
 
 def run_to_its_end(
@@ -65,17 +65,31 @@ def run_to_its_end(
     return attach(Attach(run, where), sessions, control, store)
 
 
-def known_so_far(session: Session, record: RunRecord) -> dict[HostName, int]:
-    """Return the last entry of each host of the run that answers.
+def known_so_far(
+    session: Session, record: RunRecord
+) -> tuple[dict[HostName, int], list[Narration]]:
+    """Return the last entry of each host of the run that answers, and what is to be said of the others.
 
     Raises:
         UsageError: if the run is on other hosts than the session's.
-        RunNotFoundError: if no host knows it.
     """
     hosts = hosts_of_run(session, record.hosts)
-    runs, _ = known_runs(session)
-    last_seq = find_known(runs, record.run).last_seq
-    return {host: last for host, last in last_seq.items() if host in hosts}
+    runs, silent = known_runs(session, hosts)
+    last_seq = next((each.last_seq for each in runs if each.run == record.run), {})
+    lacking = [
+        lacks(f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}")
+        for each in silent
+    ]
+    away = {each.host for each in silent}
+    forgotten = [host for host in hosts if host not in last_seq and host not in away]
+    if forgotten:
+        lacking.append(lacks(f"{', '.join(forgotten)}: nothing is known of {record.run} any more"))
+    return {host: last for host, last in last_seq.items() if host in hosts}, lacking
+
+
+def lacks(why: str) -> Narration:
+    """Return what is said where a host of a run does not tell what is new."""
+    return Narration(text=f"{why}; only what is stored here is shown", severity=Severity.WARN)
 
 
 def _stored(record: RunRecord, store: RunStore) -> Iterator[Event]:

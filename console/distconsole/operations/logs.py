@@ -15,19 +15,20 @@ import msgspec
 from msgspec import UNSET
 
 from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
 from distconsole.model.moments import parse_since
 from distconsole.model.requests import Logs
-from distconsole.model.run_events import LogLine, RunEvents, RunRestarted
+from distconsole.model.run_events import LogLine, RunEvent, RunRestarted
 from distconsole.monitor.log_filter import LogFilter, parse_pattern
 from distconsole.monitor.log_fold import Fold, Row
 from distconsole.monitor.log_levels import Level
 from distconsole.monitor.log_lines import Scribe, said_by
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_events, stored_plan
+from distconsole.monitor.summary import stored_plan
 from distconsole.operations.attach import remote_record, stored_record, where_of
 from distconsole.operations.control import Control
-from distconsole.operations.kept import known_so_far
+from distconsole.operations.kept import known_so_far, run_so_far
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.watching import watch_run
 
@@ -42,16 +43,16 @@ def logs(
     """
     record = stored_record(request.run, request.where, sessions, store)
     fold = folded if request.fold else _unfolded
-    if record is not None and record.end:
-        with store.open(record.run) as run_file:
-            ended = run_file.last_seen(record.hosts) or time.time()
-            wanted = _wanted(request, ended)
-            past = fitting(stored_events(run_file), wanted)
-            yield from _told(fold(_tail(standing_last(past), request.tail)), request, record)
+    if record is not None and (record.end or not request.follow):
+        wanted = _wanted(request, _ended(record, store) or time.time())
+        so_far = run_so_far(record.run, request.where, sessions, store)
+        past = standing_last(fitting(so_far, wanted))
+        yield from _told(fold(_tail(past, request.tail)), request, record)
         return
     with sessions(where_of(record, request.where)) as session:
         record = record or remote_record(session, request.run, request.where, store)
-        until = known_so_far(session, record)
+        until, lacking = known_so_far(session, record)
+        yield from lacking
         wanted = _wanted(request, time.time())
         skipped = Skipped()
         past = fitting(watch_run(record, session, Control(), store, until), wanted)
@@ -61,6 +62,14 @@ def logs(
         yield from fold(_tail(skipped.count(past), request.tail))
         coming = watch_run(record, session, control, store)
         yield from fold(skipped.rest(fitting(coming, wanted)))
+
+
+def _ended(record: RunRecord, store: RunStore) -> float | None:
+    """Return when the last entry of a run that is over was made (UNIX seconds); None if it is not, or has none."""
+    if not record.end:
+        return None
+    with store.open(record.run) as run_file:
+        return run_file.last_seen(record.hosts)
 
 
 def _told(
@@ -135,7 +144,7 @@ def _source(line: LogLine | Narration) -> tuple[object, ...]:
     return line.host, line.rank, line.stream
 
 
-def fitting(events: Iterator[RunEvents], wanted: LogFilter) -> Iterator[Told]:
+def fitting(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
     """Yield the lines of ``events`` that fit, transient ones too, and what else is to be told of them."""
     scribe = Scribe()
     fits = wanted.test(scribe.speakers)
@@ -145,8 +154,10 @@ def fitting(events: Iterator[RunEvents], wanted: LogFilter) -> Iterator[Told]:
                 yield event
         elif isinstance(event, RunRestarted):
             yield Narration(text=f"restart {event.restart} of {event.of}")
-        else:
+        elif isinstance(event, RunEvent):
             yield Passed(event.t)
+        elif isinstance(event, Narration):
+            yield event
 
 
 def standing_last(told: Iterator[Told]) -> Iterator[Told]:
@@ -210,13 +221,16 @@ def _unfolded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
 
 
 def _tail(lines: Iterator[Told], count: int | None) -> Iterator[Told]:
-    """Yield ``lines``, or the last ``count`` of them and what is said between these."""
+    """Yield ``lines``, or the last ``count`` of them and what is said between these; warnings always."""
     if count is None:
         yield from lines
         return
     kept: deque[Told] = deque()
     held = 0
     for line in lines:
+        if isinstance(line, Narration) and line.severity is Severity.WARN:
+            yield line
+            continue
         kept.append(line)
         held += isinstance(line, LogLine)
         while held > max(0, count):
