@@ -50,7 +50,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.monitor.compare import Compared, compare, curves_of
-from distconsole.monitor.conclusions import first_failure_finding
+from distconsole.monitor.conclusions import Left, first_failure_finding
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.tally import Tally
 from distconsole.remote.frames import LogEntry
@@ -245,7 +245,7 @@ def failing(world: int = 4) -> Iterator[Event]:
         traceback=TRACEBACK,
     )
     yield rank(2, RankState.FAILED, MINUTE_LATER)
-    yield first_failure_finding(RUN, first, MINUTE_LATER)
+    yield first_failure_finding(RUN, first, Left(), MINUTE_LATER)
     for number in range(world):
         if number != 2:
             yield rank(number, RankState.KILLED, MINUTE_LATER)

@@ -12,8 +12,8 @@ from distconsole.model.findings import Severity
 from distconsole.model.run_events import RunFinding
 from distconsole.model.run_summary import FirstFailure
 from distconsole.model.time_text import ms_text
-from distconsole.monitor.points import Point
-from distconsole.monitor.remedies import remedy
+from distconsole.monitor.not_finite import NotFinite
+from distconsole.monitor.remedies import LEFT_FIRST, remedy
 from distconsole.monitor.splits import Split
 from distconsole.monitor.stalls import Stall
 from distconsole.monitor.stragglers import REST, Straggler
@@ -26,6 +26,7 @@ NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 FIRST_FAILURE, STRAGGLER = "run.first_failure", "run.straggler"
 
 MAX_RANKS_NAMED = 8
+MAX_HOSTS_NAMED = 4
 MAX_SUMMARY_CHARS = 240
 """Of an error in a summary; the whole of it is in the traceback."""
 
@@ -40,7 +41,14 @@ STRAGGLER_HINTS = {
 }
 
 
-def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding:
+class Left(NamedTuple):
+    """The ranks that had ended well before another failed, and their hosts."""
+
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+def first_failure_finding(run: str, first: FirstFailure, left: Left, t: float) -> RunFinding:
     """Return who failed first, with its traceback in ``seen``."""
     return RunFinding(
         t=t,
@@ -56,7 +64,7 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
             filter(
                 None,
                 (
-                    remedy(first.error, first.traceback),
+                    _named(remedy(first.error, first.traceback), left),
                     f"distconsole logs {run}" + (f" --rank {first.rank}" if first.of_rank else ""),
                 ),
             )
@@ -64,11 +72,21 @@ def first_failure_finding(run: str, first: FirstFailure, t: float) -> RunFinding
     )
 
 
-def restart_finding(run: str, first: FirstFailure, entry: RestartEntry, t: float) -> RunFinding:
+def _named(advice: str, left: Left) -> str:
+    """Return ``advice`` with the ranks by their numbers where it speaks of those that left."""
+    if not left.ranks:
+        return advice
+    who = f"{_ranks(left.ranks)} on {_and_others(left.hosts)}"
+    return advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
+
+
+def restart_finding(
+    run: str, first: FirstFailure, left: Left, entry: RestartEntry, t: float
+) -> RunFinding:
     """Return who failed first in an attempt that another follows, and what that one goes on from."""
     soon = f" in {entry.pause:.3g} s" if entry.pause else ""
     since = f"with the checkpoint {entry.checkpoint}" if entry.checkpoint else "with no checkpoint"
-    told = first_failure_finding(run, first, t)
+    told = first_failure_finding(run, first, left, t)
     return msgspec.structs.replace(
         told,
         check="run.restart",
@@ -88,6 +106,7 @@ def straggler_finding(run: str, host: str, slow: Straggler, t: float) -> RunFind
         "step": "its steps",
         REST: "its steps, outside data, forward, backward and optimizer",
     }.get(slow.part, f"the {slow.part} part of its steps")
+    since = f" since about step {slow.since_step:,}" if slow.since_step >= 0 else ""
     return RunFinding(
         t=t,
         run=run,
@@ -95,7 +114,7 @@ def straggler_finding(run: str, host: str, slow: Straggler, t: float) -> RunFind
         severity=Severity.WARN,
         hosts=(host,) if host else (),
         rank=slow.rank,
-        summary=f"rank {slow.rank} on {host} is slow in {where}: "
+        summary=f"rank {slow.rank} on {host} is slow{since} in {where}: "
         f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step",
         seen=f"{ms_text(slow.own_ms)} there; median of the others {ms_text(slow.median_ms)}",
         expected="less than a tenth of a step between the ranks",
@@ -154,20 +173,19 @@ def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: floa
     )
 
 
-def not_finite_finding(
-    run: str, host: str, rank: int, where: tuple[str, Point], t: float
-) -> RunFinding:
-    """Return that a metric is NaN or infinite; ``where`` is its name and the point."""
-    name, point = where
+def not_finite_finding(run: str, found: NotFinite, hosts: tuple[str, ...], t: float) -> RunFinding:
+    """Return that a metric is NaN or infinite; ``hosts`` are those of the ranks where that began."""
+    ranks = f"all {len(found.ranks):,} ranks" if found.everywhere else _ranks(found.ranks)
+    name, value = found.name, found.point.value
     return RunFinding(
         t=t,
         run=run,
         check="run.not_finite",
         severity=Severity.WARN,
-        hosts=(host,),
-        rank=rank,
-        summary=f"{name} is {point.value} at step {point.step} on rank {rank}",
-        seen=f"{name} = {point.value}",
+        hosts=hosts,
+        rank=found.ranks[0] if len(found.ranks) == 1 else UNSET,
+        summary=f"{name} is {value} at step {found.point.step} on {ranks}",
+        seen=f"{name} = {value}",
         expected="a finite number",
         hint="look at the learning rate, at gradient clipping, and at this step's data",
     )
@@ -302,6 +320,11 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, ranks[:MAX_RANKS_NAMED]))
     more = len(ranks) - MAX_RANKS_NAMED
     return f"ranks {shown} and {more} others" if more > 0 else f"ranks {shown}"
+
+
+def _and_others(hosts: tuple[str, ...]) -> str:
+    more = f" and {len(hosts) - MAX_HOSTS_NAMED} others" if len(hosts) > MAX_HOSTS_NAMED else ""
+    return ", ".join(hosts[:MAX_HOSTS_NAMED]) + more
 
 
 def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:

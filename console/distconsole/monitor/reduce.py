@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from operator import itemgetter
 from typing import assert_never, cast
 
@@ -24,6 +23,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.monitor.conclusions import (
     NODE_LOST,
+    Left,
     disagreement_finding,
     first_failure_finding,
     not_finite_finding,
@@ -34,6 +34,7 @@ from distconsole.monitor.conclusions import (
     straggler_finding,
 )
 from distconsole.monitor.lines import LineAssembler
+from distconsole.monitor.not_finite import NotFinite, NotFiniteWatch
 from distconsole.monitor.outcome import Outcome, blamed
 from distconsole.monitor.points import Point, PointReducer, Reduced
 from distconsole.monitor.rank_view import LIVING
@@ -69,7 +70,9 @@ class RunReducer:
         self._rank_hosts: dict[int, str] = {}
         self._living: dict[int, frames.StateEntry] = {}
         self._lost: set[str] = set()
-        self._nan_told: set[str] = set()
+        self._not_finite = NotFiniteWatch()
+        self._done: set[int] = set()
+        """Ranks that ended with exit code 0."""
         self._outcome = Outcome()
         self._restart = 0
         self._restarts: dict[str, int] = {}
@@ -120,6 +123,7 @@ class RunReducer:
             case frames.SampleEntry():
                 yield from load_events(self.run, host, entry.node, entry.gpus, t)
                 yield from self._stalled(t)
+                yield from self._unlike(self._not_finite.due(self._living, t), t)
             case frames.LogEntry():
                 yield from self._log(host, entry, t)
             case frames.FailureEntry():
@@ -131,11 +135,11 @@ class RunReducer:
             case frames.VerdictEntry():
                 first = self._outcome.take(entry)
                 if first is not None:
-                    yield first_failure_finding(self.run, first, t)
+                    yield first_failure_finding(self.run, first, self._left(), t)
             case frames.RestartEntry():
                 first = blamed(entry.first_failure)
                 if first is not None:
-                    yield restart_finding(self.run, first, entry, t)
+                    yield restart_finding(self.run, first, self._left(), entry, t)
             case frames.AttemptEntry():
                 yield from self._begin_attempt(host, entry, t)
             case frames.EndEntry():
@@ -175,8 +179,11 @@ class RunReducer:
         rank, alive = entry.rank, state in LIVING
         if alive:
             self._living[rank] = entry
+            self._done.discard(rank)
         else:
             self._living.pop(rank, None)
+            if entry.exit_code == 0:
+                self._done.add(rank)
             self._stragglers.rank_ended(rank)
             self._stalls.rank_ended(rank)
         yield RankChanged(
@@ -248,43 +255,44 @@ class RunReducer:
             skipped=entry.skipped,
         )
         points = {name: _given(points) for name, points in entry.points.items()}
-        yield from self._not_finite(host, entry.rank, points, t)
+        yield from self._unlike(self._not_finite.add(entry.rank, points, self._living, t), t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
         yield from self._metrics(
             self._points.add(entry.rank, points, t, trained=entry.steps > 0), t
         )
-        yield from self._slow_ranks(host, entry, mean, t)
+        yield from self._slow_ranks(host, entry, step, t)
 
     def _slow_ranks(
-        self, host: str, entry: frames.WindowEntry, mean_ms: float | None, t: float
+        self, host: str, entry: frames.WindowEntry, step: int, t: float
     ) -> Iterator[RunEvents]:
         self._rank_hosts.setdefault(entry.rank, host)
-        if mean_ms is None or entry.steps == 0:
+        if entry.step_ms is None or entry.step_ms[0] is None or entry.steps == 0:
             return
         parts = Parts(
-            mean_ms, entry.data_ms, entry.forward_ms, entry.optimizer_ms, t, entry.backward_ms
+            entry.step_ms[0],
+            entry.data_ms,
+            entry.forward_ms,
+            entry.optimizer_ms,
+            t,
+            entry.backward_ms,
+            step,
         )
         for straggler in self._stragglers.add(entry.rank, parts):
             host_of = self._rank_hosts.get(straggler.rank, "")
             yield straggler_finding(self.run, host_of, straggler, t)
 
-    def _not_finite(
-        self, host: str, rank: int, points: dict[str, list[Point]], t: float
-    ) -> Iterator[RunFinding]:
-        for name, given in points.items():
-            if math.isfinite(sum(map(_VALUE, given))):
-                continue  # as nearly always; the sum of finite ones may be infinite
-            bad = next((point for point in given if not math.isfinite(point.value)), None)
-            if bad is None or name in self._nan_told:
-                continue
-            self._nan_told.add(name)
-            yield not_finite_finding(self.run, host, rank, (name, bad), t)
+    def _unlike(self, found: Iterator[NotFinite], t: float) -> Iterator[RunFinding]:
+        for one in found:
+            yield not_finite_finding(self.run, one, self._hosts_of(one.ranks), t)
+
+    def _hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
+        hosts = dict.fromkeys(self._rank_hosts.get(rank, "") for rank in ranks)
+        return tuple(filter(None, hosts))
 
     def _disagreements(self, found: Iterator[Disagreement], t: float) -> Iterator[RunFinding]:
         for one in found:
-            hosts = dict.fromkeys(self._rank_hosts.get(rank, "") for rank in one.ranks)
-            yield disagreement_finding(self.run, tuple(filter(None, hosts)), one, t)
+            yield disagreement_finding(self.run, self._hosts_of(one.ranks), one, t)
 
     def _metrics(self, reduced: Iterator[Reduced], t: float) -> Iterator[Metric]:
         for metric in reduced:
@@ -333,8 +341,10 @@ class RunReducer:
         self._restart = entry.restart
         self._bases[entry.restart] = self._last_step + 1
         yield from self._metrics(self._points.begin_again(), t)
+        yield from self._unlike(self._not_finite.flush(self._living), t)
         yield from self._disagreements(self._sync.begin_again(), t)
         self._outcome.begin_again()
+        self._done.clear()
         yield RunRestarted(
             t=t,
             run=self.run,
@@ -355,6 +365,10 @@ class RunReducer:
         if not self._waiting:
             yield from self._finish(t)
 
+    def _left(self) -> Left:
+        ranks = tuple(sorted(self._done))
+        return Left(ranks, self._hosts_of(ranks))
+
     def _flush_lines(self, host: str, t: float) -> Iterator[LogLine]:
         for key in [key for key in self._lines if key[0] == host]:
             for line, transient in self._lines.pop(key).flush():
@@ -364,11 +378,12 @@ class RunReducer:
         for host in sorted({key[0] for key in self._lines}):
             yield from self._flush_lines(host, t)
         yield from self._metrics(self._points.flush(), t)
+        yield from self._unlike(self._not_finite.flush(self._living), t)
         yield from self._disagreements(self._sync.flush(), t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._outcome.first_failure()
         if first is not None and not self._outcome.has_verdict:
-            yield first_failure_finding(self.run, first, t)
+            yield first_failure_finding(self.run, first, self._left(), t)
         state, exit_code = self._outcome.state(first)
         seconds = self._outcome.seconds
         if seconds is None:

@@ -27,6 +27,8 @@ SENDERS = (
 )
 """Who ends processes by SIGKILL besides the kernel's own out-of-memory killer."""
 
+LEFT_FIRST = "another rank left first, without an error"
+
 REMEDIES = (
     _remedy(
         r"unrecognized arguments:.*--local[-_]rank",
@@ -128,8 +130,7 @@ REMEDIES = (
     _remedy(
         r"Connection (closed by peer|reset by peer)|NCCL remote process exited|"
         r"Horovod has been shut down|Broken pipe",
-        "another rank left first, without an error: look for ranks with fewer batches than "
-        "others, or an early exit",
+        f"{LEFT_FIRST}: look for ranks with fewer batches than others, or an early exit",
     ),
     _remedy(
         r"terminate called without an active exception",

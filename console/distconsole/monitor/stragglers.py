@@ -29,6 +29,7 @@ class Parts(NamedTuple):
     optimizer_ms: float | None
     t: float
     backward_ms: float | None = None
+    step: int = -1
 
     @property
     def rest_ms(self) -> float | None:
@@ -45,13 +46,14 @@ class Parts(NamedTuple):
 
 
 class Straggler(NamedTuple):
-    """A rank that costs every step ``excess_ms``, and in which part of it."""
+    """A rank that costs every step ``excess_ms``, in which part of it, and since when; -1 if unknown."""
 
     rank: int
     part: str
     own_ms: float
     median_ms: float
     step_ms: float
+    since_step: int = -1
 
     @property
     def excess_ms(self) -> float:
@@ -66,6 +68,8 @@ class StragglerWatch:
         self._latest: dict[int, Parts] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
+        self._began: dict[int, int] = {}
+        """Rank -> the step at which its streak began."""
         self._told: set[int] = set()
         self._second = 0
 
@@ -74,6 +78,7 @@ class StragglerWatch:
         self._latest.pop(rank, None)
         self._streak.pop(rank, None)
         self._windows.pop(rank, None)
+        self._began.pop(rank, None)
 
     def add(self, rank: int, parts: Parts) -> list[Straggler]:
         """Take one rank's window; return who is newly known to be slow."""
@@ -96,9 +101,11 @@ class StragglerWatch:
                 self._told.discard(rank)
                 continue
             self._streak[rank] = self._streak.get(rank, 0) + 1
+            if self._streak[rank] == 1:
+                self._began[rank] = fresh[rank].step
             if self._streak[rank] >= PERSISTENT_SECONDS and rank not in self._told:
                 self._told.add(rank)
-                found.append(straggler)
+                found.append(straggler._replace(since_step=self._began[rank]))
         return found
 
 

@@ -196,6 +196,42 @@ def test_a_loss_that_is_not_a_number_is_found_once() -> None:
     assert (metric.min, metric.max) == (1.0, 1.0)
 
 
+def test_the_rank_whose_loss_was_no_number_first_is_named_and_not_the_one_heard_of_first() -> None:
+    feed = two_ranks()
+    events = feed.window(0, {"loss": [[3, 1.0, None], [4, math.nan, None]]})
+    assert not only(events, RunFinding)  # rank 1 has not told of step 4
+    (finding,) = only(feed.window(1, {"loss": [[3, math.nan, None]]}), RunFinding)
+    assert (finding.rank, finding.summary) == (1, "loss is nan at step 3 on rank 1")
+
+
+def test_a_loss_that_is_no_number_on_all_ranks_at_once_blames_none() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[4, math.nan, None]]})
+    (finding,) = only(feed.window(1, {"loss": [[4, math.nan, None]]}), RunFinding)
+    assert (finding.rank, finding.summary) == (UNSET, "loss is nan at step 4 on all 2 ranks")
+
+
+@pytest.mark.parametrize("end", ["silence", "an end"])
+def test_a_loss_that_is_no_number_is_told_though_another_rank_is_silent(end: str) -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[4, math.nan, None]]})
+    if end == "silence":
+        events = feed.window(0, {"loss": [[9, math.nan, None]]}, at=feed.t + 10)
+    else:
+        events = feed("a", "end", state="failed", exit_code=1, seconds=1.0)
+    (finding,) = only(events, RunFinding)
+    assert finding.summary == "loss is nan at step 4 on rank 0"
+
+
+def test_who_left_first_without_an_error_is_named_by_the_failure_of_another() -> None:
+    feed = two_ranks()
+    feed("a", "state", rank=1, local_rank=1, pid=2, state="exited", exit_code=0)
+    failed = {"rank": 0, "host": "a", "exit_code": 1, "error": "Connection closed by peer"}
+    events = feed("a", "verdict", state="failed", exit_code=1, first_failure=failed)
+    (finding,) = only(events, RunFinding)
+    assert "rank 1 on a left first, with exit code 0" in finding.hint
+
+
 def test_infinities_of_both_signs_are_no_crash() -> None:
     feed = two_ranks()
     feed.window(0, {"x": [[0, math.inf, None]]})
@@ -451,6 +487,20 @@ def test_a_rank_whose_data_come_late_is_named_once() -> None:
     (finding,) = seconds_of_windows(Feed("a"), 30, data_ms=9.0)
     assert (finding.check, finding.rank, finding.hosts) == ("run.straggler", 2, ("h2",))
     assert "data" in finding.summary
+
+
+def test_it_is_said_since_which_step_a_rank_is_slow() -> None:
+    feed, found = Feed("a"), []
+    for second in range(40):
+        for rank in range(4):
+            data_ms = 9.0 if rank == 2 and second >= 20 else 1.0
+            at, step = T0 + second + rank / 10, second * 10
+            events = feed.window(rank, at=at, step=step, step_ms=[30.0, 30.0], data_ms=data_ms)
+            found += only(events, RunFinding)
+    (finding,) = found
+    assert "rank 2 on a is slow since about step 200 in the data part of its steps:" in (
+        finding.summary
+    )
 
 
 def test_a_rank_is_named_where_steps_are_longer_than_windows() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from distconsole.model.run_summary import FirstFailure
-from distconsole.monitor.conclusions import first_failure_finding
+from distconsole.monitor.conclusions import Left, first_failure_finding
 from distconsole.monitor.remedies import REMEDIES, remedy
 
 SAID = [
@@ -141,6 +141,6 @@ def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
         error="ModuleNotFoundError: No module named 'timm'",
         traceback="",
     )
-    hint = first_failure_finding("r1", first, 0.0).hint
+    hint = first_failure_finding("r1", first, Left(), 0.0).hint
     assert "check --only python" in hint
     assert hint.endswith("distconsole logs r1 --rank 2")
