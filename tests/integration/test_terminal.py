@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -59,6 +60,12 @@ def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
         second.press("C-q")
         second.see("goes on without the console: distconsole attach falling")
         assert second.exit_code() == 0
+
+        third = terminals.open("third", [*program, "attach", *hosts, "falling"], **data)
+        third.see("healthy: 2 ranks", r"0 node1")
+        third.end_program(signal.SIGTERM)
+        third.see("goes on without the console: distconsole attach falling")
+        assert third.exit_code() == 128 + signal.SIGTERM
         after = loss_on(first)
         assert wait_for(lambda: loss_on(first) < after, 30)
 

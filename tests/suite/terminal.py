@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,6 +117,12 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         """Give it another size."""
         self._server.ask(self._name, "resize-window", "-x", str(columns), "-y", str(lines))
+
+    def end_program(self, number: signal.Signals) -> None:
+        """Send a signal to the program itself."""
+        shell = int(self._server.ask(self._name, "display-message", "-p", "#{pane_pid}"))
+        children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        os.kill(int(children[0]), number)
 
     def exit_code(self) -> int:
         """Wait for the program's end; return its exit code."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -139,8 +143,9 @@ class ConsoleApp(LaunchingApp):
             code = app.run() or 0
         finally:
             going = app.sitting.end()
-        for run in going:
-            print(f"{run} goes on without the console: distconsole attach {run}")  # noqa: T201
+        with contextlib.suppress(OSError):  # the terminal is gone
+            for run in going:
+                print(f"{run} goes on without the console: distconsole attach {run}", flush=True)  # noqa: T201
         if app.return_code:
             return app.return_code
         return app.first.exit_code if app.first is not None else code
@@ -170,6 +175,8 @@ class ConsoleApp(LaunchingApp):
 
     def on_mount(self) -> None:
         """Begin with what was asked for."""
+        if not self.is_headless:
+            self._end_on_signals()
         self.appearance.begin()
         self.query_one(Said).forget()
         self.query_one(ClusterView).me = self.sitting.my_names
@@ -185,6 +192,13 @@ class ConsoleApp(LaunchingApp):
         self.query_one(Prompt).focus()
         self.set_interval(1 / BEATS_PER_SECOND, self.draw_now)
         self.call_after_refresh(self.doer.prompt_verbs.begin, self._startup)
+
+    def _end_on_signals(self) -> None:
+        """Leave as by ``quit`` when told to end, or when the terminal is closed, and restore it."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(
+                number, partial(self.exit, return_code=128 + number)
+            )
 
     def _look_at_hosts(self) -> None:
         top = ask.Top(where=self.sitting.where)
