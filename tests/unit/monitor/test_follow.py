@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.errors import AgentError, ConsoleError, LinkLostError, NodeError, RequestError
+from distconsole.errors import AgentError, LinkLostError, NodeError, RequestError
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import (
     EndState,
@@ -170,38 +170,6 @@ def test_a_node_whose_disk_is_full_says_so_and_when_it_is_over(tmp_path: Path) -
     assert "\x1b" not in full_disk.summary
     assert over.severity == "info"
     assert lines(events) == ["1", "2"]
-
-
-def refuse(path: Path, table: str, when: str) -> None:
-    """Let the run's file take no such row any more."""
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute(
-            f"CREATE TRIGGER refuse_{table} BEFORE INSERT ON {table} WHEN {when} "
-            "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
-        )
-
-
-def test_a_disk_that_is_full_here_is_told_and_costs_neither_a_line_nor_the_end(
-    tmp_path: Path,
-) -> None:
-    store = RunStore(tmp_path)
-    with store.create(record("a")) as run_file:
-        refuse(run_file.path, "entries", "1")
-        refuse(run_file.path, "meta", "NEW.key = 'end'")
-    slow = [item(1), item(2), {"entries": [], "trouble": "waits"}, item(3), end(4)]
-    events = list(follow(store, record("a"), FakeNodes(a=[slow])))
-    assert lines(events) == ["1", "2", "3"]
-    assert isinstance(events[-1], RunEnded)
-
-
-def test_a_disk_that_is_full_for_a_run_that_is_known_is_an_error_with_its_place(
-    tmp_path: Path,
-) -> None:
-    store = RunStore(tmp_path)
-    with store.create(record("a")) as run_file:
-        refuse(run_file.path, "meta", "1")
-    with pytest.raises(ConsoleError, match="cannot be used: disk is full"):
-        list(follow(store, record("a"), FakeNodes(a=[[end(1)]])))
 
 
 def test_a_host_that_forgot_the_run_is_not_awaited(tmp_path: Path) -> None:
