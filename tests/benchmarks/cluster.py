@@ -22,7 +22,6 @@ from testbed import Testbed
 
 SECONDS = 120.0
 POLL_SECONDS = 0.01
-_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +102,8 @@ def environment(folder: Path) -> dict[str, str]:
     """
     home = folder / "console-home"
     home.mkdir(exist_ok=True)
-    kept = {name: text for name, text in scrubbed(os.environ).items() if name != _NO_BYTECODE}
     return {
-        **kept,
+        **scrubbed(os.environ),
         "HOME": str(home),
         "XDG_DATA_HOME": str(folder / "data"),
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),

@@ -33,7 +33,6 @@ from distconsole.monitor.store import RunStore
 from distconsole.operations import Control, SessionSource
 from fakes.journals import START, STEPS_A_WINDOW, Body, Journal, line
 
-MIB = 2**20
 RUN = "hour-1"
 PER_HOST = 8
 TARGETS = {8: 60, 2048: 200}

@@ -22,6 +22,7 @@ from fakes.stage import (
     settled,
     staged,
     typed,
+    write,
 )
 
 SIZES = {"small": SMALL, "large": (160, 50)}
@@ -79,7 +80,7 @@ async def _do(app: ConsoleApp, stage: Stage, pilot: Pilot[int], step: str) -> No
     elif verb == "offer":
         app.query_one(Prompt).offer(rest)
     elif verb == "type":
-        await pilot.press(*("space" if letter == " " else letter for letter in rest))
+        await write(pilot, rest)
     elif step.endswith("?"):
         await typed(app, stage, pilot, step[:-1])
         await asked(app, stage, pilot)

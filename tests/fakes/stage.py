@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from textual.app import App
 from textual.pilot import Pilot
 
 from distconsole.config.paths import runs_dir
@@ -28,7 +30,8 @@ from distconsole.tui.views.logs import LogsView
 from fakes.scenes import MINUTE_LATER, RUN, plan
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
-DEADLINE_SECONDS = 180.0
+DEADLINE_SECONDS = 120.0
+"""Less than a whole test may take, so that a test that waits in vain says for what."""
 
 Scene = Callable[[], Iterable[Event]]
 
@@ -137,7 +140,13 @@ async def typed(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str) -> 
     await settled(app, stage, pilot)
 
 
-def screen_text(app: ConsoleApp) -> str:
+async def write(pilot: Pilot[int], text: str) -> None:
+    """Type ``text`` where the focus is, key by key."""
+    for letter in text:
+        await pilot.press("space" if letter == " " else letter)
+
+
+def screen_text(app: App[Any]) -> str:
     """Return what stands on the screen, a line each."""
     lines = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
@@ -186,12 +195,12 @@ async def until(pilot: Pilot[int], claim: Callable[[], bool]) -> None:
     """Wait until ``claim`` is true.
 
     Raises:
-        TimeoutError: if it is not within ``DEADLINE_SECONDS``.
+        TimeoutError: with what is on the screen, if it is not within ``DEADLINE_SECONDS``.
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not claim():
         if time.monotonic() > deadline:
-            raise TimeoutError
+            raise TimeoutError(f"on the screen:\n{screen_text(pilot.app)}")
         await pilot.pause(0.02)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
 from distconsole.model.run_events import EndState
@@ -16,9 +15,7 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.launch import HostTable
 from distconsole.tui.views.launch_fields import FieldRow
-from fakes.stage import MIDDLE, screen_text
-
-POLLS, POLL_SECONDS = 900, 0.1
+from fakes.stage import MIDDLE, screen_text, until, write
 
 SCRIPT = """\
 import os, sys
@@ -45,19 +42,6 @@ def app(cluster: EmbeddedCluster, home: Path) -> Iterator[ConsoleApp]:
     app.sitting.end()
 
 
-async def until(pilot: Pilot[int], app: ConsoleApp, what: str, true: Callable[[], object]) -> None:
-    for _ in range(POLLS):
-        if true():
-            return
-        await pilot.pause(POLL_SECONDS)
-    raise TimeoutError(f"{what}:\n{screen_text(app)}")
-
-
-async def write(pilot: Pilot[int], text: str) -> None:
-    for letter in text:
-        await pilot.press("space" if letter == " " else letter)
-
-
 async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_the_list(
     app: ConsoleApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,15 +50,13 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
     async with app.run_test(size=MIDDLE) as pilot:
         await until(
             pilot,
-            app,
-            "hosts",
             lambda: len(app.load_feed.load.nodes) == 2 if app.load_feed else False,
         )
         app.query_one(Prompt).offer("run --env GREETING=hello trian.py")
         await pilot.press("ctrl+n")
-        await until(pilot, app, "the mistake", lambda: "does not exist on" in screen_text(app))
+        await until(pilot, lambda: "does not exist on" in screen_text(app))
         script = app.query_one("#field-script", FieldRow)
-        await until(pilot, app, "the near name", lambda: "did you mean" in screen_text(app))
+        await until(pilot, lambda: "did you mean" in screen_text(app))
         assert script.has_class("-wrong")
         await pilot.press("escape")
         for _ in "trian.py":
@@ -82,33 +64,29 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         await write(pilot, "train.py")
         await pilot.press("tab")
         await write(pilot, "--lr 3")
-        await until(
-            pilot, app, "a plan", lambda: "2 ranks by torch on 2 hosts" in screen_text(app)
-        )
-        await until(pilot, app, "launchers", lambda: "slurm" in app.desk.refused)
+        await until(pilot, lambda: "2 ranks by torch on 2 hosts" in screen_text(app))
+        await until(pilot, lambda: "slurm" in app.desk.refused)
         app.query_one(HostTable).focus()
         await pilot.press("down", "space")
-        await until(pilot, app, "one host", lambda: "1 rank by torch" in screen_text(app))
+        await until(pilot, lambda: "1 rank by torch" in screen_text(app))
         line = app.query_one(Prompt).value
         own = app.sitting.own
         assert own is not None
         assert "--hosts node1 --env GREETING=hello train.py --lr 3" in line
         assert len(own.links) == 2, "the console's own connections were used"
         await pilot.press("ctrl+s", "ctrl+s")
-        await until(
-            pilot, app, "a run", lambda: app.view == "run" and app.sitting.shown_run() is not None
-        )
+        await until(pilot, lambda: app.view == "run" and app.sitting.shown_run() is not None)
         feed = app.sitting.shown_run()
         assert feed is not None
-        await until(pilot, app, "its end", lambda: feed.run.end is not None and feed.done)
+        await until(pilot, lambda: feed.run.end is not None and feed.done)
         assert feed.run.end is not None
         assert feed.run.end.state is EndState.SUCCEEDED
         assert feed.line == line
         assert len([each for each in app.sitting.feeds if each.is_run]) == 1
         await pilot.press("f5")
-        await until(pilot, app, "its line", lambda: "rank 0 of 1 --lr 3 hello" in screen_text(app))
+        await until(pilot, lambda: "rank 0 of 1 --lr 3 hello" in screen_text(app))
 
         await pilot.press("ctrl+o")
-        await until(pilot, app, "the list", lambda: "✓ succeeded" in screen_text(app))
+        await until(pilot, lambda: "✓ succeeded" in screen_text(app))
         await pilot.press("enter")
-        await until(pilot, app, "the same line", lambda: app.query_one(Prompt).value == line)
+        await until(pilot, lambda: app.query_one(Prompt).value == line)

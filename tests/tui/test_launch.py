@@ -42,6 +42,7 @@ from fakes.stage import (
     settled,
     staged,
     typed,
+    write,
 )
 
 SCENES = {
@@ -55,12 +56,6 @@ SCENES = {
 
 def field(app: ConsoleApp, name: str) -> FieldRow:
     return app.query_one(f"#field-{name.replace('_', '-')}", FieldRow)
-
-
-async def write(pilot: Pilot[int], text: str) -> None:
-    """Type ``text`` where the focus is, key by key."""
-    for letter in text:
-        await pilot.press("space" if letter == " " else letter)
 
 
 async def opened(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str = "") -> None:
