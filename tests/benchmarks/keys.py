@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import msgspec
 
 from benchmarks.glass import Watched
 from benchmarks.logs_cost import lines
-from benchmarks.measure import cpu_seconds, write_json
+from benchmarks.measure import Tail, cpu_seconds, write_json
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, SessionSource
@@ -160,17 +160,10 @@ def measure(screen: str, keys: int, folder: str) -> dict[str, Any]:
             took.append(program.look_until(is_so, f"what key {number} asks for") - began)
             worked.append(drawing_seconds(program.pid) - cpu)
         share = (cpu_seconds(program.pid) - before) / (time.monotonic() - since)
-    return {"seconds": shares(took), "cpu_seconds": shares(worked), "cpu_share": share}
-
-
-def shares(values: Sequence[float]) -> dict[str, float]:
-    """Return median, p99 and the longest."""
-    ordered = sorted(values)
     return {
-        "count": len(ordered),
-        "median": ordered[len(ordered) // 2],
-        "p99": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
-        "longest": ordered[-1],
+        "seconds": asdict(Tail.of(took)),
+        "cpu_seconds": asdict(Tail.of(worked)),
+        "cpu_share": share,
     }
 
 

@@ -36,6 +36,25 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Tail:
+    """What is seldom exceeded: of many measurements the median, the 99th percentile and the longest."""
+
+    count: int
+    median: float
+    p99: float
+    longest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Tail:
+        """Raises: ValueError without a value."""
+        if not values:
+            raise ValueError("no measurement to take a percentile of")
+        ordered = sorted(values)
+        count = len(ordered)
+        return cls(count, ordered[count // 2], ordered[count * 99 // 100], ordered[-1])
+
+
+@dataclass(frozen=True)
 class Cost:
     """What a process took over an interval: CPU seconds a second, and memory at its end."""
 

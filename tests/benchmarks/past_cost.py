@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.measure import Spread, alternate, write_json
+from benchmarks.measure import Spread, Tail, alternate, write_json
 from distconsole.model.names import RunId
 from distconsole.monitor.catalogue import NAME
 from distconsole.monitor.recording import Recording
@@ -138,11 +138,11 @@ def seek_seconds(past: Past, folder: Path) -> dict[str, Any]:
             recording.at(t)
             spans.append(time.monotonic() - began)
         recording.close()
-    spans.sort()
+    tail = Tail.of(spans)
     return {
         "read_seconds": read,
-        "median_seconds": spans[SEEKS // 2],
-        "p99_seconds": spans[SEEKS * 99 // 100],
+        "median_seconds": tail.median,
+        "p99_seconds": tail.p99,
         "resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

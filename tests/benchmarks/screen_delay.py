@@ -19,13 +19,13 @@ import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import Line, Program, distconsole, environment
 from benchmarks.glass import Watched
-from benchmarks.measure import cpu_seconds, rss_bytes, write_json
+from benchmarks.measure import Tail, cpu_seconds, rss_bytes, write_json
 from distconsole_agent.limits import WINDOW_SECONDS
 from testbed import Testbed
 
@@ -53,24 +53,6 @@ pathlib.Path("/tmp/marks-" + rank).write_text(" ".join(map(str, marks)))
 """
 Shown = tuple[float, int]
 """Seconds since the beginning, and the newest step that was there then."""
-
-
-@dataclass(frozen=True)
-class Delays:
-    """Seconds from a record to where it was looked for."""
-
-    records: int
-    median: float
-    p99: float
-    longest: float
-    missing: int
-
-    @classmethod
-    def all(cls, found: Sequence[tuple[list[float], int]]) -> Delays:
-        delays = sorted(delay for each, _ in found for delay in each)
-        missing = sum(missing for _, missing in found)
-        at = min(len(delays) - 1, int(0.99 * len(delays)))
-        return cls(len(delays), delays[len(delays) // 2], delays[at], delays[-1], missing)
 
 
 def _delays(
@@ -165,7 +147,8 @@ def measure(seconds: float) -> dict[str, Any]:
 
     def delays(shown: Mapping[int, Sequence[Shown]]) -> dict[str, Any]:
         found = [_delays(marks[rank], shown[rank], first, last) for rank in range(RANKS)]
-        return asdict(Delays.all(found))
+        tail = Tail.of([delay for each, _ in found for delay in each])
+        return {**asdict(tail), "missing": sum(missing for _, missing in found)}
 
     return {
         "ranks": RANKS,

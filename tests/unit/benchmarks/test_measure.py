@@ -24,6 +24,14 @@ def test_no_measurement_has_no_median() -> None:
         measure.Spread.of([])
 
 
+def test_a_tail_is_what_one_in_a_hundred_exceeds() -> None:
+    tail = measure.Tail.of([*range(1, 200), 1000])
+    assert tail == measure.Tail(200, 101, 199, 1000)
+    assert measure.Tail.of([5.0]) == measure.Tail(1, 5.0, 5.0, 5.0)
+    with pytest.raises(ValueError, match="no measurement"):
+        measure.Tail.of([])
+
+
 def test_ratios_are_taken_within_a_round() -> None:
     assert measure.ratios([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == measure.Spread(2.0, 1.0, 3.0)
 
