@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import pytest
 
 from distconsole.errors import UsageError
 from distconsole.model.events import CheckEnded, Narration, RunShown
-from distconsole.model.requests import Demo, Where
+from distconsole.model.requests import Demo
 from distconsole.model.run_events import Metric, RunEnded, Window
 from distconsole.operations import perform
-from distconsole.session import Session
+from fakes.sessions import no_session
 from suite.driving import Operator
-
-
-def no_session(_where: Where) -> AbstractContextManager[Session]:
-    raise AssertionError("the demo brings its own hosts")
 
 
 @pytest.mark.torch_ranks

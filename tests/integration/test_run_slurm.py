@@ -39,11 +39,6 @@ def submitted(slurm: Slurm, path: str, *arguments: str, options: str = "-N2") ->
     return Run(path, arguments, where=where, slurm=options, slurm_login=login, nproc="2")
 
 
-def job_of(run: Operator) -> str:
-    told = run.see(Narration, lambda event: "submitted Slurm job" in event.text).text
-    return told.split()[3]
-
-
 def nothing_left(slurm: Slurm) -> bool:
     """Wait until no job and no process of one is left."""
 
@@ -78,7 +73,7 @@ print(any("slurmstepd" in parent for parent in parents))
 def test_ranks_are_tasks_of_the_job_that_was_submitted(slurm: Slurm, tmp_path: Path) -> None:
     request = submitted(slurm, script(tmp_path, SAY_PLACE), options="-N2 --gres=gpu:2")
     with Operator(request, open_session) as run:
-        end, job = run.end(), job_of(run)
+        end, job = run.end(), run.slurm_job()
         run.finish()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0)
     lines = [(event.rank, event.line) for event in run.of(LogLine)]
@@ -103,7 +98,7 @@ def test_the_first_failure_is_the_exit_code_of_run_and_job(
 ) -> None:
     text = f"if rank == 3:\n    time.sleep(0.3)\n    {how}\ntime.sleep(300)"
     with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
-        end, job = run.end(), job_of(run)
+        end, job = run.end(), run.slurm_job()
         run.finish()
     assert (end.state, end.exit_code) == (EndState.FAILED, code)
     assert end.first_failure
@@ -129,7 +124,7 @@ def test_who_cancels_the_job_is_named_and_ranks_may_save(slurm: Slurm, tmp_path:
     text = f"if rank != 2: time.sleep(300)\n{SAVE_ON_SIGTERM}"
     with Operator(submitted(slurm, script(tmp_path, text)), open_session) as run:
         run.see(LogLine, lambda event: event.rank == 2)
-        job = job_of(run)
+        job = run.slurm_job()
         slurm.login.exec(["scancel", job])
         end = run.end()
         run.finish()
@@ -236,7 +231,7 @@ def test_a_job_whose_nodes_cannot_be_used_is_given_back(slurm: Slurm, tmp_path: 
         with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
             with pytest.raises(UnreachableError, match="node2"):
                 run.finish()
-            job = job_of(run)
+            job = run.slurm_job()
     finally:
         slurm.nodes[1].start_sshd()
     assert nothing_left(slurm)
@@ -278,7 +273,7 @@ def test_a_waiting_job_that_somebody_cancels_is_one_error(
 ) -> None:
     with Operator(submitted(slurm, script(tmp_path, "")), open_session) as run:
         run.see(Narration, lambda event: "PENDING" in event.text)
-        job = job_of(run)
+        job = run.slurm_job()
         slurm.login.exec(["scancel", job])
         with pytest.raises(UnavailableError, match=f"{job} ended before .*: CANCELLED"):
             run.finish()

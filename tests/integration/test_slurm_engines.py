@@ -76,11 +76,6 @@ def submitted(slurm: Slurm, folder: Path, text: str, launcher: LauncherName) -> 
     return Run(str(path), where=where, slurm=options, slurm_login=login, launcher=launcher)
 
 
-def job_of(run: Operator) -> str:
-    told = run.see(Narration, lambda event: "submitted Slurm job" in event.text).text
-    return told.split()[3]
-
-
 def see_line(run: Operator, rank: int, line: str) -> None:
     run.see(LogLine, lambda event: (event.rank, event.line) == (rank, line))
 
@@ -114,7 +109,7 @@ def test_horovods_ranks_are_the_jobs_and_the_first_failure_is_its_exit_code(
     text = f"{HOROVOD}\nawait_signal(signal.SIGUSR1)\n{then}"
     request = replace(submitted(slurm, tmp_path, text, LauncherName.AUTO), nproc="1")
     with Operator(request, open_session) as run:
-        job = job_of(run)
+        job = run.slurm_job()
         for rank in range(2):
             see_line(run, rank, place(rank, 2, job))
             see_line(run, rank, "sum 11 2 0 False")
@@ -142,7 +137,7 @@ def test_ranks_of_mpirun_hear_of_slurm_once_and_may_save(slurm: Slurm, tmp_path:
     text = f"{RANKS_OF_MPI}\nlisten_to(signal.SIGTERM)\n{waits}\n{saved}"
     request = submitted(slurm, tmp_path, text, LauncherName.MPI)
     with Operator(request, open_session) as run:
-        job = job_of(run)
+        job = run.slurm_job()
         for rank in range(WORLD):
             see_line(run, rank, place(rank, WORLD, job))
         slurm.login.exec(["scancel", "--signal=USR1", job])
@@ -204,7 +199,7 @@ def test_a_job_that_is_requeued_goes_on_from_its_checkpoint(slurm: Slurm, tmp_pa
     )
     asked = replace(asked, slurm="-N2 --requeue", nproc="2", arguments=(path,))
     with Operator(asked, open_session) as run:
-        job = job_of(run)
+        job = run.slurm_job()
         see_all(run, "begun")
         slurm.login.exec(["scontrol", "requeue", job])
         run.see(Narration, lambda event: "PENDING (BeginTime)" in event.text)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from distconsole.model.events import Event
+from distconsole.model.events import Event, Narration
 from distconsole.model.requests import Request
 from distconsole.model.run_events import LogLine, RunEnded, RunEvent
 from distconsole.operations import Control, SessionSource, perform
@@ -62,6 +62,11 @@ class Operator:
     def lines(self) -> list[str]:
         """Return the lines that were printed."""
         return [line.line for line in self.of(LogLine) if not line.transient]
+
+    def slurm_job(self) -> str:
+        """Wait until the run is submitted; return the id of its Slurm job."""
+        told = self.see(Narration, lambda event: "submitted Slurm job" in event.text).text
+        return told.split()[3]
 
     def see(
         self,

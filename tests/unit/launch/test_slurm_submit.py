@@ -13,7 +13,8 @@ from distconsole.launch.slurm_submit import Asked, asked_of, job_script, submit_
 from distconsole.model.events import TextMade
 from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.model.run_events import PlanMade
-from distconsole.operations import Control, SessionSource, perform
+from distconsole.operations import Control, perform
+from fakes.sessions import no_session
 
 
 @pytest.mark.parametrize(
@@ -63,15 +64,10 @@ def test_only_a_job_that_may_be_requeued_waits_for_words_again(
     assert subprocess.run(["/bin/sh", "-c", script], env=env, check=False).returncode == code
 
 
-def no_session(where: Where) -> object:
-    raise AssertionError(f"a host was asked for: {where}")
-
-
 def shown(options: str, launcher: LauncherName, hosts: str | None = None) -> tuple[PlanMade, str]:
     where = Where(hosts=hosts)
     request = Run("t.py", slurm=options, where=where, launcher=launcher, dry_run=True, name="x")
-    sessions: SessionSource = no_session  # type: ignore[assignment]
-    events = list(perform(request, sessions, Control()))
+    events = list(perform(request, no_session, Control()))
     made = [event for event in events if isinstance(event, PlanMade)]
     text = [event.text for event in events if isinstance(event, TextMade)]
     assert (len(made), len(text)) == (1, 1)
@@ -103,4 +99,4 @@ def test_a_dry_run_names_the_hosts_that_were_asked_for() -> None:
 def test_a_job_that_may_be_requeued_needs_its_console() -> None:
     request = Run("t.py", slurm="--requeue", detach=True, dry_run=True)
     with pytest.raises(UsageError, match="--requeue needs the console"):
-        list(perform(request, no_session, Control()))  # type: ignore[arg-type]
+        list(perform(request, no_session, Control()))

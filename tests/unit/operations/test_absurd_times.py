@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 
@@ -16,16 +15,12 @@ from distconsole.model.names import RunId
 from distconsole.model.requests import ExportFormat
 from distconsole.monitor.store import RunStore
 from distconsole.operations import perform
-from distconsole.session import Session
 from distconsole.text.show import show_for
 from fakes.journals import START, Journal
+from fakes.sessions import no_session
 
 RUN = "digits-1121-a3f9"
 SOUND = Journal(run="sound-1121-b000", seconds=20)
-
-
-def no_session(_where: ask.Where) -> AbstractContextManager[Session]:
-    raise AssertionError("what is stored needs no host")
 
 
 def printed(request: ask.Request) -> str:

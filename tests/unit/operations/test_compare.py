@@ -19,17 +19,13 @@ from distconsole.model.names import RunId
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
 from distconsole.operations import perform
-from distconsole.operations.sessions import SessionSource
 from distconsole.text.compare import comparison_lines
 from fakes.journals import Journal
-
-
-def no_session(_: ask.Where) -> SessionSource:
-    raise AssertionError("what is stored needs no host")
+from fakes.sessions import no_session
 
 
 def found(*runs: str) -> Comparison:
-    events = list(perform(ask.Compare(runs), no_session))  # type: ignore[arg-type]
+    events = list(perform(ask.Compare(runs), no_session))
     (made,) = (event for event in events if isinstance(event, RunsCompared))
     return made.comparison
 

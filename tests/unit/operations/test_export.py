@@ -9,7 +9,6 @@ import math
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -32,14 +31,10 @@ from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_events
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, perform
-from distconsole.session import Session
 from fakes.journals import START, Journal
+from fakes.sessions import no_session
 
 HOSTILE = '"><script>alert(1)</script>\\{}\x1b[31m'
-
-
-def no_session(_where: ask.Where) -> AbstractContextManager[Session]:
-    raise AssertionError("what is stored needs no host")
 
 
 def done(request: ask.Request, control: Control | None = None) -> list[Event]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -25,14 +24,10 @@ from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.run_file import RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
 from distconsole.operations.judging import my_names
-from distconsole.session import Session
+from fakes.sessions import no_session
 
 SLOW = "step_ms.p95_run > 1.1 * median(step_ms.p95_run)"
 """What docs/expressions.md gives for a script."""
-
-
-def no_session(_where: ask.Where) -> AbstractContextManager[Session]:
-    raise AssertionError("what is stored needs no host")
 
 
 def entries(rank: int, p95: float | None) -> Iterator[dict[str, object]]:

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 
@@ -38,9 +37,9 @@ from distconsole.operations import perform
 from distconsole.operations.placing import without
 from distconsole.operations.remote_runs import KnownRun, find_known
 from distconsole.remote.frames import RunKnown
-from distconsole.session import Session
 from distconsole.text.show import show_for
 from fakes.journals import Journal
+from fakes.sessions import no_session
 
 PLAN = PlanMade(
     t=100.0,
@@ -77,10 +76,6 @@ BODIES = [
     {"kind": "verdict", "state": "succeeded", "exit_code": 0, "first_failure": None},
     {"kind": "end", "state": "succeeded", "exit_code": 0, "seconds": 5.0},
 ]
-
-
-def no_session(_where: ask.Where) -> AbstractContextManager[Session]:
-    raise AssertionError("what is stored needs no host")
 
 
 def done(request: ask.Request) -> list[Event]:
