@@ -66,8 +66,9 @@ def find_failure(
         died = _Death(exit_code, number, *_stderr_of(rank, said), known.for_memory)
         error, traceback, t_ns = *_explain(rank, None, died)[:2], raised.t_ns
     elif stopped_ns is not None:
-        # What it died of now was our doing.
+        # What it died of now was our doing, and nothing is to be known of that.
         assert raised is not None
+        known = Known(False, ())
         exit_code, number = RAISED_EXIT_CODE, None
         error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
     else:
