@@ -282,6 +282,11 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
     devices: int = 0
     visible: str | None = None
 
+    @property
+    def models(self) -> dict[int, str]:
+        """The model of each GPU by its index; empty where the driver does not say."""
+        return {gpu.index: gpu.name or "" for gpu in self.gpus}
+
 
 F = TypeVar("F", bound=Facts)
 

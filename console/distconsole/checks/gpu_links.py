@@ -35,7 +35,7 @@ def loaded(facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]) -> 
     """Return the GPUs of all hosts that were measured."""
     found = []
     for host, load in loads.items():
-        models = {gpu.index: gpu.name or "" for gpu in facts[host].gpus} if host in facts else {}
+        models = facts[host].models if host in facts else {}
         found += [
             Loaded(host, models.get(gpu.index, ""), gpu) for gpu in load.gpus if gpu.measured
         ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import GpuFacts, GpuHealth, SshFacts
+from distconsole.checks.facts import GpuFacts, SshFacts
 from distconsole.checks.gpu_facts import GpuLoadFacts, LoadedGpu
 from distconsole.checks.host_facts import FabricFacts
 from distconsole.checks.majority import dissent, named
@@ -34,7 +34,7 @@ MOST_SRAM_ERRORS = 4
 """Uncorrectable ones ever, beyond which NVIDIA replaces a GPU."""
 
 
-def _silent(view: View, *fields: str) -> Iterator[Said]:
+def silent(view: View, *fields: str) -> Iterator[Said]:
     """Leave out the hosts whose driver has no answer for any of their GPUs."""
     names = tuple(
         name
@@ -65,7 +65,7 @@ def clock_reasons(view: View) -> dict[str, dict[int, int]]:
 
 
 def _throttle(view: View) -> Iterator[Said]:
-    yield from _silent(view, "clock_reasons")
+    yield from silent(view, "clock_reasons")
     held = clock_reasons(view)
     for name, found in with_gpus(view).items():
         slow = {
@@ -90,7 +90,7 @@ def _throttle(view: View) -> Iterator[Said]:
 
 
 def _memory_errors(view: View) -> Iterator[Said]:
-    yield from _silent(view, "remap_pending", "remap_failed", "uncorrected")
+    yield from silent(view, "remap_pending", "remap_failed", "uncorrected")
     for name, found in with_gpus(view).items():
         failed = [each.index for each in found.health if each.remap_failed]
         pending = [each.index for each in found.health if each.remap_pending]
@@ -140,7 +140,7 @@ def _memory_errors(view: View) -> Iterator[Said]:
 
 def _pcie(view: View) -> Iterator[Said]:
     """At rest some GPUs use fewer lanes: where it was measured at work, gpu.pcie_load judges them."""
-    yield from _silent(view, "pcie_width", "pcie_generation_max")
+    yield from silent(view, "pcie_width", "pcie_generation_max")
     found = with_gpus(view)
     loaded = _loaded(view)
     for name, facts in found.items():
@@ -179,15 +179,16 @@ def _nvlink(view: View) -> Iterator[Said]:
     found = with_gpus(view)
     usual: dict[str, Counter[int]] = defaultdict(Counter)
     for facts in found.values():
+        models = facts.models
         for each in facts.health:
-            usual[_model(facts, each)][each.links_up] += 1
+            usual[models.get(each.index, "")][each.links_up] += 1
     if not any(up for counts in usual.values() for up in counts):
         yield Unjudged(tuple(found), "no NVLink")
         return
     for name, facts in found.items():
-        fewer = {}
+        fewer, models = {}, facts.models
         for each in facts.health:
-            counts = usual[_model(facts, each)]
+            counts = usual[models.get(each.index, "")]
             right, hosts_with = counts.most_common(1)[0]
             if each.links_up < right and 2 * hosts_with > counts.total():
                 fewer[each.index] = (each.links_up, right)
@@ -200,10 +201,6 @@ def _nvlink(view: View) -> Iterator[Said]:
                 expected="as many as the other GPUs of the kind",
                 hint="nvidia-smi nvlink -s; sudo systemctl restart nvidia-fabricmanager, then a reset",
             )
-
-
-def _model(facts: GpuFacts, health: GpuHealth) -> str:
-    return next((gpu.name or "" for gpu in facts.gpus if gpu.index == health.index), "")
 
 
 def _fabric(view: View) -> Iterator[Said]:
@@ -243,17 +240,17 @@ def _fabric(view: View) -> Iterator[Said]:
 
 
 def _persistence(view: View) -> Iterator[Said]:
-    silent = tuple(
+    unknown = tuple(
         name
         for name, facts in with_gpus(view).items()
         if any(gpu.persistence is None for gpu in facts.gpus)
     )
-    if silent:
-        yield Unjudged(silent, "the driver does not say")
+    if unknown:
+        yield Unjudged(unknown, "the driver does not say")
     modes = {
         name: "on" if all(gpu.persistence for gpu in facts.gpus) else "off"
         for name, facts in with_gpus(view).items()
-        if facts.gpus and name not in silent
+        if facts.gpus and name not in unknown
     }
     split = dissent(modes)
     if split is not None:

@@ -9,8 +9,8 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts
 from distconsole.checks.gpu_facts import GpuLoadFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
-from distconsole.checks.rules.gpu_health import clock_reasons
+from distconsole.checks.rule import Rule, Said, info, warn
+from distconsole.checks.rules.gpu_health import clock_reasons, silent
 from distconsole.checks.rules.gpus import on_gpu_hosts, with_gpus
 from distconsole.model.requests import Level
 
@@ -20,13 +20,7 @@ CLOCKS_SET = 0x02
 
 def _limits(view: View) -> Iterator[Said]:
     facts = with_gpus(view)
-    silent = tuple(
-        name
-        for name, found in facts.items()
-        if all(each.power_limit_mw is None for each in found.health)
-    )
-    if silent:
-        yield Unjudged(silent, "the driver does not say")
+    yield from silent(view, "power_limit_mw")
     yield from _power(facts)
     yield from _clocks(view, facts)
 
@@ -36,7 +30,7 @@ def _power(facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
     by_model: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     capped: dict[str, str] = {}
     for name, found in facts.items():
-        models = {gpu.index: gpu.name or "" for gpu in found.gpus}
+        models = found.models
         for each in found.health:
             limit, usual = each.power_limit_mw, each.power_default_mw
             if limit:
@@ -71,7 +65,7 @@ def _clocks(view: View, facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
     """Clocks that somebody set count where fewer than half of a model's GPUs have it."""
     by_model: dict[str, list[tuple[str, int, bool]]] = defaultdict(list)
     for name, reasons in clock_reasons(view).items():
-        models = {gpu.index: gpu.name or "" for gpu in facts[name].gpus}
+        models = facts[name].models
         for index, bits in reasons.items():
             by_model[models.get(index, "")].append((name, index, bool(bits & CLOCKS_SET)))
     for gpus in by_model.values():
