@@ -35,7 +35,7 @@ MOST_PATIENCE = 3.0
 JOB_SECONDS = {Level.QUICK: 60.0, Level.STANDARD: 100.0, Level.FULL: 300.0}
 """The whole job: imports on a cold disk, joining, and the cases."""
 
-STOP_SECONDS = 5.0
+STOP, STOP_SECONDS = "coll.stop", 5.0
 MAX_LOCAL_RANKS = 64
 ODD_ELEMENTS = 1003
 """Not a multiple of any number of ranks, so that no chunk is like another."""
@@ -308,24 +308,15 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
             facts = evidence.known.get(CollFacts)
             well = isinstance(facts, CollFacts) and not any(rank.exit_code for rank in facts.ranks)
             if waiting and not well:
-                _stop(gathering, job, list(waiting.values()))
+                # They would only wait for who failed.
+                gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
             yield outcome.host
     except BaseException:
         # Ctrl-C, or a consumer that went away: nobody waits for the ranks any more.
-        _stop(gathering, job, list(waiting.values()))
+        gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
         raise
     if lost:
         leave_out_for(gathering, CollFacts, [host.name for host in job.hosts], lost)
-
-
-def _stop(gathering: Gathering, job: Job, hosts: list[Host]) -> None:
-    """Let the others end that would only wait for who failed."""
-
-    def stop(host: Host) -> dict[str, Any]:
-        return gathering.ask(host, "coll.stop", STOP_SECONDS, {"token": job.token})
-
-    for _ in gathering.on_each(hosts, stop, STOP_SECONDS):
-        pass
 
 
 def _facts(job: Job, host: str, answer: dict[str, Any], timeout: float) -> CollFacts:

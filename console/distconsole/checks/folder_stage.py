@@ -13,9 +13,8 @@ from typing import Any
 from distconsole.checks.evidence import HostEvidence, Outcome
 from distconsole.checks.facts import OsFacts
 from distconsole.checks.folder_facts import Folder, FolderFacts, SpeedFacts
-from distconsole.checks.gather import Gathering, believed
+from distconsole.checks.gather import NOTHING_WRITTEN, Gathering, believed, learn_outcome
 from distconsole.checks.slow_folders import suspects
-from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.requests import Level
 
@@ -28,14 +27,12 @@ PARTS = 4
 AGAIN = 2
 """How often a suspect is measured once more, alone, before it is accused."""
 
-NOT_ASKED = "nothing is written without a script, or --level full"
-
 
 def measure(gathering: Gathering) -> Iterator[str]:
     """Measure; yields each host once it has answered."""
     level = gathering.request.level
     if gathering.launch is None and level is not Level.FULL:
-        gathering.lack((SpeedFacts,), Outcome.SKIPPED, NOT_ASKED)
+        gathering.lack((SpeedFacts,), Outcome.SKIPPED, NOTHING_WRITTEN)
         return
     reached = gathering.reached()
     questions = {str(host.name): speed_questions(gathering, host) for host in reached}
@@ -92,11 +89,7 @@ def _ask(
         return gathering.ask(host, "folders", seconds, {"folders": questions[host.name]})
 
     for outcome in gathering.on_each(hosts, ask, seconds):
-        evidence = gathering.hosts[outcome.host]
-        if isinstance(outcome, fan.Failed):
-            evidence.lack(SpeedFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
-        else:
-            _learn(evidence, outcome.value)
+        learn_outcome(gathering.hosts[outcome.host], SpeedFacts, outcome, _learn)
         yield outcome.host
 
 

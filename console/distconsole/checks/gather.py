@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -192,6 +192,15 @@ class Gathering:
         """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
         return as_done(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS, clock=self.clock)
 
+    def stop(self, hosts: Iterable[Host], group: str, token: str, seconds: float) -> None:
+        """Have ``hosts`` end what began there with ``token``; one that does not answer is let be."""
+
+        def ask(host: Host) -> dict[str, Any]:
+            return self.ask(host, group, seconds, {"token": token})
+
+        for _ in self.on_each(list(hosts), ask, seconds):
+            pass
+
 
 def local_facts(gathering: Gathering) -> Iterator[HostEvidence]:
     """Ask every reached host what it knows by itself, and yield each when it has answered."""
@@ -365,11 +374,20 @@ def believed(
 
 
 def learn_outcome(
-    evidence: HostEvidence, kind: type[Facts], outcome: fan.Outcome[dict[str, Any]]
+    evidence: HostEvidence,
+    kind: type[Facts],
+    outcome: fan.Outcome[dict[str, Any]],
+    take: Callable[[HostEvidence, dict[str, Any]], None] | None = None,
 ) -> None:
-    """Add what came of a question as facts of ``kind``, or note why nothing did."""
+    """Add what came of a question as facts of ``kind``, or note why nothing did.
+
+    Args:
+        take: Adds an answer, where it is not the facts themselves.
+    """
     if isinstance(outcome, fan.Failed):
         evidence.lack(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
+    elif take is not None:
+        take(evidence, outcome.value)
     else:
         learn(evidence, kind, outcome.value)
 

@@ -13,10 +13,9 @@ import msgspec
 
 from distconsole.checks.evidence import HostEvidence, Outcome
 from distconsole.checks.facts import GpuFacts
-from distconsole.checks.gather import Gathering, believed
+from distconsole.checks.gather import Gathering, believed, learn_outcome
 from distconsole.checks.gpu_facts import GpuLoadFacts, LoadedGpu
 from distconsole.checks.gpu_links import suspects
-from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 
 START_SECONDS = 8.0
@@ -85,24 +84,12 @@ def _ask(
     try:
         for outcome in gathering.on_each(hosts, ask, seconds):
             waiting.pop(outcome.host)
-            evidence = gathering.hosts[outcome.host]
-            if isinstance(outcome, fan.Failed):
-                evidence.lack(GpuLoadFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
-            else:
-                _learn(evidence, outcome.value)
+            learn_outcome(gathering.hosts[outcome.host], GpuLoadFacts, outcome, _learn)
             yield outcome.host
     except BaseException:
         # Ctrl-C, or a consumer that went away: the GPUs are wanted for something else.
-        _stop(gathering, list(waiting.values()), token)
+        gathering.stop(waiting.values(), "gpu.load.stop", token, STOP_SECONDS)
         raise
-
-
-def _stop(gathering: Gathering, hosts: list[Host], token: str) -> None:
-    def stop(host: Host) -> dict[str, Any]:
-        return gathering.ask(host, "gpu.load.stop", STOP_SECONDS, {"token": token})
-
-    for _ in gathering.on_each(hosts, stop, STOP_SECONDS):
-        pass
 
 
 def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:

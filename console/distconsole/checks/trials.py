@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.addresses import Endpoint
-from distconsole.checks.collective import STOP_SECONDS, reports
+from distconsole.checks.collective import STOP, STOP_SECONDS, reports
 from distconsole.checks.collective_facts import RankReport
 from distconsole.checks.engine_job import EngineJob, StartJob
 from distconsole.checks.gather import Gathering, interpreter
@@ -152,16 +152,12 @@ def gloo(
         }
         return gathering.ask(host, "coll", seconds, job)
 
-    def stop(host: Host) -> dict[str, Any]:
-        return gathering.ask(host, "coll.stop", STOP_SECONDS, {"token": token})
-
     over, failed = threading.Event(), threading.Event()
 
     def watch() -> None:
         while not over.wait(0.05):
             if enough.is_set() or failed.is_set() or gathering.given_up.is_set():
-                for _ in gathering.on_each(list(hosts), stop, STOP_SECONDS):
-                    pass
+                gathering.stop(hosts, STOP, token, STOP_SECONDS)
                 return
 
     watcher = threading.Thread(target=watch, name="proof-end", daemon=True)
