@@ -99,7 +99,7 @@ class Copier:
     """
 
     def __init__(self, cuda: Cuda, bus_id: str, size: int) -> None:
-        self._cuda, self.size = cuda, size
+        self._cuda = cuda
         device = _int()
         cuda.call("cuDeviceGetByPCIBusId", ctypes.byref(device), bus_id.encode("ascii"))
         self.device = device.value

@@ -29,6 +29,7 @@ WAKE_READINGS = 3
 WAKE_PAUSE_SECONDS = 0.005
 LATE_SECONDS = 5.0
 POLL_SECONDS = 0.0005
+UNENDED = "a copy did not end in time"
 HELD_BYTES = 512 << 20
 """More than the driver itself keeps on an idle GPU."""
 HELD_BYTES_OLD = 1 << 30
@@ -195,12 +196,10 @@ def measure_pcie(gpu: Gpu, ends: float) -> None:
         clock_reasons=sum(
             bit for bit in CLOCK_BITS if sum(bool(one[2] & bit) for one in gpu.readings) > half
         ),
-        readings=len(gpu.readings),
         to_device=round(to_device),
         from_device=round(from_device),
         counted=max(counted, default=0) * 1024 or None,
         replays=None if replays is None or after is None else after - replays,
-        seconds=round(time.monotonic() - began, 3),
     )
 
 
@@ -256,12 +255,14 @@ def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
             continue
         try:
             rate = copy_to(gpu, peer, ends)
-        except (CudaError, LateError, GuestError) as error:
-            gpu.entry["peer_error"] = str(error) or "the copy takes too long"
-            if isinstance(error, GuestError):
-                break
-            continue
-        gpu.entry.update(peer=peer.index, to_peer=round(rate) if rate is not None else None)
+        except GuestError:
+            break
+        except LateError:
+            gpu.entry.update(peer=peer.index, peer_error=UNENDED)
+        except CudaError as error:
+            gpu.entry.update(peer=peer.index, peer_error=str(error))
+        else:
+            gpu.entry.update(peer=peer.index, to_peer=round(rate) if rate is not None else None)
     for gpu in linked:
         gpu.entry["links"] = grown(before[gpu.index], links(gpu))
         say(gpu.entry)
@@ -314,7 +315,7 @@ def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
     except GuestError as error:
         gpu.entry.update(skipped=str(error), pid=error.pid)
     except LateError:
-        gpu.entry["error"] = "a copy did not end in time"
+        gpu.entry["error"] = UNENDED
     except CudaError as error:
         hidden = error.code in NOT_VISIBLE
         gpu.entry.update({"skipped" if hidden else "error": str(error)})

@@ -30,6 +30,7 @@ class LoadedGpu(Facts, frozen=True, kw_only=True):
         clock_reasons: Bits of nvmlClocksEventReason that were set most of the time.
         replays: How often PCIe had to send again.
         peer: The GPU that it copied to over NVLink.
+        peer_error: What CUDA said to that instead.
     """
 
     index: int
@@ -48,6 +49,7 @@ class LoadedGpu(Facts, frozen=True, kw_only=True):
     replays: int | None = None
     peer: int | None = None
     to_peer: int | None = None
+    peer_error: str = ""
     links: tuple[NvLink, ...] = ()
 
     @property

@@ -96,6 +96,7 @@ EXPORT int cuCtxEnablePeerAccess(void *peer, unsigned flags) { (void)flags; retu
 EXPORT int cuMemcpyPeerAsync(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t bytes, void *stream) {
     struct stream *mine = stream;
     (void)to, (void)from, (void)from_context;
+    if (gpu_word(mine->gpu, GPU_PEER_ERROR)) return (int)gpu_word(mine->gpu, GPU_PEER_ERROR);
     count(mine->gpu, GPU_PEER_COPIES);
     count(((struct stream *)to_context)->gpu, GPU_PEER_COPIES);
     return copy(mine, bytes, or_else(mine->gpu, GPU_PEER_MB_S, 200000));

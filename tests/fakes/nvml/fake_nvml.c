@@ -76,6 +76,7 @@
 #define GPU_COPY_MB_S 410      /* 0: 25000 */
 #define GPU_PEER_MB_S 411      /* 0: 200000 */
 #define GPU_CUDA_ERROR 412     /* of making a context */
+#define GPU_PEER_ERROR 416      /* of copies to a peer */
 #define GPU_CUDA_HANGS 413     /* making a context */
 #define GPU_GUEST 414          /* a process that comes with the first copy */
 #define CONTROL_WORDS (GPUS_AT + MAX_GPUS * GPU_WORDS)

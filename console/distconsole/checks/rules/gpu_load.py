@@ -217,6 +217,16 @@ def _nvlink(view: View) -> Iterator[Said]:
             yield Unjudged((name,), why)
             continue
         yield from _links(name, measured)
+        refused = [gpu for gpu in measured if gpu.peer_error]
+        if refused:
+            yield fail(
+                "gpu.nvlink_load",
+                f"GPU {numbers(gpu.index for gpu in refused)} of {HERE} cannot copy over NVLink",
+                (name,),
+                seen=_listed((gpu, f"to GPU {gpu.peer}: {gpu.peer_error}") for gpu in refused),
+                expected="copies between GPUs that NVLink joins",
+                hint=CUDA_HINT,
+            )
         late = {gpu.index: gpu for gpu in measured if (name, gpu.index) in slow}
         if late:
             yield warn(
@@ -325,7 +335,7 @@ RULES: tuple[Rule, ...] = (
         "gpu",
         Level.STANDARD,
         _NEEDS,
-        "NVLinks that drop or count errors at work, and copies over them far slower than the others'.",
+        "NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'.",
         "nvidia-smi nvlink -e; a reset, then a ticket.",
         on_gpu_hosts(together(_nvlink)),
     ),

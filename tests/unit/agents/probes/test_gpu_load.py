@@ -79,6 +79,19 @@ def test_errors_of_nvlinks_are_what_copies_between_gpus_make_of_them(fake: nvml.
     assert states == [(True, True), (True, True), (False, False), (True, False)]
 
 
+def test_a_copy_to_another_gpu_that_cuda_refuses_is_told_and_the_others_go_on(
+    fake: nvml.FakeNvml,
+) -> None:
+    fake.set(0, "GPU_PEER_ERROR", 719)
+    refused, other = measured()
+    assert (refused["peer"], refused["peer_error"]) == (1, "cuMemcpyPeerAsync: error (719)")
+    assert refused["to_device"]
+    assert len(refused["links"]) == 4
+    assert "to_peer" not in refused
+    assert other["to_peer"]
+    assert "peer_error" not in other
+
+
 def test_links_of_the_fifth_generation_count_recoveries_by_a_field(fake: nvml.FakeNvml) -> None:
     fake.set(0, "GPU_LINKS_NEW", 1)
     fake.set_link_errors(0, replays=1)
