@@ -173,12 +173,12 @@ def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: floa
     )
 
 
-def not_finite_finding(run: str, found: NotFinite, hosts: tuple[str, ...], t: float) -> RunFinding:
+def not_finite_finding(run: str, found: NotFinite, hosts: tuple[str, ...]) -> RunFinding:
     """Return that a metric is NaN or infinite; ``hosts`` are those of the ranks where that began."""
     ranks = f"all {len(found.ranks):,} ranks" if found.everywhere else _ranks(found.ranks)
     name, value = found.name, found.point.value
     return RunFinding(
-        t=t,
+        t=found.t,
         run=run,
         check="run.not_finite",
         severity=Severity.WARN,

@@ -20,10 +20,11 @@ _VALUE = itemgetter(1)
 
 
 class NotFinite(NamedTuple):
-    """A metric that is no number: where that began, and on which ranks at that step."""
+    """A metric that is no number: where that began, when, and on which ranks at that step."""
 
     name: str
     point: Point
+    t: float
     ranks: tuple[int, ...]
     everywhere: bool
 
@@ -33,7 +34,8 @@ class _Waiting:
 
     def __init__(self, since: float) -> None:
         self.since = since
-        self.first: dict[int, Point] = {}
+        self.first: dict[int, tuple[Point, float]] = {}
+        """Rank -> its first point that is no number, and the time of its window."""
         self.heard: dict[int, int] = {}
         """Rank -> the last step for which it has given the metric since."""
 
@@ -58,17 +60,17 @@ class NotFiniteWatch:
         """
         for name, given in points.items():
             if name in self._waiting:
-                self._take(self._waiting[name], rank, given)
+                self._take(self._waiting[name], rank, given, t)
             elif name not in self._told and _first_bad(given) is not None:
                 self._waiting[name] = _Waiting(t)
-                self._take(self._waiting[name], rank, given)
+                self._take(self._waiting[name], rank, given, t)
         if self._waiting:
             yield from self.due(living, t)
 
     def due(self, living: Collection[int], t: float) -> Iterator[NotFinite]:
         """Yield what need not wait any longer."""
         for name, waiting in list(self._waiting.items()):
-            step = min(point.step for point in waiting.first.values())
+            step = min(point.step for point, _ in waiting.first.values())
             late = t - waiting.since > PATIENCE_SECONDS
             if late or all(waiting.heard.get(rank, -1) >= step for rank in living):
                 yield self._tell(name, step, living)
@@ -77,18 +79,21 @@ class NotFiniteWatch:
         """Yield what is left, as far as it is known."""
         yield from self.due(living, math.inf)
 
-    def _take(self, waiting: _Waiting, rank: int, given: list[Point]) -> None:
+    def _take(self, waiting: _Waiting, rank: int, given: list[Point], t: float) -> None:
         bad = _first_bad(given)
         if bad is not None:
-            waiting.first.setdefault(rank, bad)
+            waiting.first.setdefault(rank, (bad, t))
         if given:
             waiting.heard[rank] = given[-1].step
 
     def _tell(self, name: str, step: int, living: Collection[int]) -> NotFinite:
         first = self._waiting.pop(name).first
         self._told.add(name)
-        ranks = tuple(sorted(rank for rank, point in first.items() if point.step == step))
-        return NotFinite(name, first[ranks[0]], ranks, len(ranks) > 1 and {*living} <= {*ranks})
+        ranks = tuple(sorted(rank for rank, (point, _) in first.items() if point.step == step))
+        # Of the windows, and not of when it was known: it is the same however they come.
+        t = min(first[rank][1] for rank in ranks)
+        everywhere = len(ranks) > 1 and {*living} <= {*ranks}
+        return NotFinite(name, first[ranks[0]][0], t, ranks, everywhere)
 
 
 def _first_bad(given: list[Point]) -> Point | None:

@@ -123,7 +123,7 @@ class RunReducer:
             case frames.SampleEntry():
                 yield from load_events(self.run, host, entry.node, entry.gpus, t)
                 yield from self._stalled(t)
-                yield from self._unlike(self._not_finite.due(self._living, t), t)
+                yield from self._unlike(self._not_finite.due(self._living, t))
             case frames.LogEntry():
                 yield from self._log(host, entry, t)
             case frames.FailureEntry():
@@ -255,7 +255,7 @@ class RunReducer:
             skipped=entry.skipped,
         )
         points = {name: _given(points) for name, points in entry.points.items()}
-        yield from self._unlike(self._not_finite.add(entry.rank, points, self._living, t), t)
+        yield from self._unlike(self._not_finite.add(entry.rank, points, self._living, t))
         if not self._is_current(host):
             return  # of an attempt that another has followed
         yield from self._metrics(
@@ -282,9 +282,9 @@ class RunReducer:
             host_of = self._rank_hosts.get(straggler.rank, "")
             yield straggler_finding(self.run, host_of, straggler, t)
 
-    def _unlike(self, found: Iterator[NotFinite], t: float) -> Iterator[RunFinding]:
+    def _unlike(self, found: Iterator[NotFinite]) -> Iterator[RunFinding]:
         for one in found:
-            yield not_finite_finding(self.run, one, self._hosts_of(one.ranks), t)
+            yield not_finite_finding(self.run, one, self._hosts_of(one.ranks))
 
     def _hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         hosts = dict.fromkeys(self._rank_hosts.get(rank, "") for rank in ranks)
@@ -341,7 +341,7 @@ class RunReducer:
         self._restart = entry.restart
         self._bases[entry.restart] = self._last_step + 1
         yield from self._metrics(self._points.begin_again(), t)
-        yield from self._unlike(self._not_finite.flush(self._living), t)
+        yield from self._unlike(self._not_finite.flush(self._living))
         yield from self._disagreements(self._sync.begin_again(), t)
         self._outcome.begin_again()
         self._done.clear()
@@ -378,7 +378,7 @@ class RunReducer:
         for host in sorted({key[0] for key in self._lines}):
             yield from self._flush_lines(host, t)
         yield from self._metrics(self._points.flush(), t)
-        yield from self._unlike(self._not_finite.flush(self._living), t)
+        yield from self._unlike(self._not_finite.flush(self._living))
         yield from self._disagreements(self._sync.flush(), t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._outcome.first_failure()

@@ -200,7 +200,9 @@ def test_the_rank_whose_loss_was_no_number_first_is_named_and_not_the_one_heard_
     feed = two_ranks()
     events = feed.window(0, {"loss": [[3, 1.0, None], [4, math.nan, None]]})
     assert not only(events, RunFinding)  # rank 1 has not told of step 4
-    (finding,) = only(feed.window(1, {"loss": [[3, math.nan, None]]}), RunFinding)
+    late = feed.window(1, {"loss": [[3, math.nan, None]]}, at=T0 + 1.5)
+    (finding,) = only([*late, *feed.window(0, {"loss": [[9, 1.0, None]]})], RunFinding)
+    assert finding.t == T0 + 1.5
     assert (finding.rank, finding.summary) == (1, "loss is nan at step 3 on rank 1")
 
 
