@@ -94,10 +94,12 @@ def silent_ranks(timeline: RunTimeline, now: float) -> dict[RankView, float]:
     limit = max(SILENT_SECONDS, (slowest.step_ms_mean or 0.0) / 100 if slowest else 0.0)
     told = {host: _told_until(timeline, host, now) for host in timeline.nodes}
     silent = {
-        view: told.get(view.host, now) - view.stepped_at
+        view: seconds
         for view in timeline.ranks.values()
-        if view.alive and view.stepped_at is not None
-        if told.get(view.host, now) - view.stepped_at > limit or view.state is RankState.STALLED
+        if view.stepped_at is not None
+        if (seconds := told.get(view.host, now) - view.stepped_at) > limit
+        or view.state is RankState.STALLED
+        if view.alive
     }
     order = sorted(silent, key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
     return {view: silent[view] for view in order}

@@ -126,7 +126,8 @@ class Track:
 
     def row(self, name: str, rank: int, begin: int = 0) -> array[float]:
         """Return a rank's badness from column ``begin`` to the last."""
-        row = self.rows.get(name, {}).get(rank, array("f"))[begin:]
+        known = self.rows.get(name, {}).get(rank)
+        row = array("f") if known is None else known[begin:]
         missing = self.columns - begin - len(row)
         if missing > 0:
             row.extend([UNKNOWN] * missing)

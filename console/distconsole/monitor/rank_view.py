@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from distconsole.model.run_events import RankState
 
-LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
+LIVING = (RankState.RUNNING, RankState.STARTING, RankState.STALLED)
 
 
 @dataclass(slots=True, eq=False)

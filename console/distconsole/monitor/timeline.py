@@ -164,29 +164,26 @@ class RunTimeline:
         return sum(view.samples_run for view in self.ranks.values()) / longest
 
     @property
-    def measured(self) -> list[RankView]:
-        """Ranks whose step time is known, fastest over the run first."""
-        known = [view for view in self.ranks.values() if view.step_ms_run is not None]
-        return sorted(known, key=lambda view: (view.step_ms_run or 0.0, view.rank))
-
-    @property
     def fastest(self) -> RankView | None:
         """The rank with the smallest mean step time of the run."""
-        return next(iter(self.measured), None)
+        return min(self._measured, key=_pace, default=None)
 
     @property
     def slowest(self) -> RankView | None:
         """The rank with the largest mean step time of the run."""
-        measured = self.measured
-        return measured[-1] if measured else None
+        return max(self._measured, key=_pace, default=None)
 
     @property
     def spread(self) -> float | None:
         """Slowest rank's mean step time over the fastest's; 1.0 is even; None where unknown."""
-        measured = self.measured
-        if not measured or not measured[0].step_ms_run:
-            return None
-        return (measured[-1].step_ms_run or 0.0) / measured[0].step_ms_run
+        known = [view.step_ms_run or 0.0 for view in self._measured]
+        least = min(known, default=0.0)
+        return max(known) / least if least else None
+
+    @property
+    def _measured(self) -> list[RankView]:
+        """Ranks whose step time is known."""
+        return [view for view in self.ranks.values() if view.step_ms_run is not None]
 
     @property
     def lost_hosts(self) -> list[str]:
@@ -334,6 +331,10 @@ class RunTimeline:
         self._log_chars += len(event.line)
         while self._log_chars > MAX_LOG_CHARS:
             self._log_chars -= len(self.logs.popleft().line)
+
+
+def _pace(view: RankView) -> tuple[float, int]:
+    return view.step_ms_run or 0.0, view.rank
 
 
 def _fresh(view: RankView, t: float) -> bool:

@@ -100,6 +100,7 @@ class ConsoleApp(LaunchingApp):
         self.request = request
         self.clocks = clocks or Clocks()
         self.sitting = Sitting(getattr(request, "where", ask.Where()), self.clocks, perform)
+        self.precedence = self.sitting.precedence
         self.shortcuts = shortcuts or Shortcuts(Config())
         self.keymap = self.shortcuts.keymap
         self._startup = startup
@@ -190,7 +191,7 @@ class ConsoleApp(LaunchingApp):
             # What it needs is loaded while the first screen stands there already.
             self.call_after_refresh(self._look_at_hosts)
         self.query_one(Prompt).focus()
-        self.set_interval(1 / BEATS_PER_SECOND, self.draw_now)
+        self.set_interval(1 / BEATS_PER_SECOND, self.beat)
         self.call_after_refresh(self.doer.prompt_verbs.begin, self._startup)
 
     def _end_on_signals(self) -> None:
@@ -254,6 +255,11 @@ class ConsoleApp(LaunchingApp):
     def on_resize(self) -> None:
         """Draw anew: what fits depends on the size."""
         self.call_after_refresh(self.redraw)
+
+    def beat(self) -> None:
+        """Draw, unless a key waits for its answer: then the next beat does."""
+        if not self.precedence.awaited:
+            self.draw_now()
 
     def draw_now(self) -> None:
         """Draw what is on the screen, if there is anything new to it and drawing has rested enough."""

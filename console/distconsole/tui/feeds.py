@@ -33,6 +33,7 @@ from distconsole.text.run_notes import WORTH_WORDS, note_event
 from distconsole.text.show import show_for
 from distconsole.tui.check_picture import CheckPicture
 from distconsole.tui.pictures import Clocks, LoadPicture
+from distconsole.tui.precedence import Precedence
 from distconsole.tui.transcript import Transcript, Voice
 
 Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
@@ -52,6 +53,7 @@ class Feed:
         perform: What does it.
         check: The check that this one makes a part of again; None begins with nothing.
         number: What the operator calls it by; 0 where the screen asked.
+        precedence: Whom it gives way to.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class Feed:
         perform: Perform = perform,
         check: CheckPicture | None = None,
         number: int = 0,
+        precedence: Precedence | None = None,
     ) -> None:
         self.request = request
+        self.precedence = precedence or Precedence()
         self.notifier: Notifier | None = None
         """Tells the operator what becomes of the run."""
         self.number = number
@@ -200,6 +204,7 @@ class Feed:
         drawn = drawn_on_screen(self.request)
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
+            self.precedence.give_way()
             if self.is_cancelled:
                 _close(events)
                 break

@@ -296,10 +296,12 @@ def _worst(
     """Return who is worse than usual now, the worst first, each with since when."""
     about = history.quantities[quantity]
     begin = max(0, track.columns - NOW_COLUMNS)
-    now = {rank: _present(track.row(quantity, rank, begin)) for rank in ranks}
     typical = _present(usual[begin:])
     if typical == UNKNOWN:
         return []
+    # Who was not worse at any of these moments is not so in the middle of them.
+    latest = ((rank, track.row(quantity, rank, begin)) for rank in ranks)
+    now = {rank: _present(row) for rank, row in latest if row and _worse(max(row), typical)}
     bad = [rank for rank, value in now.items() if value != UNKNOWN and _worse(value, typical)]
     bad.sort(key=lambda rank: (-now[rank], rank))
     found = []

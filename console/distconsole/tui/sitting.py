@@ -30,6 +30,7 @@ from distconsole.tui.keys import ALIASES, SCREEN_VERBS
 from distconsole.tui.known import Known, known_checks
 from distconsole.tui.own_hosts import as_own, list_as_own
 from distconsole.tui.pictures import Clocks
+from distconsole.tui.precedence import Precedence
 from distconsole.tui.replaying import ReplayFeed
 from distconsole.tui.rings import Rings
 from distconsole.tui.transcript import Transcript
@@ -58,6 +59,7 @@ class Sitting:
         self.clocks = clocks or Clocks()
         self._chosen: Feed | None = None
         self.transcript = Transcript()
+        self.precedence = Precedence()
         self._numbers = count(1)
         self.confirm: Callable[[Feed, str], bool] | None = None
         """Asks the person a question for a feed, and blocks its thread."""
@@ -197,6 +199,7 @@ class Sitting:
             perform=self._perform,
             check=check,
             number=0 if quiet else next(self._numbers),
+            precedence=self.precedence,
         )
         feed.control.confirm = partial(self.confirm, feed) if self.confirm and not quiet else None
         if isinstance(request, ask.Notify) and request.test:

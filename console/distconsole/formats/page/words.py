@@ -123,7 +123,8 @@ def _figures(chronicle: Chronicle, now: float) -> tuple[tuple[str, str], ...]:
 
 
 def _mean_step(timeline: RunTimeline) -> str:
-    known = [view.step_ms_run for view in timeline.measured if view.step_ms_run is not None]
+    ranks = timeline.ranks.values()
+    known = [view.step_ms_run for view in ranks if view.step_ms_run is not None]
     return number_text(sum(known) / len(known), " ms") if known else ""
 
 

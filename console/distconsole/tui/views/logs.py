@@ -262,6 +262,8 @@ class LogsView(Vertical):
             if rows.advance(TURN_SECONDS):
                 return True
             time.sleep(PAUSE_SECONDS)
+            if self._feed is not None:
+                self._feed.precedence.give_way()
         return False
 
     def _show(self, world: int) -> None:

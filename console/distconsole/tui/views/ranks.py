@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from operator import itemgetter
 from statistics import median
-from typing import assert_never
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -29,6 +30,13 @@ STATE_STYLES = {
     RankState.STALLED: "warn",
 }
 
+TROUBLES = {
+    RankState.FAILED.value: 1,
+    RankState.KILLED.value: 2,
+    RankState.STALLED.value: 3,
+}
+"""States that are troubles by themselves, and how early they should be read."""
+
 PARTS_WIDTH, START_WIDTH = 17, 16
 START_TITLE = "start: ░python▒torch▓group█first step"
 
@@ -40,8 +48,7 @@ PHASE_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RankRow:
+class RankRow(NamedTuple):
     """One rank as the table shows it.
 
     Attributes:
@@ -70,21 +77,14 @@ class RankRow:
         """How early it should be read: 0 for the one that failed first, up to 6 for a healthy one."""
         if self.first:
             return 0
-        match self.view.state:
-            case RankState.FAILED:
-                return 1
-            case RankState.KILLED:
-                return 2
-            case RankState.STALLED:
-                return 3
-            case RankState.STARTING | RankState.RUNNING | RankState.EXITED:
-                if self.lost and self.view.alive:
-                    return 4
-                if self.silent_seconds is not None:
-                    return 3
-                return 5 if self.slow else 6
-            case _:
-                assert_never(self.view.state)
+        trouble = TROUBLES.get(self.view.state.value)
+        if trouble is not None:
+            return trouble
+        if self.lost and self.view.alive:
+            return 4
+        if self.silent_seconds is not None:
+            return 3
+        return 5 if self.slow else 6
 
 
 def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> list[RankRow]:
@@ -120,9 +120,10 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
             longest,
             None if now is None or view.host not in lost else now - timeline.links[view.host].t,
         )
-        for number, view in timeline.ranks.items()
+        for number, view in sorted(timeline.ranks.items(), key=itemgetter(0))
     ]
-    return sorted(rows, key=lambda row: (*_sort_key(row, order), row.view.rank))
+    key = _sort_key(order)
+    return rows if key is None else sorted(rows, key=key)
 
 
 def starting(timeline: RunTimeline) -> bool:
@@ -153,19 +154,22 @@ def _slow(timeline: RunTimeline) -> dict[int, str]:
     return {max(times, key=lambda number: times[number]): "step"}
 
 
-def _sort_key(row: RankRow, order: str) -> tuple[float, ...]:
-    view = row.view
+def _sort_key(order: str) -> Callable[[RankRow], tuple[float, ...]] | None:
+    """Return what rows are sorted by; None where they stay in the order of ranks, in which equal ones always are."""
     match order:
         case "worst":
-            return (row.trouble, len(view.phases) if row.elapsed is not None else 0)
+            return lambda row: (
+                row.trouble,
+                len(row.view.phases) if row.elapsed is not None else 0,
+            )
         case "ms":
-            return (-(view.step_ms_mean or 0.0),)
+            return lambda row: (-(row.view.step_ms_mean or 0.0),)
         case "data":
-            return (-_data_share(view),)
+            return lambda row: (-_data_share(row.view),)
         case "step":
-            return (view.step if view.step is not None else -1,)
+            return lambda row: (row.view.step if row.view.step is not None else -1,)
         case _:
-            return ()
+            return None
 
 
 def _data_share(view: RankView) -> float:

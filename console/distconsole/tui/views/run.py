@@ -148,26 +148,27 @@ class RunView(Vertical):
     def draw(self, feed: Feed, now: float) -> None:
         """Show the run of ``feed`` at ``now`` (UNIX seconds)."""
         room = max(1, min(PLOTS, self.size.width // PLOT_CELLS))
+        heat = self.query_one(HeatPage)
+        # The heat map stands in place of the ranks; how many match a filter is said there, too.
+        listed = not heat.display or self.condition is not None
         with feed.reading():
             timeline = feed.run
             health = _health(feed, now)
-            ranks = rank_rows(timeline, self.order, now)
+            ranks = rank_rows(timeline, self.order, now) if listed else []
             early = starting(timeline)
-            about = _why_not(feed) or _about(timeline, ranks, now)
+            about = _why_not(feed) or _about(timeline, now)
             shown, filtered = _filtered(timeline, ranks, self.condition)
             curves = _curves(timeline, feed.history, room, self._chosen, self._skip * room)
             news, traceback = _news(timeline), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
         self.query_one("#health", Words).show(health)
-        if self.query_one(HeatPage).display:
-            self.query_one(HeatPage).draw(feed, now)
         self.query_one("#about", Words).show(filtered + about)
         words = self.query_one("#news", Words)
         words.show(news)
-        words.display = bool(news)
-        if self.query_one(HeatPage).display:
-            words.display = bool(news) and self.size.height >= TALL_LINES
+        words.display = bool(news) and (not heat.display or self.size.height >= TALL_LINES)
+        if heat.display:
+            heat.draw(feed, now)
             return
         self._draw_ranks(shown, early=early)
         self._draw_middle(curves, traceback)
@@ -245,7 +246,7 @@ def _why_not(feed: Feed) -> str:
     return f"hint: {feed.error.hint}" if feed.error is not None and told else ""
 
 
-def _about(timeline: RunTimeline, ranks: list[RankRow], now: float) -> str:
+def _about(timeline: RunTimeline, now: float) -> str:
     """Name, age, what the ranks are doing, where; the least needed last."""
     plan = timeline.plan
     if plan is None:
@@ -253,13 +254,14 @@ def _about(timeline: RunTimeline, ranks: list[RankRow], now: float) -> str:
     end = timeline.end
     seconds = end.seconds if end is not None else max(0.0, now - (timeline.started or now))
     parts = [timeline.name, duration_text(seconds)]
-    states = Counter(row.view.state.value for row in ranks)
+    states = Counter(view.state.value for view in timeline.ranks.values())
     if len(states) > 1:
         parts.append(", ".join(f"{count} {state}" for state, count in states.most_common()))
     hosts = [host.host for host in plan.hosts]
     parts.append(", ".join(hosts) if len(hosts) <= 3 else f"{len(hosts)} hosts")
-    if end is None and timeline.spread is not None and timeline.spread >= SLOW_SHARE:
-        parts.append(f"slowest rank {timeline.spread:.2f} x the fastest")
+    spread = timeline.spread if end is None else None
+    if spread is not None and spread >= SLOW_SHARE:
+        parts.append(f"slowest rank {spread:.2f} x the fastest")
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
 
 

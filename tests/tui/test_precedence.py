@@ -1,0 +1,133 @@
+"""Whoever waits for the answer to a key comes before threads that gather, and for a limited time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from textual import events
+
+from distconsole.model.events import Event
+from distconsole.tui.feeds import Feed
+from distconsole.tui.precedence import LONGEST_SECONDS, Precedence
+from distconsole.tui.transcript import Transcript
+from distconsole.tui.views.run import RunView
+from fakes import scenes
+from fakes.stage import ATTACH, on_screen, screen_text, staged, typed
+
+
+class Hands:
+    """A clock that is set."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_answer_is_awaited_until_it_is_there_and_no_longer_than_that() -> None:
+    hands = Hands()
+    precedence = Precedence(hands)
+    assert not precedence.awaited
+    precedence.ask()
+    assert precedence.awaited
+    precedence.answer()
+    assert not precedence.awaited
+    hands.now += 1
+    precedence.ask()
+    hands.now += LONGEST_SECONDS
+    assert not precedence.awaited
+
+
+def test_others_are_kept_from_their_work_for_at_most_half_of_the_time() -> None:
+    hands = Hands()
+    precedence = Precedence(hands)
+    kept = 0
+    for _ in range(1000):  # keys every 10 ms, none of which asks for anything
+        precedence.ask()
+        kept += precedence.awaited
+        hands.now += 0.01
+    assert 400 <= kept <= 600
+
+
+def test_a_thread_that_gives_way_goes_on_with_the_answer() -> None:
+    precedence = Precedence(Hands())
+    precedence.ask()
+    thread = threading.Thread(target=precedence.give_way)
+    thread.start()
+    precedence.answer()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_feed_gives_way_before_each_event() -> None:
+    class Counting(Precedence):
+        ways = 0
+
+        def give_way(self) -> None:
+            self.ways += 1
+
+    told = list(scenes.training(4, 2, gpus=False))
+
+    def perform(*_: object) -> Iterator[Event]:
+        yield from told
+
+    precedence = Counting()
+    feed = Feed(ATTACH, "", None, Transcript(), perform=perform, precedence=precedence)  # type: ignore[arg-type]
+    feed.start()
+    assert feed.join(30)
+    assert precedence.ways == len(told)
+
+
+async def test_what_a_key_changes_is_drawn_without_waiting_for_the_next_moment_of_drawing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view run")
+        drawn = []
+        monkeypatch.setattr(app, "_display", lambda *_: drawn.append(1))
+        # Textual's own moments of drawing do not come any more.
+        app.screen._update_timer.stop()
+        app.post_message(events.Key("x", "x"))
+        for _ in range(2000):  # the pilot's own waiting would draw
+            await asyncio.sleep(0)
+        assert drawn
+
+
+async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
+    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view run")
+        assert "rank 3" in screen_text(app)
+        app.precedence._clock = Hands()
+        app.precedence._not_before = 0.0
+        drawn: list[object] = []
+        app.query_one(RunView).draw = lambda *_: drawn.append(1)  # type: ignore[method-assign]
+        app.precedence.ask()
+        app._drawn.clear()
+        app._rest_until = 0.0
+        app.beat()
+        assert not drawn
+        app.redraw()
+        assert drawn == [1], "what the key itself asks for is drawn"
+        app.precedence.answer()
+        app._drawn.clear()
+        app._rest_until = 0.0
+        app.beat()
+        assert drawn == [1, 1]
+
+
+async def test_a_key_asks_for_precedence_when_it_is_read_and_a_move_of_the_mouse_does_not() -> (
+    None
+):
+    app, stage = staged({}, request=ATTACH)
+    async with on_screen(app, stage):
+        app.precedence._clock = Hands()
+        moved = events.MouseMove(None, 1, 1, 0, 0, 0, False, False, False)
+        app._post_message(moved).close()
+        assert not app.precedence.awaited
+        app._post_message(events.Key("x", "x")).close()
+        assert app.precedence.awaited
