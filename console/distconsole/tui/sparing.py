@@ -47,7 +47,7 @@ class PromptScreen(Screen[object]):
 
     _rests_until = 0.0
 
-    async def _on_idle(self, event: events.Idle) -> None:  # noqa: ARG002 - Textual's own handler comes after this one
+    async def _on_idle(self, event: events.Idle) -> None:
         app, began = self.app, time.monotonic()
         if isinstance(app, SparingApp) and app.hurries and began >= self._rests_until:
             self._on_timer_update()
