@@ -17,6 +17,7 @@ from distconsole_agent.probes.errors import ProbeError, bad_arguments
 from distconsole_agent.probes.launch_env import changed, launch_environment
 from distconsole_agent.probes.programs import Ended, run_script
 from distconsole_agent.probes.sources import worker_script
+from distconsole_agent.probes.tokens import Tokens
 
 MARK = "distconsole-rank "
 MAX_LOCAL_RANKS = 64
@@ -25,8 +26,7 @@ MAX_ERROR_LINES = 12
 GRACE_SECONDS = 1.5
 POLL_SECONDS = 0.05
 
-_LOCK = threading.Lock()
-_RUNNING: dict[str, threading.Event] = {}
+_TOKENS = Tokens()
 
 
 def run_ranks(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -52,40 +52,28 @@ def run_ranks(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     job = json.dumps(args.get("job", {}))
     if len(job) > read.MAX_TEXT:
         raise bad_arguments("the job is too long")
-    token = read.text(args, "token", "")
-    stop = threading.Event()
-    with _LOCK:
-        _RUNNING[token] = stop
-    entries: list[dict[str, Any]] = [{} for _ in ranks]
-    threads = [
-        threading.Thread(
-            target=_run_rank,
-            args=(
-                args,
-                _environment(args, rank, index, len(ranks), world),
-                job,
-                seconds,
-                stop,
-                entries[index],
-            ),
-            name=f"rank {rank}",
-        )
-        for index, rank in enumerate(ranks)
+    environments = [
+        _environment(args, rank, index, len(ranks), world) for index, rank in enumerate(ranks)
     ]
-    for thread in threads:
-        thread.start()
-    try:
+    entries: list[dict[str, Any]] = [{} for _ in ranks]
+    with _TOKENS.going(read.text(args, "token", "")) as stop:
+        threads = [
+            threading.Thread(
+                target=_run_rank,
+                args=(args, environment, job, seconds, stop, entry),
+                name=f"rank {rank}",
+            )
+            for rank, environment, entry in zip(ranks, environments, entries)
+        ]
+        for thread in threads:
+            thread.start()
         _wait(threads, entries, stop)
-    finally:
-        with _LOCK:
-            _RUNNING.pop(token, None)
     return {"ranks": [{"rank": rank, **entry} for rank, entry in zip(ranks, entries)]}
 
 
 def stop_ranks(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """Kill the ranks of the job ``token`` a moment from now, in which they may end by themselves."""
-    with _LOCK:
-        stop = _RUNNING.get(read.text(args, "token"))
+    stop = _TOKENS.give_up(read.text(args, "token"))
     if stop is None:
         return {"stopping": False}
     stop.wait(GRACE_SECONDS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-from collections import deque
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
@@ -14,16 +12,14 @@ from distconsole_agent.probes.gpus import library_path
 from distconsole_agent.probes.procfs import read_process, uptime_seconds
 from distconsole_agent.probes.programs import Ended, last_words, run_script
 from distconsole_agent.probes.sources import LOAD, packed_script
+from distconsole_agent.probes.tokens import Tokens
 
 MARK = "distconsole-load "
 MAX_WANTED = 64
 SHARE = 0.8
 """Of the time for copies; the rest is for CUDA to start and to go."""
 
-_LOCK = threading.Lock()
-_RUNNING: dict[str, threading.Event] = {}
-_GIVEN_UP: deque[str] = deque(maxlen=64)
-"""Tokens that were stopped: the question itself may come after its end."""
+_TOKENS = Tokens()
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -40,13 +36,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         ProbeError: where there is nothing to ask.
     """
     wanted = read.texts(args, "uuids")[:MAX_WANTED]
-    token = read.text(args, "token", "")
-    stopped = threading.Event()
-    with _LOCK:
-        if token in _GIVEN_UP:
-            raise failed("the check was given up")
-        _RUNNING[token] = stopped
-    try:
+    with _TOKENS.going(read.text(args, "token", "")) as stopped:
         ended = run_script(
             packed_script(LOAD).encode(),
             [repr(seconds * SHARE), library_path(), *wanted],
@@ -54,9 +44,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             python=sys.executable,
             stop=stopped,
         )
-    finally:
-        with _LOCK:
-            _RUNNING.pop(token, None)
     entries = _entries(ended)
     if ended.exit_code and not entries:
         raise failed(f"the process that copies ended: {last_words(ended)}")
@@ -69,10 +56,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """Kill the process that copies for ``token``: nobody waits for it any more."""
-    token = read.text(args, "token")
-    with _LOCK:
-        found = _RUNNING.get(token)
-        _GIVEN_UP.append(token)
+    found = _TOKENS.give_up(read.text(args, "token"))
     if found is not None:
         found.set()
     return {"stopping": found is not None}

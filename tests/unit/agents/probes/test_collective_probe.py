@@ -12,6 +12,8 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes import collective_values
+from distconsole_agent.probes.errors import ProbeError
+from fakes.shims import wait_until
 
 ALL = [
     *(("all_reduce", dtype) for dtype in ("float32", "float64", "float16", "bfloat16", "int64")),
@@ -118,12 +120,19 @@ def test_a_rank_that_failed_takes_the_others_of_its_node_with_it(tmp_path: Path)
 
 
 @pytest.mark.torch_ranks
-def test_ranks_are_stopped_by_their_token() -> None:
+def test_ranks_are_stopped_by_their_token(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     with ThreadPoolExecutor() as pool:
-        running = pool.submit(run, [0], 2, timeout=80.0, token="ours")
-        deadline = time.monotonic() + 10
-        while not probes.run("coll.stop", {"token": "ours"}, 5.0)["stopping"]:
-            assert time.monotonic() < deadline
+        running = pool.submit(run, [0], 2, timeout=80.0, token="ours", setup=f"touch {begun}")
+        wait_until("a rank", begun.exists)
+        assert probes.run("coll.stop", {"token": "ours"}, 5.0)["stopping"]
         (entry,) = running.result(timeout=30)
     assert entry["exit_code"] is None
     assert not probes.run("coll.stop", {"token": "ours"}, 5.0)["stopping"]
+
+
+def test_ranks_that_were_stopped_before_they_began_do_not_begin(tmp_path: Path) -> None:
+    assert not probes.run("coll.stop", {"token": "early"}, 5.0)["stopping"]
+    with pytest.raises(ProbeError, match="given up before it began"):
+        run([0], 2, timeout=1.0, seconds=2.0, token="early", setup=f"touch {tmp_path / 'begun'}")
+    assert not (tmp_path / "begun").exists()
