@@ -6,11 +6,10 @@ import os
 import re
 from typing import NamedTuple
 
-PROC = "/proc"
-CGROUPS = "/sys/fs/cgroup"
-NO_LIMIT_BYTES = 1 << 60
-"""Control groups of the first version say a number near 2**63 where there is no limit."""
+from distconsole_agent.telemetry.cgroup import memory_group, memory_kills
 
+PROC = "/proc"
+SYS = "/sys"
 GIB = float(1 << 30)
 HEADING = "what is known of the kill:"
 
@@ -36,11 +35,8 @@ class Known(NamedTuple):
 
 def count_kills() -> Kills:
     """Return the kernel's counts; they need no privilege."""
-    _, folder = _control_group()
-    events = _read(os.path.join(folder, "memory.events")) or _read(
-        os.path.join(folder, "memory.oom_control")
-    )
-    return Kills(_number(_read(f"{PROC}/vmstat"), "oom_kill"), _number(events, "oom_kill"))
+    group = memory_kills(PROC, SYS)
+    return Kills(_number(_read(f"{PROC}/vmstat"), "oom_kill"), group)
 
 
 def known_of_kill(before: Kills, peak_bytes: int) -> Known:
@@ -91,41 +87,12 @@ def _counted(host: int | None, group: int | None) -> str:
 
 def _limit() -> str:
     """Return the tightest limit of memory of the control groups that we are in; empty without one."""
-    found: list[tuple[int, str, str]] = []
-    root, folder = _control_group()
-    while folder.startswith(root) and root:
-        for limit, peak in (
-            ("memory.max", "memory.peak"),
-            ("memory.limit_in_bytes", "memory.max_usage_in_bytes"),
-        ):
-            value = _read(os.path.join(folder, limit)).strip()
-            if value.isdigit() and int(value) < NO_LIMIT_BYTES:
-                found.append((int(value), folder, _read(os.path.join(folder, peak)).strip()))
-        if folder == root:
-            break
-        folder = os.path.dirname(folder)
-    if not found:
+    group = memory_group(PROC, SYS)
+    if group is None:
         return ""
-    lowest, where, peak = min(found)
-    had = f", and had {_amount(int(peak))} at most" if peak.isdigit() else ""
-    return f"control group {where[len(root) :] or '/'} may have {_amount(lowest)}{had}"
-
-
-def _control_group() -> tuple[str, str]:
-    """Return where the hierarchy of memory is mounted, and our own folder in it; empty if there is none."""
-    own: dict[str, str] = {}
-    for line in _read(f"{PROC}/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        for name in controllers.split(","):
-            own[name] = path
-    for root, name in ((os.path.join(CGROUPS, "memory"), "memory"), (CGROUPS, "")):
-        if name not in own or not os.path.isdir(root):
-            continue
-        folder = os.path.normpath(f"{root}/{own[name]}")
-        # In a container the path may be that of the host, which is not to be seen inside.
-        return root, folder if os.path.isdir(folder) else root
-    return "", ""
+    peak = group.peak_bytes()
+    had = f", and had {_amount(peak)} at most" if peak is not None else ""
+    return f"control group {group.name} may have {_amount(group.limit_bytes)}{had}"
 
 
 def _number(text: str, name: str) -> int | None:

@@ -15,10 +15,10 @@ GIB = 1 << 30
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders in place of /proc and /sys/fs/cgroup."""
-    for name in ("proc/self", "cgroup"):
+    for name in ("proc/self", "sys/fs/cgroup"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(killing, "PROC", str(tmp_path / "proc"))
-    monkeypatch.setattr(killing, "CGROUPS", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(killing, "SYS", str(tmp_path / "sys"))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n")
     return tmp_path
@@ -29,13 +29,13 @@ def host_killed(kernel: Path, count: int) -> None:
 
 
 def second_version(kernel: Path, count: int) -> None:
-    own = kernel / "cgroup/pod/rank"
+    own = kernel / "sys/fs/cgroup/pod/rank"
     own.mkdir(parents=True, exist_ok=True)
     (kernel / "proc/self/cgroup").write_text("0::/pod/rank\n")
     (own / "memory.events").write_text(f"low 0\noom 7\noom_kill {count}\n")
     (own / "memory.max").write_text("max\n")
-    (kernel / "cgroup/pod/memory.max").write_text(f"{4 * GIB}\n")
-    (kernel / "cgroup/pod/memory.peak").write_text(f"{4 * GIB}\n")
+    (kernel / "sys/fs/cgroup/pod/memory.max").write_text(f"{4 * GIB}\n")
+    (kernel / "sys/fs/cgroup/pod/memory.peak").write_text(f"{4 * GIB}\n")
 
 
 def test_a_kill_that_the_hosts_kernel_did_not_do(kernel: Path) -> None:
@@ -65,13 +65,13 @@ def test_a_kill_in_the_control_group(kernel: Path) -> None:
 
 
 def test_a_control_group_of_the_first_version(kernel: Path) -> None:
-    own = kernel / "cgroup/memory/job"
+    own = kernel / "sys/fs/cgroup/memory/job"
     own.mkdir(parents=True)
     (kernel / "proc/self/cgroup").write_text("4:memory:/job\n1:cpu:/\n0::/\n")
     (own / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
     (own / "memory.limit_in_bytes").write_text(f"{2 * GIB}\n")
     (own / "memory.max_usage_in_bytes").write_text(f"{GIB}\n")
-    (kernel / "cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (kernel / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
     known = known_of_kill(Kills(None, 1), 0)
     assert known.for_memory is True
     assert known.lines[-1] == "  control group /job may have 2.0 GiB, and had 1.0 GiB at most"
