@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+LONG = 1e9
+"""A figure from here on is said with its power of ten: it need not fit a column otherwise."""
+
 
 def bytes_text(count: float | None) -> str:
     """Return a number of bytes such as ``1.5G`` (powers of 1024), or nothing if unknown."""
@@ -20,7 +23,7 @@ def number_text(value: float | None, unit: str = "") -> str:
     """Return a figure with three significant digits, or nothing if unknown."""
     if value is None:
         return ""
-    if 0 < abs(value) < 0.01:
+    if 0 < abs(value) < 0.01 or abs(value) >= LONG:
         return f"{value:.3g}{unit}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{digits}f}{unit}"

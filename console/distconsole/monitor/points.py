@@ -45,7 +45,7 @@ def reduce_points(name: str, step: int, points: list[Point]) -> Reduced:
     that hides a NaN would say that all is well.
     """
     samples: float | None = None
-    if all(point.samples for point in points):
+    if all(point.samples is not None and 0 < point.samples < math.inf for point in points):
         samples = sum(point.samples or 0.0 for point in points)
         total = sum(point.value * (point.samples or 0.0) for point in points)
         value = total / samples

@@ -8,6 +8,8 @@ from bisect import bisect_left
 MAX_POINTS = 2048
 """Points a series keeps; beyond that neighbours are merged in pairs."""
 MAX_BROKEN = 64
+FARTHEST = 1e100
+"""A value further from 0 is no figure any more: with it on a scale the differences overflow."""
 """Places of values that are no numbers that a series keeps."""
 
 
@@ -30,7 +32,7 @@ class Series:
         self.lows: list[float] = []
         self.highs: list[float] = []
         self.broken: list[float] = []
-        """Where values were NaN or infinite, some of them where there were many."""
+        """Where values were NaN, infinite or too far, some of them where there were many."""
         self.last: float | None = None
         self._stride = 1
         self._pending = 0
@@ -48,12 +50,12 @@ class Series:
     ) -> None:
         """Add a point; one at the newest ``x`` replaces it, an older one is ignored.
 
-        Values that are not finite are left out, and where they were is kept in ``broken``: a
-        curve with NaN has no scale.
+        Values that are not finite, or further than ``FARTHEST``, are left out, and where they
+        were is kept in ``broken``: a curve with NaN has no scale.
         """
         low = value if low is None else low
         high = value if high is None else high
-        if not (math.isfinite(value) and math.isfinite(low) and math.isfinite(high)):
+        if not (abs(value) <= FARTHEST and abs(low) <= FARTHEST and abs(high) <= FARTHEST):
             self._break(x)
             return
         if self.xs and x < self.xs[-1]:

@@ -21,7 +21,7 @@ from distconsole.monitor.chronicle import (
     Chronicle,
     Heat,
 )
-from distconsole.monitor.series import Series
+from distconsole.monitor.series import FARTHEST, Series
 from fakes import scenes
 
 
@@ -88,7 +88,11 @@ def test_a_curve_that_is_thinned_keeps_its_spikes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(0, 1), (-3.2, 4.1), (5, 5), (0, 0), (1e-9, 2e-9), (0, 3e12), (-7, -7)]
+    ("low", "high"),
+    [
+        *((0, 1), (-3.2, 4.1), (5, 5), (0, 0), (1e-9, 2e-9), (0, 3e12), (-7, -7)),
+        *((5e-324, 5e-324), (0, 1e-320), (-1e100, 1e100)),
+    ],
 )
 def test_ticks_are_few_and_enclose_the_values(low: float, high: float) -> None:
     ticks = nice_ticks(low, high, 4)
@@ -104,6 +108,17 @@ def test_a_curve_of_one_point_and_one_of_none_can_be_drawn() -> None:
     drawn = plot("loss", series)
     assert drawn is not None
     assert drawn.ends == (2.5, 3.5)
+
+
+@pytest.mark.parametrize(
+    ("x", "value"), [(2.0**63, 1.0), (3.0, 1e308), (3.0, -1e308), (3.0, 5e-324), (3.0, -1.0)]
+)
+def test_a_curve_of_values_that_nobody_measures_can_be_drawn(x: float, value: float) -> None:
+    series = Series()
+    series.put(x, value)
+    drawn = plot("loss", series, zero=True)
+    assert (drawn is None) == (abs(value) > FARTHEST)
+    assert bool(series.broken) == (drawn is None)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65, "1:05"), (7200, "2:00:00")])

@@ -145,7 +145,7 @@ def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _quantised(value: float, unit: float) -> int:
-    return min(UNKNOWN - 1, round(value / unit)) if math.isfinite(value) else UNKNOWN
+    return min(UNKNOWN - 1, round(max(0.0, value) / unit)) if math.isfinite(value) else UNKNOWN
 
 
 def _little_endian(cells: array[int]) -> bytes:

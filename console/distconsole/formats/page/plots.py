@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distconsole.formats.figures import number_text
+from distconsole.formats.figures import LONG, number_text
 from distconsole.monitor.series import Series
 
+LEAST_SPAN = 1e-100
+"""Values less apart are one value."""
 MAX_POINTS = 600
 """Points of a curve on the page; beyond that neighbours are merged, their lowest and highest kept."""
 SIZE = 1000.0
@@ -91,7 +93,8 @@ def plot(
     begins_at_zero = started is not None or 0 < first < last / 20
     ends = (0.0 if begins_at_zero else first, last)
     if ends[0] >= ends[1]:
-        ends = (ends[0] - 0.5, ends[1] + 0.5)
+        margin = max(0.5, abs(last) * 1e-9)
+        ends = (last - margin, last + margin)
     bottom = 0.0 if zero else min(low for _, _, low, _ in points)
     top = max(high for _, _, _, high in points)
     values = nice_ticks(bottom, top, 4)
@@ -134,8 +137,9 @@ def merged(points: Sequence[Point], limit: int) -> list[Point]:
 
 def nice_ticks(low: float, high: float, wanted: int) -> list[float]:
     """Return about ``wanted`` round values that enclose ``low`` to ``high``."""
-    if not high > low:
-        margin = abs(low) * 0.1 or 1.0
+    high = max(low, high)
+    if high - low <= LEAST_SPAN:
+        margin = abs(low) * 0.1 if abs(low) > LEAST_SPAN else 1.0
         low, high = low - margin if low else 0.0, high + margin
     raw = (high - low) / wanted
     power = 10.0 ** math.floor(math.log10(raw))
@@ -153,7 +157,8 @@ def _tick_text(value: float) -> str:
 
 
 def _value_text(value: float | None) -> str:
-    return f"{value:,.0f}" if value is not None and abs(value) >= 1000 else number_text(value)
+    whole = value is not None and 1000 <= abs(value) < LONG
+    return f"{value:,.0f}" if whole else number_text(value)
 
 
 def _x_ticks(ends: tuple[float, float], *, time: bool) -> tuple[Tick, ...]:
