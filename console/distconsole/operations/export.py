@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from distconsole.errors import UnavailableError
+from distconsole.errors import ConfigError, UnavailableError
 from distconsole.formats.lines import CsvLines, JsonLines, Lines
 from distconsole.formats.outlets import LineFile, Outlet, TableFolder
 from distconsole.formats.tables import make_table
@@ -106,7 +106,8 @@ def _flushed(outlet: Outlet, *, live: bool) -> Iterator[threading.Lock]:
 
     def flush() -> None:
         while not over.wait(FLUSH_SECONDS):
-            with lock:
+            # What a full disk refuses stays in memory, and is tried again; the last try says so.
+            with lock, suppress(ConfigError):
                 outlet.flush()
 
     thread = threading.Thread(target=flush, name="export-flush", daemon=True)

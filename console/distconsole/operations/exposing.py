@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 from distconsole.errors import ConfigError
 from distconsole.formats.exposition import CONTENT_TYPE, Page
 from distconsole.formats.gauges import hosts_page, run_page
 from distconsole.formats.outlets import write_whole
 from distconsole.model.events import Event, HostStatus, Narration, TextMade
+from distconsole.model.findings import Severity
 from distconsole.model.requests import Export, Top
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.monitor.store import RunStore
@@ -45,12 +47,12 @@ def expose(
     """
     events, picture = _asked(request, sessions, control, store)
     shown = Shown(picture)
-    with _telling(request, shown) as where:
-        if where:
-            yield Narration(text=where)
+    with _telling(request, shown) as said:
+        yield from _taken(said)
         for event in events:
             if not shown.take(event):
                 yield event
+            yield from _taken(said)
         if request.listen is not None and control.asked is None:
             yield Narration(text="the run has ended; its last figures stay until Ctrl-C")
             while control.asked is None:
@@ -155,34 +157,49 @@ class Shown:
             return self._picture.page().text()
 
 
+def _taken(said: SimpleQueue[Narration]) -> Iterator[Narration]:
+    while not said.empty():
+        yield said.get()
+
+
 @contextmanager
-def _telling(request: Export, shown: Shown) -> Iterator[str]:
-    """Answer, or write the file anew, while the body runs; give a line that says where."""
+def _telling(request: Export, shown: Shown) -> Iterator[SimpleQueue[Narration]]:
+    """Answer, or write the file anew, while the body runs; give what is to be said of that, where first."""
+    said: SimpleQueue[Narration] = SimpleQueue()
     if request.listen is not None:
         with _listening(request.listen, shown.text) as url:
-            yield f"answering at {url} on this machine; Ctrl-C ends it"
+            said.put(Narration(text=f"answering at {url} on this machine; Ctrl-C ends it"))
+            yield said
     elif request.output is not None and request.follow:
-        with _rewriting(request, shown):
-            yield f"writing {request.output} every {request.interval_seconds:g} s"
+        every = f"every {request.interval_seconds:g} s"
+        said.put(Narration(text=f"writing {request.output} {every}"))
+        with _rewriting(request, shown, said):
+            yield said
     else:
-        yield ""
+        yield said
 
 
 @contextmanager
-def _rewriting(request: Export, shown: Shown) -> Iterator[None]:
+def _rewriting(request: Export, shown: Shown, said: SimpleQueue[Narration]) -> Iterator[None]:
     assert request.output is not None
     path = Path(request.output).expanduser()
     write_whole(path, shown.text().encode())
     over = threading.Event()
-    failures: list[ConfigError] = []
 
     def rewrite() -> None:
+        refused = False
         while not over.wait(request.interval_seconds):
             try:
                 write_whole(path, shown.text().encode())
             except ConfigError as error:
-                failures.append(error)
-                return
+                if not refused:
+                    words = f"{error.message}; it is tried again"
+                    said.put(Narration(text=words, severity=Severity.WARN))
+                refused = True
+                continue
+            if refused:
+                said.put(Narration(text=f"{path} is written again"))
+            refused = False
 
     thread = threading.Thread(target=rewrite, name="prometheus-file", daemon=True)
     thread.start()
@@ -191,8 +208,6 @@ def _rewriting(request: Export, shown: Shown) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-    if failures:
-        raise failures[0]
 
 
 @contextmanager

@@ -28,10 +28,11 @@ WIRE_REASONS = {
 
 
 class WishCarrier:
-    """Carries out the wishes of a ``Control`` on a thread of its own.
+    """Carries out the wishes of a ``Control`` on threads of its own.
 
-    Its own thread, so that a stop reaches the nodes while the consumer of the events is stuck on a
-    pipe that nobody reads.
+    Its own, so that a stop reaches the nodes while the consumer of the events is stuck on a pipe that
+    nobody reads; and one for each wish, so that a kill does not wait until a host that hangs was told
+    of the stop.
     """
 
     def __init__(
@@ -56,13 +57,20 @@ class WishCarrier:
         self._thread.join()
 
     def _carry(self) -> None:
+        obeying: list[threading.Thread] = []
         while (command := self._control.next()) is not None:
-            self._obey(command)
+            if command.wish is Wish.LEAVE:
+                self._left.set()
+                continue
+            thread = threading.Thread(
+                target=self._obey, args=(command,), name=f"{command.wish}-{self._run}", daemon=True
+            )
+            thread.start()
+            obeying.append(thread)
+        for thread in obeying:
+            thread.join()
 
     def _obey(self, command: Command) -> None:
-        if command.wish is Wish.LEAVE:
-            self._left.set()
-            return
         # A kill is a stop without grace, so that it keeps its reason and so its exit code.
         grace_seconds = 0.0 if command.wish is Wish.KILL else command.grace_seconds
         reason = WIRE_REASONS[command.reason]

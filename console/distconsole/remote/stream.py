@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -104,7 +105,7 @@ class Stream(Iterator[dict[str, Any]]):
                 if self._done or self._closed:
                     raise StopIteration
                 self._paused = self._stopped = self._discarded = False
-            self._begin(self)
+            self._begin_again()
 
     def close(self) -> None:
         """Cancel the request and wake the consumer; may be called from any thread, repeatedly."""
@@ -116,11 +117,7 @@ class Stream(Iterator[dict[str, Any]]):
             self._items.clear()
             self._changed.notify_all()
         if not over:
-            try:
-                self._cancel(self, forget=True)
-            except LinkLostError:
-                # With the link the request has ended too.
-                return
+            self._forget()
 
     @property
     def wants_items(self) -> bool:
@@ -167,6 +164,15 @@ class Stream(Iterator[dict[str, Any]]):
             if not self._done:
                 self._error = error
             self._changed.notify_all()
+
+    def _begin_again(self) -> None:
+        self._begin(self)
+        if self._closed:  # meanwhile, so that the request before this one was cancelled
+            self._forget()
+
+    def _forget(self) -> None:
+        with suppress(LinkLostError):  # with the link the request has ended too
+            self._cancel(self, forget=True)
 
     def _something(self) -> bool:
         over = self._done or self._closed or self._error is not None

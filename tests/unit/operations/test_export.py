@@ -20,6 +20,7 @@ from distconsole.errors import ConfigError, UnavailableError
 from distconsole.formats.exposition import MAX_LABEL_CHARS, Page
 from distconsole.formats.gauges import run_page
 from distconsole.formats.lines import CsvLines
+from distconsole.formats.outlets import LineFile
 from distconsole.formats.tables import make_table
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, TextMade
@@ -126,6 +127,69 @@ def test_an_export_that_fails_half_way_leaves_nothing(
         with pytest.raises(ConfigError):
             done(ask.Export("last", format_, str(tmp_path / name)))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, where: str, events: Iterator[Event]) -> None:
+    """Have a run that goes on tell ``events``."""
+    monkeypatch.setattr(f"distconsole.operations.{where}.run_to_its_end", lambda *_: events)
+
+
+def step(number: int) -> Metric:
+    return Metric(
+        t=1.0, run="r", name="x", step=number, value=1.0, min=1, max=1, ranks=1, samples=None
+    )
+
+
+def test_a_disk_that_is_full_while_a_run_is_written_is_an_error_and_no_thread_dies(
+    failed: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Semaphore(0)
+    flush = LineFile.flush
+
+    def noted(file: LineFile) -> None:
+        tried.release()
+        flush(file)
+
+    def events() -> Iterator[Event]:
+        yield step(1)
+        for _ in range(2):  # what failed once is tried again
+            assert tried.acquire(timeout=20)
+
+    monkeypatch.setattr(LineFile, "flush", noted)
+    monkeypatch.setattr("distconsole.operations.export.FLUSH_SECONDS", 0.01)
+    followed(monkeypatch, "export", events())
+    with pytest.raises(ConfigError, match="/dev/full cannot be written: No space left"):
+        done(ask.Export("last", output="/dev/full", follow=True))
+
+
+def test_a_page_that_cannot_be_written_for_a_while_is_said_and_written_again(
+    failed: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder" / "run.prom"
+    path.parent.mkdir()
+    told: list[str] = []
+
+    def events() -> Iterator[Event]:
+        yield step(1)
+        path.parent.rename(tmp_path / "away")
+        while not any("tried again" in text for text in told):
+            yield step(2)
+        (tmp_path / "away").rename(path.parent)
+        while not any("is written again" in text for text in told):
+            yield step(3)
+
+    followed(monkeypatch, "exposing", events())
+    request = ask.Export(
+        "last", ExportFormat.PROMETHEUS, str(path), follow=True, interval_seconds=0.01
+    )
+    for event in perform(request, no_session):
+        assert isinstance(event, Narration)
+        told.append(event.text)
+    assert told[1:-1] == [
+        f"{path} cannot be written: No such file or directory; it is tried again",
+        f"{path} is written again",
+    ]
+    assert "distconsole_run_metric" in path.read_text()
 
 
 def test_tensorboard_reads_what_is_written(failed: RunStore, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from distconsole.errors import AgentError, LinkLostError, NodeError, RequestErro
 from distconsole.remote import conversation as talking
 from distconsole.remote import stream as streams
 from distconsole.remote.conversation import Conversation
+from distconsole.remote.stream import Stream
 
 
 class ScriptedChannel:
@@ -234,6 +235,28 @@ def test_closing_a_stream_cancels_it_and_wakes_its_consumer(talk) -> None:
     stream.close()
     assert waiting() == []
     assert channel.next("cancel")["target"] == number
+
+
+def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MAX_ITEMS", 0)
+    going: set[int] = set()
+
+    def begin(stream: Stream) -> None:
+        stream.close()  # as another thread may at any moment
+        stream.number = 2
+        going.add(stream.number)
+
+    def cancel(stream: Stream, *, forget: bool) -> None:
+        going.discard(stream.number)
+
+    stream = Stream("follow", {"run": "r"}, begin, cancel)
+    stream.number = 1
+    stream.offer(entries(1), 10)
+    stream.answered({"cancelled": True})
+    assert len(list(stream)) == 1
+    assert going == set()
 
 
 @pytest.mark.parametrize(
