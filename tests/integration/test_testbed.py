@@ -221,6 +221,12 @@ def test_a_host_whose_ephemeral_ports_are_dropped_cannot_connect_out_either(
     assert healed.ssh("node2", "hostname").stdout == "node2\n"
 
 
+def test_all_ports_can_be_dropped_but_those_of_root(healed: Testbed) -> None:
+    first, second = healed.hosts
+    second.drop_ports(1024, 65535)
+    assert transfer(first, second, port=5000) == "silence"
+
+
 def test_a_bandwidth_cap_slows_both_directions(healed: Testbed) -> None:
     first, second = healed.hosts
     size = 1_000_000

@@ -21,6 +21,8 @@ DROP_PREFERENCE = 90
 CONSOLE_PREFERENCE = 91
 LOST_PREFERENCE = 92
 DISCARD_TABLE = 90
+LAST_OF_RULES = 65534
+"""Linux takes no rule for port 65535 (fib_rule_port_range_valid), alone or as the end of a range."""
 NOBODYS_MAC = "02:00:00:00:00:00"
 JUMBO_MTU = 9000
 DOCKER_ADDRESS = "172.17.0.1/16"
@@ -48,6 +50,7 @@ class Host(Machine):
 
         So are answers to connections that the host makes from a local port of the range.
         """
+        high = min(high, LAST_OF_RULES)
         self._discard(DROP_PREFERENCE, f"ipproto tcp sport {low}-{high}")
 
     def undrop_ports(self) -> None:
