@@ -67,6 +67,10 @@ def compiled(text: str, fields: Fields[Row]) -> Condition[Row]:
     return Condition(text, tuple(maker.names), part.asks)
 
 
+NAN = "nan"
+"""Behind = and != it stands for whatever is no finite number; no figure can be made of that."""
+
+
 class _Maker(Generic[Row]):
     def __init__(self, text: str, fields: Fields[Row]) -> None:
         self._text = text
@@ -121,6 +125,10 @@ class _Maker(Generic[Row]):
 
     def _infix(self, node: Infix) -> Part:
         left = self.made(node.left)
+        if left.kind is Kind.NUMBER and self._asks_for_nan(node):
+            if not isinstance(node.left, Name):
+                raise self._mistake("only a field is compared with nan", node.left)
+            return judged.no_number(node.sign, self._found(node.left))
         if left.kind is Kind.TEXT:
             return self._texts(node, left)
         if node.sign in ("~", "!~"):
@@ -139,6 +147,11 @@ class _Maker(Generic[Row]):
                 node,
             )
         return made
+
+    def _asks_for_nan(self, node: Infix) -> bool:
+        right = node.right
+        named = isinstance(right, Name) and right.name.casefold() == NAN
+        return named and node.sign in ("=", "!=") and self._fields.find(NAN) is None
 
     def _numbers(self, node: Infix) -> tuple[Part, Part]:
         """Return both sides; a field whose twin fits the other side better gives way to it."""

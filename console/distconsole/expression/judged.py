@@ -72,6 +72,17 @@ def of_field(field: Field[Any]) -> Part:
     return Part(number, Kind.NUMBER, field.measure, UNITS[field.bare_unit].factor)
 
 
+def no_number(sign: str, field: Field[Any]) -> Part:
+    """Return whether ``field`` is NaN or infinite, or is not; not known where it is not known."""
+    get, wanted = field.get, sign == "="
+
+    def odd(row: Any, _rows: Rows) -> Value:
+        value = get(row)
+        return (not math.isfinite(value)) is wanted if isinstance(value, int | float) else None
+
+    return Part(odd, Kind.FLAG)
+
+
 def negated(part: Part) -> Part:
     """Return ``not part``."""
     asks = part.asks

@@ -53,6 +53,21 @@ def answer(text: str, row: Thing) -> bool | None:
     return compiled(text, FIELDS).answers([row])[0]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1.0, None])
+def test_nan_stands_for_what_is_no_finite_number(value: float | None) -> None:
+    row = Thing(n=value)
+    odd = None if value is None else value != 1.0
+    assert answer("n=nan", row) is odd
+    assert answer("n != NaN", row) is (None if odd is None else not odd)
+    assert answer("metric.'val/loss' = nan", row) is odd
+
+
+@pytest.mark.parametrize("text", ["n*2=nan", "n<nan", "nan=n"])
+def test_nan_stands_nowhere_else(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        compiled(text, FIELDS)
+
+
 GIB = 1024.0**3
 
 
