@@ -6,7 +6,6 @@ An answer is a function of the request and of an ``Asker``, through which stream
 from __future__ import annotations
 
 import os
-import pwd
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.run_files import check_run_id
 from distconsole_agent.runs import Runs
 from distconsole_agent.shim_calls import inherited
+from distconsole_agent.users import user_name
 from distconsole_agent.watch import Telemetry, boot_id, memory_total, watch
 
 Request = dict[str, Any]
@@ -113,7 +113,7 @@ class Answers:
             "agent_pid": os.getpid(),
             "hostname": system.nodename,
             "boot_id": boot_id(),
-            "user": _user(),
+            "user": user_name(),
             "uid": os.getuid(),
             "python": sys.executable,
             "python_version": ".".join(map(str, sys.version_info[:3])),
@@ -287,13 +287,6 @@ def _log_path(folder: str, rank: int | None, stream: str) -> str | None:
         if os.path.isfile(path) and not os.path.islink(path):
             return path
     return None
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _text(request: Request, key: str) -> str:

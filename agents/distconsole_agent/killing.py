@@ -6,6 +6,7 @@ import os
 import re
 from typing import NamedTuple
 
+from distconsole_agent.kernel_files import text_of
 from distconsole_agent.telemetry.cgroup import memory_group, memory_kills
 
 PROC = "/proc"
@@ -36,7 +37,7 @@ class Known(NamedTuple):
 def count_kills() -> Kills:
     """Return the kernel's counts; they need no privilege."""
     group = memory_kills(PROC, SYS)
-    return Kills(_number(_read(f"{PROC}/vmstat"), "oom_kill"), group)
+    return Kills(_number(text_of(f"{PROC}/vmstat"), "oom_kill"), group)
 
 
 def known_of_kill(before: Kills, peak_bytes: int) -> Known:
@@ -67,7 +68,7 @@ def _since(before: int | None, now: int | None) -> int | None:
 
 
 def _held(peak_bytes: int) -> str:
-    text = _read(f"{PROC}/meminfo")
+    text = text_of(f"{PROC}/meminfo")
     total, free = _number(text, "MemTotal:"), _number(text, "MemAvailable:")
     parts = [f"the process held {_amount(peak_bytes)} at most"] if peak_bytes else []
     if total is not None and free is not None:
@@ -98,14 +99,6 @@ def _limit() -> str:
 def _number(text: str, name: str) -> int | None:
     found = re.search(rf"^{re.escape(name)}\s+(\d+)", text, re.MULTILINE)
     return int(found.group(1)) if found else None
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(1 << 16)
-    except OSError:
-        return ""
 
 
 def _amount(size: int) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from distconsole_agent.kernel_files import first_line_of
 from distconsole_agent.limits import (
     MAX_WATCH_SECONDS,
     MIN_WATCH_SECONDS,
@@ -148,11 +149,7 @@ def watch(
 
 def boot_id() -> str | None:
     """Return what tells this boot of the node from others; None where the kernel does not say."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None
+    return first_line_of("/proc/sys/kernel/random/boot_id")
 
 
 def memory_total() -> int | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from distconsole_agent.kernel_files import first_line_of, text_of
+
 MAX_CPUS = 1024
 UNLIMITED_BYTES = 1 << 60
 """Version 1 of control groups has no word for no limit but a number that no machine has."""
@@ -22,7 +24,7 @@ def memory(root: str = "/proc") -> dict[str, int | None]:
         "SwapFree": "swap_free",
     }
     found: dict[str, int | None] = dict.fromkeys(wanted.values())
-    for line in _lines(f"{root}/meminfo"):
+    for line in text_of(f"{root}/meminfo").splitlines():
         name, _, value = line.partition(":")
         number = value.split()[:1]
         if name in wanted and number and number[0].isdigit():
@@ -57,9 +59,9 @@ def control_group(root: str = "") -> dict[str, str | None]:
         for at in [*_upwards(v2, root), *_upwards(v1_pids, root)]
     ]
     found["pids_max"], found["pids_used"] = _tightest(pids_files)
-    cpu = [_first(f"{at}/cpu.max") for at in _upwards(v2, root)]
+    cpu = [first_line_of(f"{at}/cpu.max") for at in _upwards(v2, root)]
     cpu += [
-        f"{_first(f'{at}/cpu.cfs_quota_us')} {_first(f'{at}/cpu.cfs_period_us')}"
+        f"{first_line_of(f'{at}/cpu.cfs_quota_us')} {first_line_of(f'{at}/cpu.cfs_period_us')}"
         for at in _upwards(v1_cpu, root)
     ]
     quotas = [text for text in cpu if text and all(part.isdigit() for part in text.split())]
@@ -74,7 +76,7 @@ def _share(quota: str) -> float:
 
 def _folders(root: str) -> Iterator[tuple[str, str]]:
     """Yield by controller this process's folder; version 2 has the name of none."""
-    for line in _lines(f"{root}/proc/self/cgroup"):
+    for line in text_of(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         base = f"{root}/sys/fs/cgroup"
         if not controllers:
@@ -98,7 +100,7 @@ def _tightest(files: list[tuple[str, str]]) -> tuple[str | None, str | None]:
     """Return the limit that leaves least, and what is used of it."""
     best: tuple[int, str, str] | None = None
     for limit_file, used_file in files:
-        limit, used = _first(limit_file), _first(used_file)
+        limit, used = first_line_of(limit_file), first_line_of(used_file)
         if limit and limit.isdigit() and int(limit) < UNLIMITED_BYTES:
             used = used if used and used.isdigit() else "0"
             left = int(limit) - int(used)
@@ -112,23 +114,10 @@ def cpu_clocks(root: str = "") -> dict[str, object]:
     base = f"{root}/sys/devices/system/cpu"
     governors: dict[str, int] = {}
     for number in range(min(os.cpu_count() or 1, MAX_CPUS)):
-        name = _first(f"{base}/cpu{number}/cpufreq/scaling_governor")
+        name = first_line_of(f"{base}/cpu{number}/cpufreq/scaling_governor")
         if name:
             governors[name] = governors.get(name, 0) + 1
-    return {"governors": governors, "driver": _first(f"{base}/cpu0/cpufreq/scaling_driver") or ""}
-
-
-def _first(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline(512).strip()
-    except OSError:
-        return None
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(65536).splitlines()
-    except OSError:
-        return []
+    return {
+        "governors": governors,
+        "driver": first_line_of(f"{base}/cpu0/cpufreq/scaling_driver") or "",
+    }

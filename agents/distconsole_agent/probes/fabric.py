@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any
 
+from distconsole_agent.kernel_files import entries_of, first_line_of, number_of
 from distconsole_agent.probes.procfs import all_processes
 from distconsole_agent.probes.shared_memory import sees_all_processes
 
@@ -22,7 +23,7 @@ def look(_args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     ``fabric_manager`` is null where there is no NVSwitch, or processes of the host are not seen.
     """
     switches = sum(
-        re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in _entries("/dev")
+        re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in entries_of("/dev")
     )
     running = None
     if switches:
@@ -44,19 +45,19 @@ def rdma_ports(root: str) -> list[dict[str, Any]]:
     """
     base = f"{root}/class/infiniband"
     found = []
-    for device in _entries(base)[:MAX_PORTS]:
-        for port in _entries(f"{base}/{device}/ports"):
+    for device in entries_of(base)[:MAX_PORTS]:
+        for port in entries_of(f"{base}/{device}/ports"):
             folder = f"{base}/{device}/ports/{port}"
-            rate = re.match(r"[\d.]+", _text(f"{folder}/rate"))
+            rate = re.match(r"[\d.]+", first_line_of(f"{folder}/rate") or "")
             found.append(
                 {
                     "device": device,
                     "port": port,
                     # As in ``4: ACTIVE`` and ``5: LinkUp``.
-                    "state": _text(f"{folder}/state").rpartition(": ")[2],
-                    "physical": _text(f"{folder}/phys_state").rpartition(": ")[2],
+                    "state": (first_line_of(f"{folder}/state") or "").rpartition(": ")[2],
+                    "physical": (first_line_of(f"{folder}/phys_state") or "").rpartition(": ")[2],
                     "rate_gbit": float(rate[0]) if rate else None,
-                    "layer": _text(f"{folder}/link_layer"),
+                    "layer": first_line_of(f"{folder}/link_layer") or "",
                     "counters": _counters(folder),
                 }
             )
@@ -64,20 +65,5 @@ def rdma_ports(root: str) -> list[dict[str, Any]]:
 
 
 def _counters(folder: str) -> dict[str, int]:
-    read = {name: _text(f"{folder}/counters/{name}") for name in _COUNTERS}
-    return {name: int(text) for name, text in read.items() if text.isdigit()}
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.readline(128).strip()
-    except OSError:
-        return ""
-
-
-def _entries(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
+    read = {name: number_of(f"{folder}/counters/{name}") for name in _COUNTERS}
+    return {name: count for name, count in read.items() if count is not None}

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from distconsole_agent.addresses import local_addresses
+from distconsole_agent.kernel_files import entries_of, first_line_of, number_of
 from distconsole_agent.probes import arguments as read
 
 MAX_PEERS = 4096
@@ -21,7 +22,7 @@ def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
         args: ``peers``: addresses to which the kernel's choice of source is of interest.
     """
     addresses = local_addresses()
-    names = sorted({entry["iface"] for entry in addresses} | set(_entries(_SYS)))
+    names = sorted({entry["iface"] for entry in addresses} | set(entries_of(_SYS)))
     return {
         "addresses": addresses,
         "interfaces": {name: _interface(name) for name in names},
@@ -32,13 +33,13 @@ def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
 def _interface(name: str) -> dict[str, Any]:
     """Return what /sys says of one interface (Documentation/ABI/testing/sysfs-class-net)."""
     folder = f"{_SYS}/{name}"
-    speed = _number(f"{folder}/speed")
+    speed = number_of(f"{folder}/speed")
     return {
-        "mtu": _number(f"{folder}/mtu"),
-        "state": _text(f"{folder}/operstate"),
+        "mtu": number_of(f"{folder}/mtu"),
+        "state": first_line_of(f"{folder}/operstate"),
         # A link that is down, and a virtual one, say -1.
         "speed_mbit": speed if speed is not None and speed > 0 else None,
-        "mac": _text(f"{folder}/address"),
+        "mac": first_line_of(f"{folder}/address"),
         "hardware": os.path.exists(f"{folder}/device"),
         "bridge": os.path.exists(f"{folder}/bridge"),
     }
@@ -54,23 +55,3 @@ def _source_towards(peer: str) -> str | None:
             return str(sock.getsockname()[0])
     except (OSError, ValueError):
         return None
-
-
-def _text(path: str) -> str | None:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.readline(128).strip()
-    except OSError:
-        return None
-
-
-def _number(path: str) -> int | None:
-    text = _text(path)
-    return int(text) if text and text.lstrip("-").isdigit() else None
-
-
-def _entries(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

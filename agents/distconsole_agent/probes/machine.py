@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import pwd
 import resource
 import socket
 import sys
@@ -12,12 +11,14 @@ import time
 from typing import Any
 
 from distconsole_agent.folders import SHARED_MEMORY, TEMPORARY
+from distconsole_agent.kernel_files import entries_of, first_line_of
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes import budgets, mounts, slow_calls
 from distconsole_agent.probes.asking import home, session_environment
 from distconsole_agent.probes.errors import failed
 from distconsole_agent.probes.programs import last_words, parts_said, run_script
 from distconsole_agent.probes.sources import script_source
+from distconsole_agent.users import user_name
 
 _LIMITS = {
     "memlock": resource.RLIMIT_MEMLOCK,
@@ -67,23 +68,23 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "network_mounts": [
             {**mount.told(), "error": _trouble(slow[f"folder {mount.point}"])} for mount in network
         ],
-        "machine_id": _first_line("/etc/machine-id"),
+        "machine_id": first_line_of("/etc/machine-id"),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "distribution": _distribution(),
         "libc": "-".join(platform.libc_ver()),
         "uid": os.getuid(),
-        "user": _user_name(),
+        "user": user_name(),
         "home": home(),
         "temporary": temporary(),
         "cpus": len(os.sched_getaffinity(0)),
         "load1": os.getloadavg()[0],
         "limits": {name: _limit(number) for name, number in _LIMITS.items()},
-        "sysctl": {name: _first_line(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
+        "sysctl": {name: first_line_of(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
         "memory": budgets.memory(),
         "cgroup": budgets.control_group(),
         "cpu_clocks": budgets.cpu_clocks(),
-        "infiniband": _names("/sys/class/infiniband"),
+        "infiniband": entries_of("/sys/class/infiniband")[:64],
         "utc_offset_seconds": time.localtime().tm_gmtoff,
         "containerised": os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
     }
@@ -145,21 +146,6 @@ def _limit(number: int) -> list[int | None]:
     ]
 
 
-def _first_line(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline(512).strip()
-    except OSError:
-        return None
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
 def _distribution() -> str:
     fields = {}
     try:
@@ -170,10 +156,3 @@ def _distribution() -> str:
     except OSError:
         return ""
     return fields.get("PRETTY_NAME", fields.get("ID", ""))[:128]
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))[:64]
-    except OSError:
-        return []

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from distconsole_agent.kernel_files import number_of, text_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -32,7 +34,7 @@ class MemoryGroup(NamedTuple):
     def used_bytes(self) -> int | None:
         """Return what cannot be reclaimed at once: usage less the inactive file cache."""
         usage_name = "memory.current" if self.version == 2 else "memory.usage_in_bytes"
-        usage = _number(f"{self.folder}/{usage_name}")
+        usage = number_of(f"{self.folder}/{usage_name}")
         if usage is None:
             return None
         return max(0, usage - self._inactive_file_bytes())
@@ -40,7 +42,7 @@ class MemoryGroup(NamedTuple):
     def peak_bytes(self) -> int | None:
         """Return the most that it had; None where the kernel does not say."""
         peak_name = "memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"
-        return _number(f"{self.folder}/{peak_name}")
+        return number_of(f"{self.folder}/{peak_name}")
 
     def _inactive_file_bytes(self) -> int:
         name = "inactive_file" if self.version == 2 else "total_inactive_file"
@@ -72,7 +74,7 @@ def memory_kills(proc_root: Path | str = "/proc", sys_root: Path | str = "/sys")
 def _hierarchies(proc_root: Path | str, sys_root: Path | str) -> Iterator[tuple[str, str, int]]:
     """Yield where those that have memory are mounted, this process's path in each, and its version."""
     mount = f"{sys_root}/fs/cgroup"
-    for line in _text(f"{proc_root}/self/cgroup").splitlines():
+    for line in text_of(f"{proc_root}/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
@@ -85,7 +87,7 @@ def _lowest(mount: str, path: str, version: int) -> MemoryGroup | None:
     limit_name = "memory.max" if version == 2 else "memory.limit_in_bytes"
     best: MemoryGroup | None = None
     for folder in _upwards(mount, path):
-        limit = _number(f"{folder}/{limit_name}")
+        limit = number_of(f"{folder}/{limit_name}")
         if limit is None or limit >= _NO_LIMIT:
             continue
         if best is None or limit < best.limit_bytes:
@@ -104,21 +106,8 @@ def _upwards(mount: str, path: str) -> list[str]:
 
 def _entry(path: str, wanted: str) -> int | None:
     """Return the number behind a name, in a file with one of each a line."""
-    for line in _text(path).splitlines():
+    for line in text_of(path).splitlines():
         name, _, value = line.partition(" ")
         if name == wanted and value.isdigit():
             return int(value)
     return None
-
-
-def _number(path: str) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

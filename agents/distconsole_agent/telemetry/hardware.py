@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from distconsole_agent.kernel_files import first_line_of, number_of
+
 ARPHRD_LOOPBACK = 772
 ARPHRD_INFINIBAND = 32
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "nbd", "sr", "fd")
@@ -40,7 +42,7 @@ def without_infiniband(names: frozenset[str], sys_root: Path = Path("/sys")) -> 
     """Leave out IP over InfiniBand: the counters of the port below contain its bytes."""
     folder = sys_root / "class" / "net"
     return frozenset(
-        name for name in names if _number(folder / name / "type") != ARPHRD_INFINIBAND
+        name for name in names if number_of(folder / name / "type") != ARPHRD_INFINIBAND
     )
 
 
@@ -54,7 +56,9 @@ def rdma_ports(sys_root: Path = Path("/sys")) -> tuple[RdmaPort, ...]:
         received = port / "counters" / "port_rcv_data"
         sent = port / "counters" / "port_xmit_data"
         if received.exists() and sent.exists():
-            ports.append(RdmaPort(received, sent, _text(port / "link_layer") == "InfiniBand"))
+            ports.append(
+                RdmaPort(received, sent, first_line_of(port / "link_layer") == "InfiniBand")
+            )
     return tuple(ports)
 
 
@@ -67,20 +71,8 @@ def whole_disks(names: list[str], sys_root: Path = Path("/sys")) -> frozenset[st
 
 
 def _is_lowest(interface: Path) -> bool:
-    if not interface.exists() or _number(interface / "type") == ARPHRD_LOOPBACK:
+    if not interface.exists() or number_of(interface / "type") == ARPHRD_LOOPBACK:
         return False
     if any((interface / mark).exists() for mark in ("bridge", "bonding", "tun_flags")):
         return False
     return not any(interface.glob("lower_*"))
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.isdigit() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import pwd
 from dataclasses import dataclass
 from pathlib import Path
+
+from distconsole_agent.users import user_name
 
 MAX_COMMAND = 200
 """Characters of a command line that are kept."""
@@ -87,10 +88,7 @@ class ProcessTable:
 
     def _user(self, uid: int) -> str:
         if uid not in self._users:
-            try:
-                self._users[uid] = printable(pwd.getpwuid(uid).pw_name.encode())
-            except KeyError:
-                self._users[uid] = str(uid)
+            self._users[uid] = printable(user_name(uid).encode())
         return self._users[uid]
 
 

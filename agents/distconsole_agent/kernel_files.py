@@ -1,0 +1,39 @@
+"""Small files that the kernel makes, of /proc and /sys, as text and as numbers. What they mean others know."""
+
+from __future__ import annotations
+
+import os
+
+MAX_CHARS = 1 << 16
+
+
+def text_of(path: str | os.PathLike[str]) -> str:
+    """Return what a file says; nothing where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_CHARS)
+    except OSError:
+        return ""
+
+
+def first_line_of(path: str | os.PathLike[str]) -> str | None:
+    """Return the first line without blanks around it; None where the file cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline(512).strip()
+    except OSError:
+        return None
+
+
+def number_of(path: str | os.PathLike[str]) -> int | None:
+    """Return the whole number that a file holds; None where it holds another word, or cannot be read."""
+    text = first_line_of(path) or ""
+    return int(text) if text.removeprefix("-").isdecimal() else None
+
+
+def entries_of(folder: str) -> list[str]:
+    """Return the names in a folder, in order; none where it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
