@@ -150,12 +150,14 @@ def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: floa
     if stall.behind:
         summary = (
             f"{_ranks(told)}{on_host} {have} stopped making steps{after}; "
-            f"{len(stall.ranks) - len(told):,} more wait, at step {stall.farthest or 0:,}"
+            f"{_count(len(stall.ranks) - len(told), 'more waits', 'more wait')}, "
+            f"at step {stall.farthest or 0:,}"
         )
     elif stall.going or stall.unheard or len(told) == 1:
         summary = f"{_ranks(told)}{on_host} {have} stopped making steps{after}"
-        summary += f"; {stall.going:,} go on" if stall.going else ""
-        summary += f"; nothing is heard of {stall.unheard:,} others" if stall.unheard else ""
+        summary += f"; {_count(stall.going, 'goes on', 'go on')}" if stall.going else ""
+        unheard = _count(stall.unheard, "other", "others")
+        summary += f"; nothing is heard of {unheard}" if stall.unheard else ""
     else:
         summary = f"all {len(told):,} ranks have stopped making steps{after}"
     pid = stall.pids.get(first)
@@ -171,6 +173,10 @@ def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: floa
         expected="a step within ten times the usual time",
         hint=f"{look}distconsole logs {run} --rank {first}; distconsole stop {run}",
     )
+
+
+def _count(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
 
 
 def not_finite_finding(run: str, found: NotFinite, hosts: tuple[str, ...]) -> RunFinding:

@@ -324,7 +324,7 @@ def test_a_rank_that_stalls_while_others_go_on_is_named() -> None:
 def test_ranks_that_nobody_hears_of_are_not_said_to_go_on() -> None:
     (finding,) = stalls([98, 98, 98], 0, 1)
     assert finding.summary == (
-        "ranks 0, 1 have stopped making steps after step 98; nothing is heard of 1 others"
+        "ranks 0, 1 have stopped making steps after step 98; nothing is heard of 1 other"
     )
 
 
