@@ -31,9 +31,8 @@ class Dissent(Generic[V]):
             if self.majority is not None and index == len(self.groups) - 1:
                 parts.append(f"{len(hosts)} of {total} hosts have {value}")
             else:
-                has = "has" if len(hosts) == 1 else "have"
                 noun = f"{what} " if index == 0 else ""
-                parts.append(f"{named(hosts)} {has} {noun}{value}")
+                parts.append(f"{these_have(hosts)} {noun}{value}")
         return ", ".join(parts)
 
 
@@ -57,3 +56,8 @@ def named(hosts: Sequence[str], limit: int = 6) -> str:
     if len(hosts) <= limit:
         return ", ".join(hosts)
     return f"{', '.join(hosts[: limit - 1])} and {len(hosts) - limit + 1} more"
+
+
+def these_have(hosts: Sequence[str]) -> str:
+    """Return hosts as ``named`` has them, with their verb: ``a has``, ``a, b have``."""
+    return f"{named(hosts)} {'has' if len(hosts) == 1 else 'have'}"

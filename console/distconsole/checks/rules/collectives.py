@@ -14,7 +14,8 @@ from distconsole.checks.collective_facts import (
 )
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import MpiFacts, OsFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, warn
+from distconsole.checks.rule import Rule, Said, Unjudged
+from distconsole.checks.rules.limits import LIMITS, lower_than_a_login
 from distconsole.checks.rules.ranks import Judged, exact, met, parted, who
 from distconsole.model.requests import Level
 
@@ -41,7 +42,6 @@ BY_MPI = Judged(
     *("horovod.by_mpi",) * 4,
     mend="HOROVOD_CONTROLLER=gloo does without MPI; else put one MPI first on the PATH by --setup",
 )
-LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
 
 
 def _by_mpi(view: View) -> Iterator[Said]:
@@ -61,24 +61,14 @@ def _limits(view: View) -> Iterator[Said]:
         if found is None:
             yield Unjudged((name,), facts.refused or "no rank told its limits")
             continue
-        own = {key: limit[0] for key, limit in agents[name].limits.items()}
-        lower = {
-            key: value
-            for key, value in found.items()
-            if key in own and value is not None and (own[key] is None or value < (own[key] or 0))
-        }
-        if lower:
-            yield warn(
-                "mpi.limits",
-                f"mpirun's ranks on {name} have lower limits than a login there: {', '.join(lower)}",
-                (name,),
-                seen="; ".join(f"{LIMITS[key]}: {value}" for key, value in lower.items()),
-                expected="; ".join(
-                    f"{LIMITS[key]}: {'unlimited' if own[key] is None else own[key]}"
-                    for key in lower
-                ),
-                hint="look for ulimit in --setup and in what the shell runs before the ranks",
-            )
+        yield from lower_than_a_login(
+            "mpi.limits",
+            "mpirun's ranks",
+            name,
+            found,
+            agents[name],
+            "look for ulimit in --setup and in what the shell runs before the ranks",
+        )
 
 
 def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from distconsole.checks.cures import in_setup, library_first, prefix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
-from distconsole.checks.majority import dissent, named
+from distconsole.checks.majority import dissent, named, these_have
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
@@ -36,7 +36,7 @@ def _torch_present(view: View) -> Iterator[Said]:
         having = next(found for found in facts.values() if found.present and found.version)
         yield fail(
             "torch.present",
-            f"{named(without)} {'has' if len(without) == 1 else 'have'} no torch",
+            f"{these_have(without)} no torch",
             without,
             seen=", ".join(f"{name}: {pythons[name].executable}" for name in without),
             expected=f"torch {having.version} on every host",
@@ -145,7 +145,7 @@ def _horovod_build(view: View) -> Iterator[Said]:
     if absent:
         yield warn(
             "horovod.build",
-            f"{named(absent)} {'has' if len(absent) == 1 else 'have'} no Horovod, the others do",
+            f"{these_have(absent)} no Horovod, the others do",
             absent,
             expected="the same build on every host",
             hint=_setup(absent),
@@ -271,7 +271,7 @@ def _mpi_version(view: View) -> Iterator[Said]:
         first = next(iter(facts.values()))
         yield warn(
             "mpi.version",
-            f"{named(absent)} {'has' if len(absent) == 1 else 'have'} no mpirun, the others do",
+            f"{these_have(absent)} no mpirun, the others do",
             absent,
             expected=f"{first.family} {first.version}",
             hint="sudo apt-get install openmpi-bin, or add its folder to the PATH with --setup",

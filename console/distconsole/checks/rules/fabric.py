@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts
 from distconsole.checks.host_facts import FabricFacts, RdmaPort
-from distconsole.checks.majority import dissent, named
+from distconsole.checks.majority import dissent, named, these_have
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.model.requests import Level
 
@@ -35,7 +35,7 @@ def _state(view: View) -> Iterator[Said]:
     if without:
         yield warn(
             "ib.state",
-            f"{named(without)} {'has' if len(without) == 1 else 'have'} no RDMA adapter, other hosts have",
+            f"{these_have(without)} no RDMA adapter, other hosts have",
             without,
             expected="the same adapters on every host, or NCCL_IB_DISABLE=1 on all",
             hint="lspci | grep -i mellanox; sudo modprobe mlx5_ib",

@@ -9,7 +9,7 @@ from distconsole.checks.addresses import endpoints, machines, shared_networks
 from distconsole.checks.cures import BTL, by_run, on_network, with_cure
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import ClockFacts, SshFacts
-from distconsole.checks.majority import dissent, named
+from distconsole.checks.majority import dissent, named, these_have
 from distconsole.checks.net_facts import NetFacts, PortFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
 from distconsole.checks.wording import who
@@ -78,8 +78,7 @@ def _address(view: View) -> Iterator[Said]:
     if without:
         yield fail(
             "net.address",
-            f"{named(without)} {'has' if len(without) == 1 else 'have'} no address that others "
-            "could reach",
+            f"{these_have(without)} no address that others could reach",
             without,
             hint=network_of_hosts(without),
         )

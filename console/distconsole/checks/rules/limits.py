@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distconsole.checks.cures import in_setup
@@ -17,11 +17,51 @@ FILES_PER_RANK = 64
 """Descriptors that a rank needs for each other rank and its files, generously (nccl#550)."""
 FILES_BASE = 512
 MEMLOCK_BYTES = 1024 * MIB
+LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
+"""Those that are compared with a login's, and what shows each of them."""
+
 SHM_BYTES = 128 * MIB
 """Docker gives 64 MiB, which is too little for NCCL and DataLoader workers (nccl#342, #290)."""
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
 LOW_SHARE = 0.05
 FULL_BYTES = 16 * MIB
+
+
+def lower_than_a_login(
+    check: str,
+    who: str,
+    host: str,
+    found: Mapping[str, int | None],
+    login: OsFacts,
+    hint: str,
+) -> Iterator[Said]:
+    """Say which soft limits of ``who`` on a host are lower than those of a process of the agent.
+
+    Args:
+        found: By limit; null is unlimited.
+        login: Of the host.
+    """
+    own = {name: limit[0] for name, limit in login.limits.items()}
+    lower = {
+        name: value
+        for name, value in found.items()
+        if name in LIMITS
+        and name in own
+        and value is not None
+        and (own[name] is None or value < (own[name] or 0))
+    }
+    if lower:
+        yield warn(
+            check,
+            f"{who} on {host} have lower limits than a login there: {', '.join(lower)}",
+            (host,),
+            seen="; ".join(f"{LIMITS[name]}: {value}" for name, value in lower.items()),
+            expected="; ".join(
+                f"{LIMITS[name]}: {'unlimited' if own[name] is None else own[name]}"
+                for name in lower
+            ),
+            hint=hint,
+        )
 
 
 def ranks_expected(view: View) -> int:

@@ -10,6 +10,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, OsFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rules.limits import lower_than_a_login
 from distconsole.checks.slurm_facts import Decoded, MungeFacts, SlurmFacts, StepFacts
 from distconsole.model.requests import Level
 
@@ -27,7 +28,6 @@ SKEW_SECONDS = 60
 """munge refuses beyond 300 s; a clock that is off by this much is on its way there."""
 
 CLOCK_WORDS = ("Expired", "Rewound")
-LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
 _GPUS = re.compile(r"gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
 
 
@@ -271,25 +271,15 @@ def _limits(view: View) -> Iterator[Said]:
                 hint="is the allocation still running? squeue --me",
             )
             continue
-        own = {key: limit[0] for key, limit in agents[name].limits.items()}
-        lower = {
-            key: value
-            for key, value in found.limits.items()
-            if key in own and value is not None and (own[key] is None or value < (own[key] or 0))
-        }
-        if lower:
-            yield warn(
-                "slurm.limits",
-                f"srun's tasks on {name} have lower limits than a login there: {', '.join(lower)}",
-                (name,),
-                seen="; ".join(f"{LIMITS[key]}: {value}" for key, value in lower.items()),
-                expected="; ".join(
-                    f"{LIMITS[key]}: {'unlimited' if own[key] is None else own[key]}"
-                    for key in lower
-                ),
-                hint="LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
-                "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
-            )
+        yield from lower_than_a_login(
+            "slurm.limits",
+            "srun's tasks",
+            name,
+            found.limits,
+            agents[name],
+            "LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
+            "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+        )
 
 
 RULES: tuple[Rule, ...] = (
