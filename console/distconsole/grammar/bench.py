@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from distconsole.grammar.asking import Verb
 from distconsole.grammar.hosts import host_options, where
 from distconsole.grammar.options import json_option, nproc_option
-from distconsole.grammar.values import SecondsValue, last_element
+from distconsole.grammar.values import NOTHING, Offering, SecondsValue, Vocabulary
 from distconsole.model import requests as ask
 
 COUNT = click.IntRange(min=1)
@@ -24,14 +24,16 @@ STRATEGIES = ("only", "skip", "rounds", "images", "batch", "epochs", "width", "p
 """Options that only one of the two has."""
 
 
-class NamesValue(click.ParamType):  # type: ignore[type-arg]
-    """Comma-separated names of an enumeration; completes its last element.
+class NamesValue(Offering):
+    """Comma-separated names of an enumeration.
 
     Args:
         name: What the values are called.
         names: Those that there are.
         noun: What one of them is.
     """
+
+    is_list = True
 
     def __init__(self, name: str, names: type[StrEnum], noun: str) -> None:
         self.name = name
@@ -55,11 +57,9 @@ class NamesValue(click.ParamType):  # type: ignore[type-arg]
                 self.fail(f"{word!r} is no {self._noun}; there are: {there}", param, ctx)
         return tuple(self._names(word) for word in words)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete the element after the last comma with names not yet in the list."""
-        return last_element(self._names, incomplete)
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the names."""
+        return tuple(self._names), NOTHING
 
 
 STRATEGY_NAMES = NamesValue("strategies", ask.StrategyName, "strategy")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from distconsole.grammar.options import with_options
 from distconsole.grammar.values import ClusterValue, HostsValue
 from distconsole.model import requests as ask
 
@@ -19,44 +20,41 @@ FILE = click.Path(dir_okay=False)
 
 def host_options(command: F) -> F:
     """Add the options that say which hosts and how to reach them."""
-    for option in reversed(
-        (
-            click.option(
-                "--hosts",
-                metavar="LIST",
-                type=HostsValue(),
-                help="Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].",
-            ),
-            click.option(
-                "--hostfile",
-                metavar="FILE",
-                type=FILE,
-                help="Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
-            ),
-            click.option(
-                "--cluster",
-                metavar="NAME",
-                type=ClusterValue(),
-                help="Hosts of a cluster in distconsole.toml.",
-            ),
-            click.option(
-                "--ssh-config",
-                metavar="FILE",
-                type=FILE,
-                help="Read this instead of ~/.ssh/config.",
-            ),
-            click.option(
-                "--python",
-                metavar="PATH",
-                help="The nodes' interpreter, for agent, checks and ranks.",
-            ),
-            click.option(
-                "--setup", metavar="CMD", help="Run by the node's shell before the interpreter."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    return with_options(
+        command,
+        click.option(
+            "--hosts",
+            metavar="LIST",
+            type=HostsValue(),
+            help="Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].",
+        ),
+        click.option(
+            "--hostfile",
+            metavar="FILE",
+            type=FILE,
+            help="Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
+        ),
+        click.option(
+            "--cluster",
+            metavar="NAME",
+            type=ClusterValue(),
+            help="Hosts of a cluster in distconsole.toml.",
+        ),
+        click.option(
+            "--ssh-config",
+            metavar="FILE",
+            type=FILE,
+            help="Read this instead of ~/.ssh/config.",
+        ),
+        click.option(
+            "--python",
+            metavar="PATH",
+            help="The nodes' interpreter, for agent, checks and ranks.",
+        ),
+        click.option(
+            "--setup", metavar="CMD", help="Run by the node's shell before the interpreter."
+        ),
+    )
 
 
 def where(context: click.Context, given: dict[str, Any]) -> ask.Where:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from distconsole.grammar.hosts import FILE
-from distconsole.grammar.options import nproc_option
+from distconsole.grammar.options import nproc_option, with_options
 from distconsole.grammar.values import AssignmentValue, NodesValue
 from distconsole.model import requests as ask
 
@@ -23,56 +23,49 @@ LAUNCH_OPTIONS = (
 
 def launch_options(command: F) -> F:
     """Add the options that say what a launch is."""
-    for option in reversed(
-        (
-            click.option(
-                "--launcher",
-                type=click.Choice([name.value for name in ask.LauncherName]),
-                default="auto",
-                show_default=True,
-                help="What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
-            ),
-            nproc_option,
-            click.option(
-                "--nnodes",
-                metavar="N|MIN:MAX",
-                type=NodesValue(),
-                help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
-            ),
-            click.option(
-                "--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m."
-            ),
-            click.option(
-                "--env",
-                metavar="K=V",
-                multiple=True,
-                type=AssignmentValue(),
-                help="Set in every rank; may be repeated.",
-            ),
-            click.option(
-                "--env-file",
-                metavar="FILE",
-                type=FILE,
-                help="K=V lines, set in every rank; values never appear in argv.",
-            ),
-            click.option(
-                "--workdir",
-                metavar="DIR",
-                type=click.Path(file_okay=False),
-                help="Where the ranks start on the nodes.",
-            ),
-            click.option(
-                "--sync/--no-sync", "sync", default=None, help="Bring the code to the nodes first."
-            ),
-            click.option(
-                "--pass-args",
-                type=click.Choice([kind.value for kind in ask.PassArgs]),
-                help="Add --local_rank, or --init_method --rank --world_size, to the arguments.",
-            ),
-            click.option(
-                "--nic", metavar="NAME|auto", help="The training interface on every host."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    return with_options(
+        command,
+        click.option(
+            "--launcher",
+            type=click.Choice([name.value for name in ask.LauncherName]),
+            default="auto",
+            show_default=True,
+            help="What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
+        ),
+        nproc_option,
+        click.option(
+            "--nnodes",
+            metavar="N|MIN:MAX",
+            type=NodesValue(),
+            help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
+        ),
+        click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m."),
+        click.option(
+            "--env",
+            metavar="K=V",
+            multiple=True,
+            type=AssignmentValue(),
+            help="Set in every rank; may be repeated.",
+        ),
+        click.option(
+            "--env-file",
+            metavar="FILE",
+            type=FILE,
+            help="K=V lines, set in every rank; values never appear in argv.",
+        ),
+        click.option(
+            "--workdir",
+            metavar="DIR",
+            type=click.Path(file_okay=False),
+            help="Where the ranks start on the nodes.",
+        ),
+        click.option(
+            "--sync/--no-sync", "sync", default=None, help="Bring the code to the nodes first."
+        ),
+        click.option(
+            "--pass-args",
+            type=click.Choice([kind.value for kind in ask.PassArgs]),
+            help="Add --local_rank, or --init_method --rank --world_size, to the arguments.",
+        ),
+        click.option("--nic", metavar="NAME|auto", help="The training interface on every host."),
+    )

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from distconsole.grammar.options import with_options
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPENING_OPTIONS = ("theme", "startup")
@@ -14,21 +16,20 @@ OPENING_OPTIONS = ("theme", "startup")
 
 def opening_options(command: F) -> F:
     """Add ``--theme`` and ``--startup/--no-startup``."""
-    for option in (
+    return with_options(
+        command,
+        click.option(
+            "--theme",
+            metavar="NAME",
+            help="Of the console: dark, light, contrast, terminal, or Textual's.",
+        ),
         click.option(
             "--startup/--no-startup",
             "startup",
             default=None,
             help="Do the lines of the console's start-up file first.  [default: startup]",
         ),
-        click.option(
-            "--theme",
-            metavar="NAME",
-            help="Of the console: dark, light, contrast, terminal, or Textual's.",
-        ),
-    ):
-        command = option(command)
-    return command
+    )
 
 
 def opening(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 UNFINISHED_NAME = re.compile(r"[A-Za-z_][\w.]*$")
 
 
+def with_options(command: F, *options: Callable[[F], F]) -> F:
+    """Return ``command`` with ``options``, which its help has in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def json_option(command: F) -> F:
     """Add ``--json``."""
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
@@ -43,13 +50,8 @@ class ConditionValue(click.ParamType):  # type: ignore[type-arg]
 
 def condition_options(command: F) -> F:
     """Add ``--where`` and ``--fail-if``."""
-    for option in (
-        click.option(
-            "--fail-if",
-            metavar="EXPR",
-            type=ConditionValue(),
-            help="Exit with 1 if any of them matches this, and show which.",
-        ),
+    return with_options(
+        command,
         click.option(
             "--where",
             "only",
@@ -57,9 +59,13 @@ def condition_options(command: F) -> F:
             type=ConditionValue(),
             help="Only what matches this: 'util<10 and host~gpu0'.",
         ),
-    ):
-        command = option(command)
-    return command
+        click.option(
+            "--fail-if",
+            metavar="EXPR",
+            type=ConditionValue(),
+            help="Exit with 1 if any of them matches this, and show which.",
+        ),
+    )
 
 
 def notify_option(command: F) -> F:

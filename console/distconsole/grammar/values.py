@@ -70,7 +70,7 @@ def _starting(
     ]
 
 
-def last_element(
+def _last_element(
     words: Iterable[str], incomplete: str, about: Mapping[str, str] = NOTHING
 ) -> list[CompletionItem]:
     """Complete the element after the last comma with ``words`` that are not yet in the list.
@@ -88,64 +88,67 @@ def last_element(
     ]
 
 
-class HostsValue(click.ParamType):  # type: ignore[type-arg]
-    """A comma-separated list of hosts; completes its last element."""
+class Offering(click.ParamType):  # type: ignore[type-arg]
+    """A word, or a list of words with commas, that completes with what is known to exist."""
 
-    name = "hosts"
+    is_list = False
+
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Return the words, and what some of them mean."""
+        raise NotImplementedError
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Complete the element after the last comma with hosts not yet in the list."""
-        known = vocabulary(ctx)
-        return last_element(known.hosts, incomplete, known.about)
+        """Complete the word; of a list its last element, with those that are not yet in it."""
+        words, about = self.offers(vocabulary(ctx))
+        return (_last_element if self.is_list else _starting)(words, incomplete, about)
 
 
-class RunValue(click.ParamType):  # type: ignore[type-arg]
+class HostsValue(Offering):
+    """A comma-separated list of hosts."""
+
+    name, is_list = "hosts", True
+
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the hosts."""
+        return known.hosts, known.about
+
+
+class RunValue(Offering):
     """A run: its id, a unique prefix, its name, or ``last``."""
 
     name = "run"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete with ``last`` and the runs that exist."""
-        known = vocabulary(ctx)
-        return _starting(("last", *known.runs), incomplete, {"last": "the newest", **known.about})
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer ``last`` and the runs that exist."""
+        return ("last", *known.runs), {"last": "the newest", **known.about}
 
 
-class ClusterValue(click.ParamType):  # type: ignore[type-arg]
+class ClusterValue(Offering):
     """The name of a cluster in the configuration."""
 
     name = "cluster"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete with the clusters that are configured."""
-        known = vocabulary(ctx)
-        return _starting(known.clusters, incomplete, known.about)
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the clusters that are configured."""
+        return known.clusters, known.about
 
 
-class CheckValue(click.ParamType):  # type: ignore[type-arg]
+class CheckValue(Offering):
     """The id of a check."""
 
     name = "check"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete with the ids of checks, which have a dot where they are known."""
-        known = vocabulary(ctx)
-        return _starting(
-            [check for check in known.checks if "." in check], incomplete, known.about
-        )
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the ids of checks, which have a dot where they are known."""
+        return [check for check in known.checks if "." in check], known.about
 
 
-class RanksValue(click.ParamType):  # type: ignore[type-arg]
+class RanksValue(Offering):
     """Ranks of a run, ``3`` or ``0-3,8``."""
 
-    name = "ranks"
+    name, is_list = "ranks", True
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -162,13 +165,9 @@ class RanksValue(click.ParamType):  # type: ignore[type-arg]
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete with the ranks of the run on the screen."""
-        known = vocabulary(ctx)
-        about = {rank: known.about.get(f"rank {rank}", "") for rank in known.ranks}
-        return last_element(known.ranks, incomplete, about)
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the ranks of the run on the screen."""
+        return known.ranks, {rank: known.about.get(f"rank {rank}", "") for rank in known.ranks}
 
 
 class PatternValue(click.ParamType):  # type: ignore[type-arg]
@@ -207,10 +206,10 @@ class SinceValue(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
-class GroupsValue(click.ParamType):  # type: ignore[type-arg]
+class GroupsValue(Offering):
     """Comma-separated groups and check ids, by prefix."""
 
-    name = "groups"
+    name, is_list = "groups", True
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -220,12 +219,9 @@ class GroupsValue(click.ParamType):  # type: ignore[type-arg]
             return value
         return tuple(part.strip() for part in str(value).split(",") if part.strip())
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete the element after the last comma."""
-        known = vocabulary(ctx)
-        return last_element(known.checks, incomplete, known.about)
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer groups and checks."""
+        return known.checks, known.about
 
 
 class AssignmentValue(click.ParamType):  # type: ignore[type-arg]
@@ -274,7 +270,7 @@ class SecondsValue(click.ParamType):  # type: ignore[type-arg]
         return float(match[1]) * _SECONDS[match[2]]
 
 
-class RanksPerHostValue(click.ParamType):  # type: ignore[type-arg]
+class RanksPerHostValue(Offering):
     """``--nproc``: a positive number, or ``gpu`` for one rank a GPU."""
 
     name = "N|gpu"
@@ -290,11 +286,9 @@ class RanksPerHostValue(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{text!r} is neither a positive number nor 'gpu'", param, ctx)
         return text
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete with the usual answers."""
-        return _starting(("gpu", "1", "2", "4", "8"), incomplete)
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the usual answers."""
+        return ("gpu", "1", "2", "4", "8"), NOTHING
 
 
 class NodesValue(click.ParamType):  # type: ignore[type-arg]
@@ -317,10 +311,10 @@ class NodesValue(click.ParamType):  # type: ignore[type-arg]
         return text
 
 
-class WaysValue(click.ParamType):  # type: ignore[type-arg]
+class WaysValue(Offering):
     """``--notify``: ways to be told, comma-separated; ``all`` that are configured, or ``none``."""
 
-    name = "WAY,…"
+    name, is_list = "WAY,…", True
     _ALONE = ("all", "none")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -339,11 +333,9 @@ class WaysValue(click.ParamType):  # type: ignore[type-arg]
                 self.fail(f"{word!r} is none of {', '.join((*known, *self._ALONE))}", param, ctx)
         return ",".join(words) or "none"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete the element after the last comma."""
-        return last_element((*(way.value for way in Way), *self._ALONE), incomplete)
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the ways."""
+        return (*(way.value for way in Way), *self._ALONE), NOTHING
 
 
 class LoopbackValue(click.ParamType):  # type: ignore[type-arg]
