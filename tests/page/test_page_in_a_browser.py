@@ -81,6 +81,7 @@ def test_values_are_read_off_and_ranks_sort(page: Page, tmp_path: Path) -> None:
     assert 72 < float(tip.split("\n")[1].removesuffix(" ms")) < 78
 
     assert column(page, 0)[:2] == ["9", "0"]  # the one that failed stands first
+    assert column(page, 3)[0] == "failed first"
     step_ms = page.one("#ranks [data-column='6']")
     step_ms.click()
     assert column(page, 0)[0] == "6"

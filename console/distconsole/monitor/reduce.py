@@ -21,6 +21,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
+from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.conclusions import (
     NODE_LOST,
     Left,
@@ -71,8 +72,8 @@ class RunReducer:
         self._living: dict[int, frames.StateEntry] = {}
         self._lost: set[str] = set()
         self._not_finite = NotFiniteWatch()
-        self._done: set[int] = set()
-        """Ranks that ended with exit code 0."""
+        self._exited: dict[int, frames.StateEntry] = {}
+        """Rank -> how it said to have exited: by itself, or because it was asked to."""
         self._outcome = Outcome()
         self._restart = 0
         self._restarts: dict[str, int] = {}
@@ -135,7 +136,7 @@ class RunReducer:
             case frames.VerdictEntry():
                 first = self._outcome.take(entry)
                 if first is not None:
-                    yield first_failure_finding(self.run, first, self._left(), t)
+                    yield from self._blame(first, t)
             case frames.RestartEntry():
                 first = blamed(entry.first_failure)
                 if first is not None:
@@ -171,7 +172,13 @@ class RunReducer:
         self._rank_hosts[entry.rank] = host
         if alive:
             self._stalls.rank_is(entry.rank, entry.pid, t, stalled=state is RankState.STALLED)
+        if state is RankState.EXITED and entry.exit_code and self._is_blamed(entry.rank):
+            state = RankState.FAILED
         yield from self._rank_is(host, entry, state, t)
+
+    def _is_blamed(self, rank: int) -> bool:
+        first = self._outcome.first_failure() if self._outcome.has_verdict else None
+        return first is not None and first.of_rank and first.rank == rank
 
     def _rank_is(
         self, host: str, entry: frames.StateEntry, state: RankState, t: float
@@ -179,11 +186,11 @@ class RunReducer:
         rank, alive = entry.rank, state in LIVING
         if alive:
             self._living[rank] = entry
-            self._done.discard(rank)
+            self._exited.pop(rank, None)
         else:
             self._living.pop(rank, None)
-            if entry.exit_code == 0:
-                self._done.add(rank)
+            if state is RankState.EXITED:
+                self._exited[rank] = entry
             self._stragglers.rank_ended(rank)
             self._stalls.rank_ended(rank)
         yield RankChanged(
@@ -344,7 +351,7 @@ class RunReducer:
         yield from self._unlike(self._not_finite.flush(self._living))
         yield from self._disagreements(self._sync.begin_again(), t)
         self._outcome.begin_again()
-        self._done.clear()
+        self._exited.clear()
         yield RunRestarted(
             t=t,
             run=self.run,
@@ -365,8 +372,17 @@ class RunReducer:
         if not self._waiting:
             yield from self._finish(t)
 
+    def _blame(self, first: FirstFailure, t: float) -> Iterator[RunEvents]:
+        """Tell who failed first; a stop may have come before its process was at its end."""
+        last = self._exited.get(first.rank)
+        if first.of_rank and last is not None and last.exit_code:
+            host = self._rank_hosts.get(first.rank, first.host)
+            yield from self._rank_is(host, last, RankState.FAILED, t)
+        yield first_failure_finding(self.run, first, self._left(), t)
+
     def _left(self) -> Left:
-        ranks = tuple(sorted(self._done))
+        ended = self._exited.items()
+        ranks = tuple(sorted(rank for rank, last in ended if last.exit_code == 0))
         return Left(ranks, self._hosts_of(ranks))
 
     def _flush_lines(self, host: str, t: float) -> Iterator[LogLine]:
@@ -383,7 +399,7 @@ class RunReducer:
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._outcome.first_failure()
         if first is not None and not self._outcome.has_verdict:
-            yield first_failure_finding(self.run, first, self._left(), t)
+            yield from self._blame(first, t)
         state, exit_code = self._outcome.state(first)
         seconds = self._outcome.seconds
         if seconds is None:

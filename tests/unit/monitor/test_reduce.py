@@ -234,6 +234,22 @@ def test_who_left_first_without_an_error_is_named_by_the_failure_of_another() ->
     assert "rank 1 on a left first, with exit code 0" in finding.hint
 
 
+@pytest.mark.parametrize("verdict_first", [True, False])
+def test_the_rank_that_failed_first_is_no_rank_that_exited(verdict_first: bool) -> None:
+    feed = two_ranks()
+    failed = {"rank": 1, "host": "a", "exit_code": 1, "error": "ValueError"}
+    told: list[tuple[str, dict[str, Any]]] = [
+        ("verdict", {"state": "failed", "exit_code": 1, "first_failure": failed}),
+        ("state", {"rank": 1, "local_rank": 1, "pid": 2, "state": "exited", "exit_code": 1}),
+        ("state", {"rank": 0, "local_rank": 0, "pid": 1, "state": "exited", "exit_code": 1}),
+    ]
+    if not verdict_first:
+        told = [*told[1:], told[0]]
+    events = [event for kind, body in told for event in feed("a", kind, **body)]
+    last = {event.rank: event.state for event in only(events, RankChanged)}
+    assert last == {0: RankState.EXITED, 1: RankState.FAILED}
+
+
 def test_infinities_of_both_signs_are_no_crash() -> None:
     feed = two_ranks()
     feed.window(0, {"x": [[0, math.inf, None]]})

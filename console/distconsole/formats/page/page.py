@@ -172,9 +172,23 @@ def _plots(chronicle: Chronicle, started: float) -> Iterator[Plot | None]:
 
 
 def _worst_first(timeline: RunTimeline) -> list[RankView]:
-    """Return the ranks in order, those that failed or stand still before all others."""
-    bad = (RankState.FAILED, RankState.STALLED)
-    return sorted(timeline.ranks.values(), key=lambda view: (view.state not in bad, view.rank))
+    """Return the ranks in order, that which failed first and those that failed or stand still before all others."""
+    bad, first = (RankState.FAILED, RankState.STALLED), _failed_first(timeline)
+    return sorted(
+        timeline.ranks.values(),
+        key=lambda view: (view.rank != first, view.state not in bad, view.rank),
+    )
+
+
+def _failed_first(timeline: RunTimeline) -> int | None:
+    end = timeline.end
+    first = end.first_failure if end is not None else UNSET
+    return first.rank if first is not UNSET and first.of_rank else None
+
+
+def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
+    first = view.rank == _failed_first(timeline)
+    return "failed first" if first else view.state.value, view.state.value
 
 
 def _rank(view: RankView, chronicle: Chronicle) -> list[tuple[str, str]]:
@@ -190,7 +204,7 @@ def _rank(view: RankView, chronicle: Chronicle) -> list[tuple[str, str]]:
         _sorted(view.rank),
         (view.host, view.host),
         _sorted(view.gpu),
-        (view.state.value, view.state.value),
+        _state(view, chronicle.timeline),
         _sorted(view.exit_code),
         _sorted(view.steps or None, f"{view.steps:,}"),
         _sorted(view.step_ms_run),
