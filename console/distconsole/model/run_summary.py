@@ -33,6 +33,11 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
             return self.error
         return f"rank {self.rank} on {self.host} failed first: {self.error}"
 
+    @property
+    def short_blame(self) -> str:
+        """The same where it is clear that something failed: in a list, or after an exit code."""
+        return f"rank {self.rank} on {self.host}: {self.error}" if self.of_rank else self.error
+
 
 class NoticedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a run's findings said, at ``t`` in UNIX seconds."""

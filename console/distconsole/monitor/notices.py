@@ -108,8 +108,9 @@ class Notices:
             )  # fmt: skip
         return self._made(
             kind, event, event.state.value,
-            f"{after}, exit code {event.exit_code}: rank {first.rank} on {first.host}: {first.error}",
-            state=event.state.value, exit_code=event.exit_code, rank=first.rank, host=first.host,
+            f"{after}, exit code {event.exit_code}: {first.short_blame}",
+            state=event.state.value, exit_code=event.exit_code,
+            rank=first.rank if first.of_rank else None, host=first.host,
         )  # fmt: skip
 
     def _made(

@@ -27,11 +27,14 @@ SENDERS = (
 )
 """Who ends processes by SIGKILL besides the kernel's own out-of-memory killer."""
 
+LOOKED_AT_CHARS = 16 * 1024
+"""Of what a rank said: the beginning of its error, and the end of the rest."""
+
 LEFT_FIRST = "another rank left first, without an error"
 
 REMEDIES = (
     _remedy(
-        r"unrecognized arguments:.*--local[-_]rank",
+        r"unrecognized arguments:.{0,400}--local[-_]rank",
         "the script wants no --local_rank: leave --pass-args out; it reads LOCAL_RANK",
     ),
     _remedy(
@@ -60,8 +63,8 @@ REMEDIES = (
         "--only gpu.clean, or top",
     ),
     _remedy(
-        r"bus error|out of shared memory|(/dev/shm|</torch_).*No space left|"
-        r"No space left on device.*shm|posix_fallocate",
+        r"bus error|out of shared memory|(/dev/shm|</torch_).{0,400}No space left|"
+        r"No space left on device.{0,400}shm|posix_fallocate",
         "shared memory (/dev/shm) is full or small: distconsole check --only shm; docker: --shm-size=8g or "
         "--ipc=host; or fewer DataLoader workers",
     ),
@@ -166,7 +169,7 @@ def remedy(error: str, traceback: str) -> str:
         error: Its last line, which counts before the rest.
         traceback: Or the last lines that the rank wrote.
     """
-    for said in (error, traceback):
+    for said in (error[:LOOKED_AT_CHARS], traceback[-LOOKED_AT_CHARS:]):
         for each in REMEDIES:
             if each.words.search(said):
                 return each.hint

@@ -9,11 +9,14 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from distconsole.formats.page.words import interesting_ranks
 from distconsole.model.events import Event
 from distconsole.model.findings import Severity
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
 from distconsole.model.run_events import EndState, RankState, RunEnded, RunEvent, RunFinding
+from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.notices import MAX_FINDINGS, Notices
+from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.ringing import ringing
 from fakes import scenes
 
@@ -55,6 +58,19 @@ def test_a_run_that_could_not_be_started_is_told_with_its_reason() -> None:
     assert (notice.kind, notice.title, notice.text) == (
         NoticeKind.FAILURE, "r was not started", "n1 is away",
     )  # fmt: skip
+
+
+def test_no_rank_is_blamed_for_the_host_that_was_lost() -> None:
+    first = FirstFailure(rank=2, host="node2", exit_code=1, error="node node2 lost: no word")
+    end = RunEnded(
+        t=1.0, run="r", state=EndState.FAILED, exit_code=1, seconds=60.0, first_failure=first
+    )
+    (notice,) = told([end])
+    assert notice.text == "after 60 s, exit code 1: node node2 lost: no word"
+    assert (notice.rank, notice.host) == (None, "node2")
+    lost = RunTimeline()
+    lost.apply(end)
+    assert interesting_ranks(lost, 3) == []
 
 
 def test_a_stall_is_told_again_only_when_it_had_ended() -> None:

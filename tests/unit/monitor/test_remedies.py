@@ -4,7 +4,7 @@ import pytest
 
 from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.conclusions import Left, first_failure_finding
-from distconsole.monitor.remedies import REMEDIES, remedy
+from distconsole.monitor.remedies import LOOKED_AT_CHARS, REMEDIES, remedy
 
 SAID = [
     ("train.py: error: unrecognized arguments: --local_rank=1", "--pass-args out"),
@@ -131,6 +131,12 @@ def test_an_error_of_the_script_itself_gets_no_guess(error: str) -> None:
 def test_the_error_itself_counts_before_what_was_written_around_it() -> None:
     around = "warning: Connection refused\nException ignored: Broken pipe"
     assert "a smaller batch" in remedy("CUDA out of memory", around)
+
+
+def test_of_very_long_words_the_end_counts() -> None:
+    filler = "/dev/shm " * LOOKED_AT_CHARS
+    assert "a smaller batch" in remedy("", f"{filler}CUDA out of memory")
+    assert remedy("", f"CUDA out of memory {filler}") == ""
 
 
 def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:

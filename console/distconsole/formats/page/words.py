@@ -81,8 +81,9 @@ def interesting_ranks(timeline: RunTimeline, limit: int) -> list[tuple[int, str]
     """Return ranks whose lines are worth reading, with the reason, the most telling first."""
     why: dict[int, str] = {}
     end = timeline.end
-    if end is not None and end.first_failure is not UNSET and end.first_failure:
-        why[end.first_failure.rank] = "failed first"
+    first = UNSET if end is None else end.first_failure
+    if first is not UNSET and first.of_rank:
+        why[first.rank] = "failed first"
     for view in timeline.ranks.values():
         if view.state in (RankState.FAILED, RankState.STALLED):
             why.setdefault(view.rank, view.state.value)

@@ -56,8 +56,7 @@ def _state(run: RunSummary) -> Text:
 def _outcome(run: RunSummary) -> Text:
     """What there is to say in the end: the error, or the last metrics, accuracy and loss first."""
     if run.first_failure is not None:
-        first = run.first_failure
-        return Text(f"rank {first.rank} on {first.host}: {first.error}", style="bad")
+        return Text(run.first_failure.short_blame, style="bad")
     first_names = [name for name in run.metrics if "acc" in name] + ["loss"]
     names = [name for name in dict.fromkeys((*first_names, *run.metrics)) if name in run.metrics]
     return Text(", ".join(f"{name} {run.metrics[name]:.4g}" for name in names[:SHOWN_METRICS]))
