@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 
 RECEIVE_BYTES = 65536
 
+TOO_MANY_CONSOLES = Refusal(
+    ErrorCode.TOO_MANY,
+    "too many consoles are connected to this node",
+    "close some of them",
+)
+NO_THREADS = Refusal(
+    ErrorCode.TOO_MANY,
+    "this node starts no more threads for this user",
+    "end some of your processes there, or raise ulimit -u; in a container, its limit of pids",
+)
+
 
 class Connection:
     """A connection that was accepted.
@@ -66,13 +77,8 @@ class Connection:
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
         threading.Thread(target=self._read_all, name="connection", daemon=True).start()
 
-    def turn_away(self) -> None:
-        """Say that there are too many connections, and close."""
-        refusal = Refusal(
-            ErrorCode.TOO_MANY,
-            "too many consoles are connected to this node",
-            "close some of them",
-        )
+    def turn_away(self, refusal: Refusal) -> None:
+        """Say why it is not served, and close."""
         self._sock.settimeout(0)
         self._send_quietly({"id": 0, "error": refusal.as_json()})
         self._sock.close()
@@ -143,9 +149,15 @@ class Connection:
         if refusal is not None:
             self.send({"id": number, "error": refusal.as_json()})
             return
-        threading.Thread(
+        aside = threading.Thread(
             target=self._answer_aside, args=(asked, request), name="request", daemon=True
-        ).start()
+        )
+        try:
+            aside.start()
+        except RuntimeError as error:
+            self._count_out(asked)
+            complain(f"{request.get('op')}: {error}")
+            self.send({"id": number, "error": NO_THREADS.as_json()})
 
     def _admit(self, asked: Asked) -> Refusal | None:
         """Count a request in, or return why not."""
@@ -168,9 +180,12 @@ class Connection:
         try:
             self._answer(asked, request)
         finally:
-            with self._lock:
-                self._asked.pop(asked.number, None)
-            self._threads.release()
+            self._count_out(asked)
+
+    def _count_out(self, asked: Asked) -> None:
+        with self._lock:
+            self._asked.pop(asked.number, None)
+        self._threads.release()
 
     def _answer(self, asked: Asked, request: dict[str, Any]) -> None:
         try:

@@ -14,7 +14,7 @@ from distconsole_agent import unix
 from distconsole_agent.active import complain
 from distconsole_agent.answers import Answers
 from distconsole_agent.compiled import keep_compiled
-from distconsole_agent.connection import Connection
+from distconsole_agent.connection import NO_THREADS, TOO_MANY_CONSOLES, Connection
 from distconsole_agent.folders import NodeFolders, open_node_dir, this_program
 from distconsole_agent.leftovers import remove_leftovers
 from distconsole_agent.limits import (
@@ -151,10 +151,19 @@ class Agent:
             if not full:
                 self._connections.add(connection)
         if full:
-            connection.turn_away()
+            connection.turn_away(TOO_MANY_CONSOLES)
         else:
-            connection.begin()
+            self._begin(connection)
         return True
+
+    def _begin(self, connection: Connection) -> None:
+        try:
+            connection.begin()
+        except RuntimeError as error:
+            # Who is served already goes on, and so do the runs.
+            complain(f"a connection is turned away: {error}")
+            self._connection_over(connection)
+            connection.turn_away(NO_THREADS)
 
     def _compile(self) -> None:
         """Have the next programs start faster, once those who wait for this one have been served."""

@@ -31,6 +31,9 @@ LOST_SECONDS = 12.0
 
 SEND_SECONDS = 20.0
 
+NOBODY = 0
+"""The number that no request has."""
+
 
 @dataclass(slots=True)
 class Reply:
@@ -226,6 +229,10 @@ class Conversation:
     def _dispatch(self, line: bytes) -> None:
         received_ns = self._wall_ns()
         answer = wire.decode_answer(line)
+        if answer.id == NOBODY and isinstance(answer.error, dict):
+            # It answers no request: it is why the agent leaves us.
+            refused = wire.refusal(answer.error)
+            raise AgentError(f"{self.name}: {refused.message}", refused.hint)
         with self._lock:
             waiting = self._waiting.get(answer.id)
         # An answer that nobody waits for any more was cancelled or came too late.

@@ -279,6 +279,17 @@ def test_a_node_that_breaks_the_protocol_ends_the_link_with_an_agent_error(
     assert len(ends) == 1
 
 
+def test_why_an_agent_turns_us_away_is_told(talk) -> None:
+    conversation, channel, ends = talk
+    asking = in_thread(lambda: conversation.ask("hello", 5, {}))
+    channel.next("hello")
+    channel.answer(0, error={"code": "too_many", "message": "too many", "hint": "close some"})
+    told = asking()
+    assert isinstance(told, AgentError)
+    assert (told.message, told.hint) == ("n: too many", "close some")
+    assert ends == [told]
+
+
 def test_a_silent_node_is_asked_and_then_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(talking, "PING_SECONDS", 0.02)
     now = [0.0]
