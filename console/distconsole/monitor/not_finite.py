@@ -7,7 +7,7 @@ not be the first there was: a gradient carries it to every rank within a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -49,8 +49,8 @@ class NotFiniteWatch:
 
     def add(
         self, rank: int, points: dict[str, list[Point]], living: Collection[int], t: float
-    ) -> Iterator[NotFinite]:
-        """Take a rank's window, and yield what is due.
+    ) -> Iterable[NotFinite]:
+        """Take a rank's window, and return what is due.
 
         Args:
             rank: Whose window it is.
@@ -64,8 +64,7 @@ class NotFiniteWatch:
             elif name not in self._told and _first_bad(given) is not None:
                 self._waiting[name] = _Waiting(t)
                 self._take(self._waiting[name], rank, given, t)
-        if self._waiting:
-            yield from self.due(living, t)
+        return self.due(living, t) if self._waiting else ()
 
     def due(self, living: Collection[int], t: float) -> Iterator[NotFinite]:
         """Yield what need not wait any longer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 MAX_PENDING_STEPS = 1024
@@ -72,9 +72,12 @@ class _RankProgress:
         Scripts that count the steps of each epoch from 0 begin again; a loss that came late from a
         device is only a little behind.
         """
-        step += self.laps.get(name, 0)
-        last = self.last.get(name, -1)
         begun = self.laps.get(name, 0)
+        step += begun
+        last = self.last.get(name, -1)
+        if step > last:  # as nearly always
+            self.last[name] = step
+            return step
         if last > begun and step - begun <= (last - begun) // 2:
             self.laps[name] = last + 1
             step += last + 1 - begun
@@ -139,8 +142,8 @@ class PointReducer:
 
     def add(
         self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
-    ) -> Iterator[Reduced]:
-        """Take one rank's window and yield what is complete now, by name in rising steps.
+    ) -> list[Reduced]:
+        """Take one rank's window and return what is complete now, by name in rising steps.
 
         Args:
             rank: Whose window it is.
@@ -166,8 +169,10 @@ class PointReducer:
                 if pending is None:
                     pending = steps[step] = _Pending(t, again=step == done)
                 pending.points[rank] = point
+        complete: list[Reduced] = []
         for name in list(self._pending):
-            yield from self._ready(name, t)
+            complete += self._ready(name, t)
+        return complete
 
     def _base(self, name: str, step: int) -> int:
         """Return what is added to a step; the first of an attempt decides, for all ranks alike.
@@ -188,10 +193,13 @@ class PointReducer:
                 if self._worth(name, entry, entry.since):
                     yield self._emit(name, step, entry)
 
-    def _ready(self, name: str, t: float) -> Iterator[Reduced]:
+    def _ready(self, name: str, t: float) -> Iterable[Reduced]:
         steps = self._pending[name]
         if not steps or self._blocked_at(name, min(steps), t):
-            return
+            return ()  # as after nearly every window
+        return self._completed(name, steps, t)
+
+    def _completed(self, name: str, steps: dict[int, _Pending], t: float) -> Iterator[Reduced]:
         for step in sorted(steps):
             entry = steps[step]
             if self._blocked_at(name, step, t):
@@ -215,7 +223,8 @@ class PointReducer:
     def _blocked_at(self, name: str, step: int, t: float) -> bool:
         """Whether the oldest step still waits, as it does after nearly every window."""
         entry = self._pending[name][step]
-        return self._is_patient(name, entry, t) and self._still_blocked(name, step, entry)
+        # Who it waits for is asked first: that is the quicker question.
+        return self._still_blocked(name, step, entry) and self._is_patient(name, entry, t)
 
     def _is_patient(self, name: str, entry: _Pending, t: float) -> bool:
         late = t - entry.since > MAX_WAIT_SECONDS

@@ -11,7 +11,9 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import median
+from typing import Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -82,6 +84,11 @@ class Track:
     rows: dict[str, dict[int, array[float]]] = field(default_factory=dict)
     steps: array[int] = field(default_factory=lambda: array("q"))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the rows of a quantity as one: of very many ranks there are tens of thousands."""
+        rows = {name: _joined(rows) for name, rows in self.rows.items()}
+        return _track, (self.seconds, self.first, self.columns, rows, self.steps)
+
     def put(self, name: str, rank: int, column: int, badness: float) -> None:
         """Take a badness at ``column``, which must be there."""
         rows = self.rows.get(name)
@@ -104,7 +111,8 @@ class Track:
         if missing > 0:  # a moment in which nobody got further stands where the one before did
             self.steps.extend([self.steps[-1] if self.steps else -1] * missing)
             self.columns = column + 1
-        self.steps[column] = max(self.steps[column], min(step, 2**62))
+        if step > self.steps[column]:
+            self.steps[column] = min(step, 2**62)
 
     def forget_before(self, column: int) -> None:
         """Drop the columns before ``column``."""
@@ -140,6 +148,30 @@ class Track:
         taken = (rows[rank] for rank in ranks[::each] if rank in rows)
         known = [row[column] for row in taken if column < len(row) and row[column] != UNKNOWN]
         return median(known) if known else UNKNOWN
+
+
+Joined: TypeAlias = "tuple[list[int], list[int], array[float]]"
+"""Ranks, the lengths of their rows, and these one after the other."""
+
+
+def _joined(rows: dict[int, array[float]]) -> Joined:
+    values = array("f")
+    for row in rows.values():
+        values.extend(row)
+    return list(rows), list(map(len, rows.values())), values
+
+
+def _track(
+    seconds: float, first: int, columns: int, joined: dict[str, Joined], steps: array[int]
+) -> Track:
+    rows: dict[str, dict[int, array[float]]] = {}
+    for name, (ranks, lengths, values) in joined.items():
+        ends = [0, *accumulate(lengths)]
+        rows[name] = {
+            rank: values[begin:end]
+            for rank, begin, end in zip(ranks, ends, ends[1:], strict=False)
+        }
+    return Track(seconds, first, columns, rows, steps)
 
 
 def _pairs(row: array[float] | array[int], code: str) -> array:  # type: ignore[type-arg]
@@ -224,7 +256,9 @@ class RankHistory:
                 known[key] = quantity
         told = [(key, quantity.badness(value)) for key, quantity, value in values]
         for track, room in ((self.recent, _shifted), (self.whole, self._halved)):
-            column = self._column(track, t, room)
+            column = int((t - self.started) / track.seconds) - track.first
+            if column >= track.columns:
+                column = self._column(track, t, room)
             if column < 0:
                 continue
             track.reach(column, step)

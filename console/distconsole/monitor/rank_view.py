@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any
 
 from distconsole.model.run_events import RankState
 
@@ -60,6 +62,10 @@ class RankView:
     stepped_at: float | None = None
     """When the last window with a step in it came."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values alone: a moment of a run has thousands of these."""
+        return RankView, _VALUES(self)
+
     def begin_again(self) -> None:
         """Forget what its process that has ended had come to: another one starts."""
         self.exit_code = self.signal = self.step = self.phase = None
@@ -76,3 +82,6 @@ class RankView:
     def alive(self) -> bool:
         """Whether its process is there."""
         return self.state in LIVING
+
+
+_VALUES = attrgetter(*(each.name for each in fields(RankView)))

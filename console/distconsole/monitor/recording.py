@@ -33,7 +33,7 @@ from distconsole.monitor.summary import damage_finding, stored_end, stored_plan
 FRAME_ENTRIES = 1000
 FRAME_BYTES = 512 * 1024
 """A moment is frozen after so many entries, or so many bytes of them."""
-FRAME_SHARE = 2
+FRAME_SHARE = 4
 """Frozen moments take at most so many times the room of the entries."""
 MAX_FILE_BYTES = 1024**3
 MAX_MARKS = 2000

@@ -42,7 +42,7 @@ from distconsole.monitor.rank_view import LIVING
 from distconsole.monitor.samples import load_events
 from distconsole.monitor.splits import SplitWatch
 from distconsole.monitor.stalls import StallWatch
-from distconsole.monitor.stragglers import Parts, StragglerWatch
+from distconsole.monitor.stragglers import Parts, Straggler, StragglerWatch
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.remote import frames
 from distconsole.remote.plain import without_colours
@@ -237,7 +237,7 @@ class RunReducer:
             if split is not None:
                 yield split_finding(self.run, split, t)
             return
-        mean, p95 = entry.step_ms if entry.step_ms is not None else (None, None)
+        mean, p95, data, forward, backward, optimizer, samples_s = _figures(entry)
         step = entry.step
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
@@ -249,33 +249,35 @@ class RunReducer:
             rank=entry.rank,
             step=step,
             steps=entry.steps,
-            step_ms_mean=_finite(mean),
-            step_ms_p95=_finite(p95),
-            data_ms=_finite(entry.data_ms),
-            forward_ms=_finite(entry.forward_ms),
-            backward_ms=_finite(entry.backward_ms),
-            optimizer_ms=_finite(entry.optimizer_ms),
-            samples_s=_finite(entry.samples_s),
-            metrics={name: v for name, v in entry.metrics.items() if v is not None},
+            step_ms_mean=mean,
+            step_ms_p95=p95,
+            data_ms=data,
+            forward_ms=forward,
+            backward_ms=backward,
+            optimizer_ms=optimizer,
+            samples_s=samples_s,
+            metrics=_known(entry.metrics),
             dropped=entry.dropped,
             host=host,
             skipped=entry.skipped,
         )
         points = {name: _given(points) for name, points in entry.points.items()}
-        yield from self._unlike(self._not_finite.add(entry.rank, points, self._living, t))
+        if unlike := self._not_finite.add(entry.rank, points, self._living, t):
+            yield from self._unlike(unlike)
         if not self._is_current(host):
             return  # of an attempt that another has followed
-        yield from self._metrics(
-            self._points.add(entry.rank, points, t, trained=entry.steps > 0), t
-        )
-        yield from self._slow_ranks(host, entry, step, t)
+        if reduced := self._points.add(entry.rank, points, t, trained=entry.steps > 0):
+            yield from self._metrics(reduced, t)
+        for straggler in self._slow_ranks(host, entry, step, t):
+            slow_on = self._rank_hosts.get(straggler.rank, "")
+            yield straggler_finding(self.run, slow_on, straggler, t)
 
     def _slow_ranks(
         self, host: str, entry: frames.WindowEntry, step: int, t: float
-    ) -> Iterator[RunEvents]:
+    ) -> Sequence[Straggler]:
         self._rank_hosts.setdefault(entry.rank, host)
         if entry.step_ms is None or entry.step_ms[0] is None or entry.steps == 0:
-            return
+            return ()
         parts = Parts(
             entry.step_ms[0],
             entry.data_ms,
@@ -285,11 +287,9 @@ class RunReducer:
             entry.backward_ms,
             step,
         )
-        for straggler in self._stragglers.add(entry.rank, parts):
-            host_of = self._rank_hosts.get(straggler.rank, "")
-            yield straggler_finding(self.run, host_of, straggler, t)
+        return self._stragglers.add(entry.rank, parts)
 
-    def _unlike(self, found: Iterator[NotFinite]) -> Iterator[RunFinding]:
+    def _unlike(self, found: Iterable[NotFinite]) -> Iterator[RunFinding]:
         for one in found:
             yield not_finite_finding(self.run, one, self._hosts_of(one.ranks))
 
@@ -301,7 +301,7 @@ class RunReducer:
         for one in found:
             yield disagreement_finding(self.run, self._hosts_of(one.ranks), one, t)
 
-    def _metrics(self, reduced: Iterator[Reduced], t: float) -> Iterator[Metric]:
+    def _metrics(self, reduced: Iterable[Reduced], t: float) -> Iterator[Metric]:
         for metric in reduced:
             yield Metric(
                 t=t,
@@ -416,9 +416,49 @@ class RunReducer:
         yield self.ended
 
 
+Figures = tuple[
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+    float | None,
+]
+
+
+def _figures(entry: frames.WindowEntry) -> Figures:
+    """Return mean and 95th percentile of the step, its four parts and samples a second; None for what is no number."""
+    mean, p95 = entry.step_ms or (None, None)
+    data, samples_s = entry.data_ms, entry.samples_s
+    forward, backward, optimizer = entry.forward_ms, entry.backward_ms, entry.optimizer_ms
+    try:
+        total = mean + p95 + data + forward + backward + optimizer + samples_s  # type: ignore[operator]
+        if total - total == 0.0:  # all are finite, as most often
+            return mean, p95, data, forward, backward, optimizer, samples_s
+    except TypeError:
+        pass  # one is not known
+    return (
+        _finite(mean),
+        _finite(p95),
+        _finite(data),
+        _finite(forward),
+        _finite(backward),
+        _finite(optimizer),
+        _finite(samples_s),
+    )
+
+
 def _finite(value: float | None) -> float | None:
     # What is no finite number is none less itself; quicker than to ask, and asked of every figure.
     return value if value is not None and value - value == 0.0 else None
+
+
+def _known(metrics: dict[str, float | None]) -> dict[str, float]:
+    """Return those metrics that have a value, most often all."""
+    if None in metrics.values():
+        return {name: value for name, value in metrics.items() if value is not None}
+    return cast("dict[str, float]", metrics)
 
 
 def _given(points: Sequence[frames.Point]) -> list[Point]:

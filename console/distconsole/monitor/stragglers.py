@@ -120,6 +120,8 @@ def _slowest(fresh: dict[int, Parts], part: str) -> Straggler | None:
     values = {rank: value for rank, p in fresh.items() if (value := value_of(p)) is not None}
     if len(values) < 2:
         return None
+    if max(values.values()) - min(values.values()) < MIN_EXCESS_MS:
+        return None  # as most often: nobody exceeds the median by more
     rank = max(values, key=values.__getitem__)
     others = [value for other, value in values.items() if other != rank]
     typical = median(others)

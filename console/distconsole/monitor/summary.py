@@ -21,7 +21,7 @@ from distconsole.monitor.conclusions import FIRST_FAILURE
 from distconsole.monitor.follow import decode_entry, replay
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import RunFile, RunRecord
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.monitor.timeline import RunTimeline, Totals
 
 E = TypeVar("E", PlanMade, RunEnded)
 
@@ -137,7 +137,7 @@ def summary_of(run_file: RunFile) -> RunSummary:
     if record.end and (kept := run_file.kept_summary(whole=True)):
         with contextlib.suppress(msgspec.MsgspecError):
             return msgspec.json.decode(kept, type=threadsafe(RunSummary))
-    timeline = RunTimeline()
+    timeline = Totals()
     for event in stored_events(run_file, without=UNSUMMED):
         timeline.apply(event)
     return keep_whole(run_file, timeline)

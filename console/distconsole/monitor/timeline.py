@@ -296,16 +296,19 @@ class RunTimeline:
             if len(self.metrics) >= MAX_METRIC_NAMES:
                 return
             series = self.metrics[event.name] = Series()
-        if event.name in self._resuming:
-            self._resuming.discard(event.name)
-            series.cut(event.step)
-        series.put(event.step, event.value, event.min, event.max)
+        self._put(series, event)
         self.metric_last[event.name] = event
         take_best(self.best, event.name, event.value)
         if math.isfinite(event.value):
             self.not_finite_since.pop(event.name, None)
         else:
             self.not_finite_since.setdefault(event.name, event.step)
+
+    def _put(self, series: Series, event: Metric) -> None:
+        if event.name in self._resuming:
+            self._resuming.discard(event.name)
+            series.cut(event.step)
+        series.put(event.step, event.value, event.min, event.max)
 
     def _gpu(self, event: GpuSample) -> None:
         self.gpus[event.key] = event
@@ -331,6 +334,16 @@ class RunTimeline:
         self._log_chars += len(event.line)
         while self._log_chars > MAX_LOG_CHARS:
             self._log_chars -= len(self.logs.popleft().line)
+
+
+class Totals(RunTimeline):
+    """The same picture without its curves, for who asks for none."""
+
+    def _add_rate(self, view: RankView, event: Window) -> None:
+        view.samples_s = event.samples_s
+
+    def _put(self, series: Series, event: Metric) -> None:
+        pass
 
 
 def _pace(view: RankView) -> tuple[float, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import pickle
 import random
 import sqlite3
 from array import array
@@ -20,7 +22,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, RunEnded, RunEvents, RunFinding
 from distconsole.monitor import recording as recordings
 from distconsole.monitor.follow import encode_entry
-from distconsole.monitor.moment import KEPT_LINES, Moment
+from distconsole.monitor.moment import KEPT_LINES, Moment, thawed
 from distconsole.monitor.recording import Recording
 from distconsole.monitor.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
@@ -146,6 +148,38 @@ def test_a_moment_by_seeking_is_that_by_folding(store: RunStore, seed: int) -> N
         for _ in range(SEEKS):
             t = chance.uniform(recording.start - 2, recording.end - 0.01)
             assert state(recording.at(t).moment) == state(folded(run_file, t)), t
+
+
+@pytest.mark.parametrize("uuid", ["GPU-1", "\ud800"], ids=["plain", "half a character"])
+def test_a_moment_thaws_as_it_was_frozen(uuid: str) -> None:
+    journal = Journal(run=RUN, hosts=3)
+    plan = journal.plan()
+    moment = Moment(RunRecord(RUN, "digits", START, journal.names), plan)
+    for stored in journal.entries():
+        list(moment.take(stored))
+    key, gpu = next(iter(moment.timeline.gpus.items()))
+    del moment.timeline.gpus[key]
+    gpu = msgspec.structs.replace(gpu, uuid=uuid, util=math.nan)
+    moment.timeline.gpus[gpu.key] = gpu
+    again = thawed(moment.frozen(), plan)
+    assert moment.timeline.plan is plan
+    assert again.timeline.plan is plan
+    assert state(again) == state(moment)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_freezing_leaves_the_collector_as_it_was(on: bool) -> None:
+    moment = Moment(RunRecord(RUN, "digits", START, ("a",)), None)
+    before = gc.isenabled()
+    (gc.enable if on else gc.disable)()
+    try:
+        thawed(moment.frozen(), None)
+        assert gc.isenabled() is on
+        with pytest.raises(pickle.UnpicklingError):
+            thawed(b"no moment", None)
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_going_on_from_a_moment_is_folding_to_the_later_one(store: RunStore) -> None:
