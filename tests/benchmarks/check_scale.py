@@ -7,7 +7,6 @@ hosts, clients and console share this machine's cores.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.alone import run_alone
 from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.measure import Spread, alternate, ratios
 from distconsole.checks import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
 from distconsole.model.requests import Check, Level, Where
@@ -155,15 +155,7 @@ def check_scale_rows(figures: Mapping[str, Any]) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--hosts", type=int, default=64)
-    given = parser.parse_args(arguments)
-    figures = measure(given.hosts, given.rounds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "check_scale", figures)
+    run_alone("check_scale", __doc__, measure, report, arguments, hosts=64, rounds=5)
     return 0
 
 

@@ -6,7 +6,6 @@ what horovodrun's own look at one host takes. It judges no finding.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alone import run_alone
 from benchmarks.cluster import SECONDS, Program, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, write_json
+from benchmarks.measure import Spread, alternate
 from suite.obstacles import obstacle
 from testbed import Testbed
 
@@ -116,14 +116,7 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "check_time", figures)
+    run_alone("check_time", __doc__, measure, report, arguments, rounds=5)
     return 0
 
 

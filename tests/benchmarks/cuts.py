@@ -7,7 +7,6 @@ to exactly that. ``python -m benchmarks.cuts [--json FILE] [--cuts N] [--steps-s
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import signal
@@ -21,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alone import run_alone
 from benchmarks.cluster import Program, distconsole, environment
-from benchmarks.measure import write_json
 from distconsole.model.names import RunId
 from distconsole.monitor.run_file import StoredEntry
 from distconsole.monitor.store import RunStore
@@ -248,15 +247,7 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--cuts", type=int, default=10)
-    parser.add_argument("--steps-s", type=float, default=100.0)
-    given = parser.parse_args(arguments)
-    figures = measure(given.cuts, given.steps_s)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "cuts", figures)
+    figures = run_alone("cuts", __doc__, measure, report, arguments, cuts=10, steps_s=100.0)
     return int(any(found["off"] or found["blind_spots"] for found in figures.values()))
 
 

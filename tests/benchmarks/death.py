@@ -6,7 +6,6 @@ the operator; against torchrun on the same script. It judges no exit code: tests
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alone import run_alone
 from benchmarks.cluster import (
     Line,
     Program,
@@ -29,7 +29,7 @@ from benchmarks.cluster import (
     wait_until,
     warm,
 )
-from benchmarks.measure import Spread, write_json
+from benchmarks.measure import Spread
 from testbed import Host, Process, Testbed
 
 TARGET_SECONDS = 1.0
@@ -284,15 +284,7 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--torchrun-rounds", type=int, default=1)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds, given.torchrun_rounds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "death", figures)
+    run_alone("death", __doc__, measure, report, arguments, rounds=5, torchrun_rounds=1)
     return 0
 
 

@@ -10,7 +10,6 @@ on this machine: where it differs from 1, so may the other.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -26,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import distconsole_training
-from benchmarks.measure import Spread, write_json
+from benchmarks.alone import run_alone
+from benchmarks.measure import Spread
 from distconsole_training import records
 
 PACKAGE = Path(distconsole_training.__file__).parent
@@ -349,16 +349,7 @@ def _microseconds(found: Mapping[str, Sequence[float]], name: str) -> list[float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--ranks", type=int, default=2)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds, given.seconds, given.ranks)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "hook_cost", figures)
+    run_alone("hook_cost", __doc__, measure, report, arguments, rounds=7, seconds=5.0, ranks=2)
     return 0
 
 

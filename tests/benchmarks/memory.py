@@ -6,7 +6,6 @@ counted, and the time next to ssh writing the same lines into a file. It cuts no
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -19,8 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alone import run_alone
 from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.measure import Spread, alternate, ratios
 from testbed import Host, Testbed
 
 MIB = 2**20
@@ -159,16 +159,8 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lines", type=int, default=1_000_000)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds, given.lines)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "memory", figures)
-    return int(any(count != given.lines for count in figures["received"]))
+    figures = run_alone("memory", __doc__, measure, report, arguments, rounds=3, lines=1_000_000)
+    return int(any(count != figures["lines"] for count in figures["received"]))
 
 
 if __name__ == "__main__":

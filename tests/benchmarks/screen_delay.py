@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     figures = measure(given.seconds)
     print(
-        f"{figures['screen']['records']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s"
+        f"{figures['screen']['count']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s"
     )
     for kind in ("screen", "json_lines"):
         print(f"{kind:<12} {delay_text(figures[kind])}")

@@ -6,7 +6,6 @@ distconsole against horovodrun, and against mpirun typed on the first host. It t
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.alone import run_alone
 from benchmarks.cluster import over_ssh, warm
-from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.measure import Spread, alternate, ratios
 from benchmarks.start import Starts, Times
 from suite.obstacles import obstacle
 from testbed import Testbed
@@ -126,14 +126,7 @@ def start_engines_rows(figures: Mapping[str, Any]) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "start_engines", figures)
+    run_alone("start_engines", __doc__, measure, report, arguments, rounds=7)
     return 0
 
 

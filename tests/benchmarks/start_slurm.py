@@ -9,7 +9,6 @@ submitted is held against sbatch, what runs in a job against srun.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alone import run_alone
 from benchmarks.cluster import environment, over_ssh, wait_until, warm
-from benchmarks.measure import Spread, alternate, ratios, write_json
+from benchmarks.measure import Spread, alternate, ratios
 from benchmarks.start import FIRST_PORT, until_all
 from suite.obstacles import obstacle
 from testbed import Testbed
@@ -164,14 +164,7 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "start_slurm", figures)
+    run_alone("start_slurm", __doc__, measure, report, arguments, rounds=7)
     return 0
 
 

@@ -9,7 +9,6 @@ time is given beside it, which a loaded machine disturbs less.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -18,10 +17,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import Spread, write_json
+from benchmarks.alone import run_alone
+from benchmarks.measure import Spread
 
 if TYPE_CHECKING:
     from benchmarks.report import Row
@@ -208,17 +207,17 @@ def _ranks(words: Sequence[str], ranks: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--width", type=int, default=16)
-    given = parser.parse_args(arguments)
-    figures = measure(given.steps, given.ranks, given.batch, given.width)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "strategy_cost", figures)
+    run_alone(
+        "strategy_cost",
+        __doc__,
+        measure,
+        report,
+        arguments,
+        steps=400,
+        ranks=2,
+        batch=16,
+        width=16,
+    )
     return 0
 
 

@@ -6,7 +6,6 @@ with none, over connections that stand; and rsync to the same hosts. It starts n
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -20,7 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Spread, alternate, write_json
+from benchmarks.alone import run_alone
+from benchmarks.measure import Spread, alternate
 from distconsole.config.schema import Config
 from distconsole.launch.everywhere import on_every
 from distconsole.launch.kept_code import KeptCode
@@ -173,14 +173,7 @@ def report(figures: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=9)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "sync_cost", figures)
+    run_alone("sync_cost", __doc__, measure, report, arguments, rounds=9)
     return 0
 
 

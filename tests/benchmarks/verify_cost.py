@@ -10,7 +10,6 @@ without a check: that is the noise.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -19,8 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alone import run_alone
 from benchmarks.hook_cost import Bench
-from benchmarks.measure import Spread, write_json
+from benchmarks.measure import Spread
 from distconsole_training import records
 
 TARGET = 0.01
@@ -116,16 +116,7 @@ def report(figures: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--checks", type=int, default=30)
-    parser.add_argument("--ranks", type=int, default=2)
-    given = parser.parse_args(arguments)
-    figures = measure(given.rounds, given.checks, given.ranks)
-    print(report(figures))
-    if given.json is not None:
-        write_json(given.json, "verify_cost", figures)
+    run_alone("verify_cost", __doc__, measure, report, arguments, rounds=5, checks=30, ranks=2)
     return 0
 
 

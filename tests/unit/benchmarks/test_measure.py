@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import measure
+from benchmarks.alone import run_alone
 
 
 def test_a_spread_is_the_median_with_its_range() -> None:
@@ -90,3 +91,22 @@ def test_figures_are_written_with_the_machine_they_belong_to(tmp_path: Path) -> 
     assert document["benchmark"] == "one"
     assert document["machine"]["cpus"] == os.cpu_count()
     assert document["figures"] == {"share": {"median": 2.0, "low": 1.0, "high": 3.0}}
+
+
+def test_a_benchmark_alone_takes_its_numbers_and_keeps_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(rounds: int, steps_s: float) -> dict[str, float]:
+        return {"product": rounds * steps_s}
+
+    def report(figures: dict[str, float]) -> str:
+        return f"{figures['product']} steps"
+
+    file = tmp_path / "figures.json"
+    words = ["--json", str(file), "--steps-s", "2.5"]
+    figures = run_alone("small", None, measured, report, words, rounds=4, steps_s=1.0)
+    assert figures == {"product": 10.0}
+    assert capsys.readouterr().out == "10.0 steps\n"
+    assert json.loads(file.read_text())["benchmark"] == "small"
+    with pytest.raises(SystemExit):
+        run_alone("small", None, measured, report, ["--rounds", "2.5"], rounds=4, steps_s=1.0)
