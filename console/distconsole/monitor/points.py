@@ -136,7 +136,8 @@ class PointReducer:
             return
         progress.alive = alive
         if not alive:
-            self._most.clear()
+            for name in progress.last.keys() & self._most.keys():
+                self._most[name] -= 1
             for name in list(self._pending):
                 yield from self._ready(name, t)
 

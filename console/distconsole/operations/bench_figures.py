@@ -61,9 +61,7 @@ class RunFigures:
         if end is None:
             return None
         failure = None if end.first_failure is UNSET else end.first_failure
-        error = (
-            "" if failure is None else f"rank {failure.rank} on {failure.host}: {failure.error}"
-        )
+        error = "" if failure is None else failure.short_blame
         speeds = [self._speeds[step] for step in sorted(self._speeds)]
         steady = speeds[1:] or speeds
         return BenchRun(

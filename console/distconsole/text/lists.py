@@ -71,8 +71,7 @@ def show_summary(output: Output, summary: RunSummary) -> None:
             output.data(f"{label:<12} {text}")
     failure = summary.first_failure
     if failure is not None:
-        who = f"rank {failure.rank} on {failure.host}: " if failure.of_rank else ""
-        output.data(f"{'failed first':<12} {who}{failure.error}")
+        output.data(f"{'failed first':<12} {failure.short_blame}")
         for line in failure.traceback.splitlines():
             output.data(f"    {line}")
     for finding in summary.findings:

@@ -177,9 +177,7 @@ class RunText:
         self._output.say(f"{paint(end.state.value, colour, 'bold')} {', '.join(parts)}")
         failure = end.first_failure
         if failure is not UNSET:
-            self._output.say(
-                f"first failure: rank {failure.rank} on {failure.host}: {failure.error}"
-            )
+            self._output.say(f"first failure: {failure.short_blame}")
         for name, metric in sorted(self._timeline.metric_last.items()):
             spread = f" (ranks {metric.min:.6g} to {metric.max:.6g})"
             several = spread if metric.ranks > 1 and metric.min != metric.max else ""

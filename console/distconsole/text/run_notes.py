@@ -67,4 +67,4 @@ def end_words(end: RunEnded, steps: int | None) -> str:
     failure = end.first_failure
     if failure is UNSET:
         return words
-    return f"{words}; rank {failure.rank} on {failure.host} failed first: {failure.error}"
+    return f"{words}; {failure.blame}"

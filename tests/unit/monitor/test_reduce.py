@@ -120,6 +120,20 @@ def test_steps_that_only_some_ranks_kept_are_left_out() -> None:
     assert {metric.ranks for metric in only(events, Metric)} == {2}
 
 
+def test_steps_that_only_some_kept_are_left_out_also_after_a_rank_has_ended() -> None:
+    feed = two_ranks()
+    feed("a", "state", rank=2, local_rank=2, pid=3, state="running")
+    for rank in range(3):
+        feed.window(rank, {"loss": [[0, 1.0, None]]})
+    feed("a", "state", rank=2, local_rank=2, pid=3, state="exited", exit_code=0)
+    made: list[Metric] = []
+    for step in range(2, 22, 2):
+        made += only(feed.window(0, {"loss": [[step - 1, 9.0, None], [step, 1.0, None]]}), Metric)
+        made += only(feed.window(1, {"loss": [[step, 1.0, None]]}), Metric)
+    assert {metric.step % 2 for metric in made} == {0}
+    assert len(made) == 10
+
+
 def test_a_value_that_is_no_number_counts_though_others_left_the_step_out() -> None:
     feed = two_ranks()
     feed.window(0, {"loss": [[8, 1.0, None], [11, math.nan, None], [12, 1.0, None]]})
@@ -449,6 +463,15 @@ def test_without_a_verdict_the_earliest_known_failure_is_blamed() -> None:
     assert isinstance(end, RunEnded)
     assert end.state is EndState.FAILED
     assert end.first_failure.error == "early"  # type: ignore[union-attr]
+    assert end.first_failure.signal is UNSET  # type: ignore[union-attr]
+
+
+def test_without_a_verdict_a_failure_keeps_its_signal() -> None:
+    feed = Feed("a")
+    feed("a", "failure", rank=0, t_ns=1, exit_code=137, signal=9, error="killed", traceback="")
+    *_, end = feed.reducer.lost_for_good(T0 + 9)
+    assert isinstance(end, RunEnded)
+    assert end.first_failure.signal == 9  # type: ignore[union-attr]
 
 
 def test_a_stopped_run_is_no_failure() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -53,9 +54,11 @@ class Run:
     def state(self, rank: int, state: str, **more: Any) -> list[Any]:
         return self.feed("ab"[rank], "state", rank=rank, local_rank=0, pid=1, state=state, **more)
 
-    def loss(self, rank: int, *steps: int, name: str = "loss") -> list[tuple[int, int]]:
+    def loss(
+        self, rank: int, *steps: int, name: str = "loss", value: float | None = None
+    ) -> list[tuple[int, int]]:
         """Have a rank tell its loss at these steps; return step and ranks of the metrics made."""
-        points = {name: [[step, float(step), None] for step in steps]}
+        points = {name: [[step, float(step) if value is None else value, None] for step in steps]}
         body = {"rank": rank, "step": steps[-1], "steps": len(steps), "points": points}
         events = self.feed("ab"[rank], "window", **body)
         self.windows += [event.step for event in events if isinstance(event, Window)]
@@ -118,6 +121,16 @@ def test_steps_that_begin_at_0_go_on_at_one_place_for_all_ranks(run: Run) -> Non
     assert run.loss(1, 0) == [(12, 2)]
     assert run.timeline.metrics["loss"].xs == [*range(13)]
     assert run.windows == [9, 8, 11, 11, 12, 12]
+
+
+def test_since_when_a_loss_is_no_number_is_said_of_this_attempt(run: Run) -> None:
+    for rank in (0, 1):
+        run.loss(rank, 1, 2, value=math.nan)
+    run.fail()
+    run.begin(1)
+    for rank in (0, 1):
+        run.loss(rank, 0, 1, value=math.nan)
+    assert run.timeline.not_finite_since == {"loss": 3}
 
 
 def test_steps_that_resume_take_the_place_of_those_that_were_done_before(run: Run) -> None:

@@ -42,6 +42,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.run_summary import FirstFailure
+from distconsole.text.run_notes import end_words
 from distconsole.text.show import show_for
 from distconsole.text.tables import bytes_text, number_text, ranks_text, table
 
@@ -105,6 +106,17 @@ def test_the_end_names_the_rank_that_failed_first() -> None:
     assert "failed after 8.0s, exit code 3" in err
     assert "first failure: rank 1 on node2: ValueError: boom" in err
     assert exit_code_of(end) == 3
+
+
+def test_the_end_blames_no_rank_for_the_host_that_was_lost() -> None:
+    lost = FirstFailure(rank=1, host="node2", exit_code=1, error="node node2 lost: no word")
+    end = RunEnded(
+        t=9.0, run=RUN, state=EndState.FAILED, exit_code=1, seconds=8.0, first_failure=lost
+    )
+    _, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
+    assert "first failure: node node2 lost: no word" in err
+    words = "failed after 8.0s, 5 steps, exit code 1; node node2 lost: no word"
+    assert end_words(end, 5) == f"{RUN} {words}"
 
 
 def test_a_finding_shows_its_traceback_and_its_hint() -> None:
