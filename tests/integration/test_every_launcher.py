@@ -46,9 +46,10 @@ class Place:
     def hosts(self) -> list[Host]:
         return self.bed.hosts[:2]
 
-    def run(self, folder: Path, what: str, steps: int = NEVER) -> Console:
-        """Start the launcher's script."""
-        words = self.starter.asked(folder, self.bed.host_names[-1], what, steps)
+    def run(self, folder: Path, what: str, steps: int = NEVER, bare: bool = False) -> Console:
+        """Start the launcher's script; bare ranks stand for those whose own library does not matter."""
+        starter = self.starter.bare() if bare else self.starter
+        words = starter.asked(folder, self.bed.host_names[-1], what, steps)
         return Console(self.bed, folder, *words, hosts=self.starter.hosts)
 
     def trains(self, console: Console) -> None:
@@ -160,7 +161,7 @@ def test_the_rank_that_breaks_is_blamed_and_ends_all(
 ) -> None:
     if reason := LIMITS.get((place.starter.name, what)):
         pytest.skip(reason)
-    with place.run(tmp_path, what) as console:
+    with place.run(tmp_path, what, bare=what == "faults") as console:
         first = assert_failed(place, console, exit_code, MARKED, "node2", error)
     if what == "raises":
         assert WHAT[what] in first["traceback"]
@@ -173,14 +174,14 @@ def test_a_module_that_one_host_lacks_is_named(place: Place, tmp_path: Path) -> 
     library.mkdir(exist_ok=True)
     (library / "only_on_node1.py").write_text("")
     error = "ModuleNotFoundError: No module named 'only_on_node1'"
-    with place.run(tmp_path, "lacks") as console:
+    with place.run(tmp_path, "lacks", bare=True) as console:
         first = assert_failed(place, console, 1, place.starter.first_of_node2, "node2", error)
     assert "    import only_on_node1" in first["traceback"]
 
 
 @pytest.mark.parametrize("by", ["Ctrl-C", "stop"])
 def test_ranks_that_hang_are_stopped(place: Place, tmp_path: Path, by: str) -> None:
-    with place.run(tmp_path, "hangs") as console:
+    with place.run(tmp_path, "hangs", bare=by == "Ctrl-C") as console:
         console.see(event="log", line="hangs")
         if by == "stop":
             with Console(place.bed, tmp_path, "stop", console.run) as other:
@@ -195,7 +196,7 @@ def test_ranks_that_hang_are_stopped(place: Place, tmp_path: Path, by: str) -> N
 
 
 def test_a_killed_agent_and_a_killed_console_cost_nothing(place: Place, tmp_path: Path) -> None:
-    with place.run(tmp_path, "counts", 80) as console:
+    with place.run(tmp_path, "counts", 80, bare=True) as console:
         place.trains(console)
         assert place.hosts[1].signal(signal.SIGKILL, "pyz agent")
         console.see(event="log", line=f"{MARKED}: 20")
@@ -232,7 +233,7 @@ def test_an_engine_that_is_killed_takes_everything_with_it(
         if (engine := place.starter.engines[host]) is None:
             pytest.skip(f"{place.starter.name}: no engine there but the shim")
         program, exit_code, error = engine.program, 137, engine.told
-    with place.run(tmp_path, "counts") as console:
+    with place.run(tmp_path, "counts", bare=True) as console:
         place.trains(console)
         assert killed_by(machine, program)
         rank = 0 if host == 0 else place.starter.first_of_node2

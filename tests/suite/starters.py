@@ -26,28 +26,14 @@ WHAT = {
 }
 """What a rank can do, as the line of the script that does it."""
 
-BODY = """
+HEAD = """
 import ctypes, os, signal, subprocess, sys, time
 what, steps = sys.argv[1], int(sys.argv[2])
 if what == "lacks":
     sys.path.insert(0, os.path.expanduser("~/lib"))
     import only_on_node1
-import torch
-from torch.utils.data import DataLoader, TensorDataset
 
-def batches():
-    data = TensorDataset(torch.ones(4 * steps, 4), torch.ones(4 * steps, 1))
-    return DataLoader(data, batch_size=4, num_workers=1)
-
-def learn(wrap):
-    model, optimizer = wrap(torch.nn.Linear(4, 1))
-    for inputs, wanted in batches():
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(inputs), wanted).backward()
-        optimizer.step()
-        time.sleep(0.05)
-
-def work(rank, reduce, wrap):
+def work(rank, reduce, wrap=None):
     subprocess.Popen(["setsid", "sleep", "4321"])
     if what == "learns":
         return learn(wrap)
@@ -65,6 +51,65 @@ def fault():
 WHAT
 """
 
+TORCH = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def batches():
+    data = TensorDataset(torch.ones(4 * steps, 4), torch.ones(4 * steps, 1))
+    return DataLoader(data, batch_size=4, num_workers=1)
+
+def learn(wrap):
+    model, optimizer = wrap(torch.nn.Linear(4, 1))
+    for inputs, wanted in batches():
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), wanted).backward()
+        optimizer.step()
+        time.sleep(0.05)
+"""
+
+BARE = """
+import socket
+e = os.environ
+rank = int(e.get("RANK") or e["HOROVOD_RANK"])
+world = int(e.get("WORLD_SIZE") or e["HOROVOD_SIZE"])
+
+def batches():
+    subprocess.Popen(["sleep", "4321"])
+    return range(steps)
+
+def met():
+    if rank == 0:
+        with socket.create_server(("", 29876)) as server:
+            return [server.accept()[0] for _ in range(world - 1)]
+    while True:
+        try:
+            return [socket.create_connection(("node1", 29876))]
+        except OSError:
+            time.sleep(0.05)
+
+def hear():
+    for each in others:
+        if not each.recv(1):
+            raise ConnectionError("connection closed by peer")
+
+def say():
+    for each in others:
+        each.sendall(b".")
+
+def reduce():
+    for half in (hear, say) if rank == 0 else (say, hear):
+        half()
+
+others = met()
+work(rank, reduce)
+"""
+"""Ranks without a library, which costs each of them 1.5 seconds of a core to import.
+
+They wait for each other at every step and break when one is gone, and each has two children, like
+those of a training; nobody counts their steps.
+"""
+
 LIGHT = """
 import os, subprocess, time
 e = os.environ
@@ -76,7 +121,10 @@ while True:
 """
 """Ranks that only live: many such runs fit on one machine."""
 
-GLOO = """
+GLOO = (
+    HEAD
+    + TORCH
+    + """
 import torch.distributed as dist
 
 def reduce():
@@ -92,6 +140,7 @@ def train(**place):
     dist.barrier()
     dist.destroy_process_group()
 """
+)
 
 ENV = GLOO + "\ntrain()\n"
 
@@ -111,7 +160,10 @@ if __name__ == "__main__":
 """
 )
 
-HOROVOD = """
+HOROVOD = (
+    HEAD
+    + TORCH
+    + """
 import horovod.torch as hvd
 
 def reduce():
@@ -126,6 +178,7 @@ def wrap(model):
 hvd.init()
 work(hvd.rank(), reduce, wrap)
 """
+)
 
 
 AT_EXIT = (
@@ -157,7 +210,6 @@ class Starter:
         world: How many ranks there are.
         engines: Of each host, what the shim starts there in place of ranks.
         first_of_node2: The first rank that the plan has for node2.
-        body: What its script begins with.
     """
 
     name: str
@@ -167,18 +219,21 @@ class Starter:
     world: int = 3
     engines: tuple[Engine | None, Engine | None] = (None, None)
     first_of_node2: int = MARKED
-    body: str = BODY
 
     def light(self) -> Starter:
         """Return the same launcher with ranks that only live, one a host where it spawns none."""
         world = 2 if self.name == "single" else self.world
-        return replace(self, body="", text=LIGHT, world=world)
+        return replace(self, text=LIGHT, world=world)
+
+    def bare(self) -> Starter:
+        """Return the same launcher for a test of what does not depend on the ranks' own library."""
+        return self if self.name == "single" else replace(self, text=HEAD + BARE)
 
     def script(self, folder: Path) -> str:
         """Write its script, and return where."""
         cases = "".join(f"    if what == {name!r}: {line}\n" for name, line in WHAT.items())
         path = folder / "train.py"
-        path.write_text(self.body.replace("WHAT\n", cases) + self.text)
+        path.write_text(self.text.replace("WHAT\n", cases))
         return str(path)
 
     def lines(self, console: Console, rank: int) -> list[str]:
