@@ -18,6 +18,8 @@ PERSISTENT_SECONDS = 6
 """A rank must be the slow one in so many seconds running; a validation or a checkpoint is not that."""
 MIN_EXCESS_MS = 1.0
 MIN_EXCESS_OF_STEP = 0.1
+MIN_BEHIND_STEPS = 2
+"""So many steps can lie between windows that were cut at one moment."""
 
 
 class Parts(NamedTuple):
@@ -68,8 +70,8 @@ class StragglerWatch:
         self._latest: dict[int, Parts] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
-        self._began: dict[int, int] = {}
-        """Rank -> the step at which its streak began."""
+        self._began: dict[int, dict[int, int]] = {}
+        """Rank -> the step at which each rank was when its streak began."""
         self._told: set[int] = set()
         self._second = 0
 
@@ -102,15 +104,17 @@ class StragglerWatch:
                 continue
             self._streak[rank] = self._streak.get(rank, 0) + 1
             if self._streak[rank] == 1:
-                self._began[rank] = fresh[rank].step
+                self._began[rank] = {each: parts.step for each, parts in fresh.items()}
+            if straggler.part == STEP and not _lags(self._began[rank], fresh, rank):
+                continue
             if self._streak[rank] >= PERSISTENT_SECONDS and rank not in self._told:
                 self._told.add(rank)
-                found.append(straggler._replace(since_step=self._began[rank]))
+                found.append(straggler._replace(since_step=self._began[rank][rank]))
         return found
 
 
-REST = "rest"
-PARTS = ("step", "data", "forward", "optimizer", REST)
+STEP, REST = "step", "rest"
+PARTS = (STEP, "data", "forward", "optimizer", REST)
 _VALUE_OF = {part: attrgetter(f"{part}_ms") for part in PARTS}
 
 
@@ -136,6 +140,24 @@ def _slowest(fresh: dict[int, Parts], part: str) -> Straggler | None:
     if part == REST and not _waited_for(fresh, rank, excess):
         return None
     return Straggler(rank, part, values[rank], typical, step_ms)
+
+
+def _lags(began: dict[int, int], fresh: dict[int, Parts], rank: int) -> bool:
+    """Whether ``rank`` has made fewer steps than the others since ``began``.
+
+    Ranks that wait for each other make equally many, however the windows cut their steps up.
+    """
+    if began[rank] < 0:
+        return True  # nobody says which step it is
+    others = [
+        fresh[other].step - step
+        for other, step in began.items()
+        if other in fresh and other != rank
+    ]
+    if not others:
+        return True
+    behind = median(others) - (fresh[rank].step - began[rank])
+    return behind >= max(MIN_BEHIND_STEPS, MIN_EXCESS_OF_STEP / 2 * max(others))
 
 
 def _waited_for(fresh: dict[int, Parts], rank: int, excess_ms: float) -> bool:
