@@ -93,8 +93,8 @@ class RunReducer:
         """Whether a node has said how the run ended."""
         return self._outcome.judged
 
-    def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:  # noqa: C901
-        """Yield what ``entry`` of ``host`` means.
+    def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:
+        """Return what ``entry`` of ``host`` means.
 
         Args:
             host: Where it comes from.
@@ -102,8 +102,13 @@ class RunReducer:
             t: Its time in UNIX seconds on the console's clock.
         """
         if self.ended is not None:
-            return
+            return iter(())
         self._started = t if self._started is None else min(self._started, t)
+        if isinstance(entry, frames.WindowEntry):  # most entries are
+            return self._window(host, entry, t)
+        return self._other(host, entry, t)
+
+    def _other(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:  # noqa: C901
         match entry:
             case frames.StateEntry():
                 yield from self._state(host, entry, t)

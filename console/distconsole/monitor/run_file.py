@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -244,7 +245,7 @@ class RunFile:
         """
         begun = after or {}
         hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
-        yield from heapq.merge(*hosts, key=lambda entry: (entry.t, entry.host))
+        yield from _merged(hosts)
 
     def count(self) -> int:
         """Return how many entries there are; 0 where the file is too damaged to count them."""
@@ -259,7 +260,7 @@ class RunFile:
             return [row[0] for row in self._db.execute(HOSTS)]
         except sqlite3.DatabaseError as error:
             self.damage[""] = str(error)
-            return list(self.record().hosts)
+            return sorted(self.record().hosts)
 
     def _of_host(self, host: str, last: int) -> Iterator[StoredEntry]:
         rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq"
@@ -278,6 +279,31 @@ class RunFile:
         with contextlib.suppress(sqlite3.DatabaseError):
             found.extend(self._db.execute(rows, (host, last)))
         yield from _entries(host, reversed(found))
+
+
+def _merged(hosts: Iterable[Iterator[StoredEntry]]) -> Iterator[StoredEntry]:
+    """Yield entries of hosts, in rising order of their names, by time; at the same time host after host.
+
+    A host tells of many ranks at once: its entries are handed on until another one's turn comes.
+    """
+    heap = [
+        (first.t, place, first, source)
+        for place, source in enumerate(hosts)
+        if (first := next(source, None)) is not None
+    ]
+    heapq.heapify(heap)
+    while heap:
+        _, place, entry, source = heap[0]
+        yield entry
+        # The next one's turn: it is one of the two below the first.
+        other_t, other = min((each[:2] for each in heap[1:3]), default=(math.inf, 0))
+        for entry in source:
+            if entry.t > other_t or (entry.t == other_t and place > other):
+                heapq.heapreplace(heap, (entry.t, place, entry, source))
+                break
+            yield entry
+        else:
+            heapq.heappop(heap)
 
 
 def _entries(host: str, rows: Iterable[tuple[int, float, bytes]]) -> Iterator[StoredEntry]:

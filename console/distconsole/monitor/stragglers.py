@@ -36,11 +36,10 @@ class Parts(NamedTuple):
     @property
     def rest_ms(self) -> float | None:
         """What a step takes outside its parts; None where one but the data is unknown."""
-        computed = (self.forward_ms, self.backward_ms, self.optimizer_ms)
-        known = [part for part in computed if part is not None]
-        if len(known) < len(computed):
+        forward, backward, optimizer = self.forward_ms, self.backward_ms, self.optimizer_ms
+        if forward is None or backward is None or optimizer is None:
             return None
-        return max(0.0, self.step_ms - sum(known) - (self.data_ms or 0.0))
+        return max(0.0, self.step_ms - (forward + backward + optimizer) - (self.data_ms or 0.0))
 
     def fresh(self, t: float) -> bool:
         """Whether this still tells how the rank is at ``t``."""

@@ -96,6 +96,8 @@ class RunTimeline:
         if self.started is None:
             self.started = event.t
         match event:
+            case Window():  # most events are, or lines
+                self._window(event)
             case LogLine():
                 self._log(event)
             case PlanMade():
@@ -104,8 +106,6 @@ class RunTimeline:
                 self._rank(event)
             case PhaseReached():
                 self._phase(event)
-            case Window():
-                self._window(event)
             case Metric():
                 self._metric(event)
             case GpuSample():

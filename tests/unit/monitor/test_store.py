@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
+import random
 import sqlite3
 import stat
 from pathlib import Path
@@ -202,3 +204,25 @@ def test_a_removed_run_is_gone(tmp_path: Path) -> None:
     store.remove(RunId("run-1"))
     store.remove(RunId("run-1"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hosts_are_merged_by_time_and_each_stays_in_its_own_order(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    store = RunStore(tmp_path)
+    hosts = [f"node{number}" for number in range(chance.choice([1, 2, 7]))]
+    told = {
+        # Many at the same time, and a clock that is set back.
+        host: [
+            StoredEntry(HostName(host), seq, chance.randrange(seq // 20 + 1) + seq // 10, b"{}")
+            for seq in range(1, chance.choice([2, 300]))
+        ]
+        for host in hosts
+    }
+    store.create(record("run-1")).close()
+    write(store.folder / "run-1.db", *told.values())
+    with store.open(RunId("run-1")) as run_file:
+        found = list(run_file.entries())
+    assert found == list(heapq.merge(*told.values(), key=lambda each: (each.t, each.host)))
