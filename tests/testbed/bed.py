@@ -20,6 +20,7 @@ from testbed.claims import Claim, claim
 from testbed.host import Host, session_path
 from testbed.lifeline import Lifeline
 from testbed.machine import HOME, boot, cut_power
+from testbed.reached import Reached
 from testbed.sshfiles import (
     Alias,
     find_sshd,
@@ -30,7 +31,6 @@ from testbed.sshfiles import (
     this_user,
     write_accounts,
 )
-from testbed.standing import Standing
 from testbed.switch import Socket, Switch
 
 MAX_HOSTS = 250
@@ -38,7 +38,7 @@ TMP_BYTES = 1 << 30
 PROGRAMS = ("ip", "tc", "nsenter", "unshare", "mount", "hostname", "ssh", "ssh-keygen")
 
 
-class Testbed(Standing):
+class Testbed(Reached):
     """A bed of hosts, usable as a context manager.
 
     Args:
@@ -145,33 +145,6 @@ class Testbed(Standing):
         if self._lifeline is None:
             raise RuntimeError("the testbed is down")
         return self._lifeline.pid
-
-    @property
-    def ssh_options(self) -> list[str]:
-        """The words for an ``ssh`` or ``scp`` command line."""
-        return ["-F", str(self.ssh_config)]
-
-    def ssh(
-        self, host: str, command: str, *, check: bool = True, timeout: float = 30.0
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a host over real SSH."""
-        return subprocess.run(
-            ["ssh", *self.ssh_options, host, command],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=check,
-            timeout=timeout,
-        )
-
-    @property
-    def host_names(self) -> list[str]:
-        return [host.name for host in self.hosts]
-
-    @property
-    def names(self) -> str:
-        """The hosts as ``--hosts`` takes them."""
-        return ",".join(self.host_names)
 
     def _lay_out(self, claimed: Claim, lifeline: Lifeline) -> None:
         self.folder = claimed.folder

@@ -23,7 +23,9 @@ from testbed.claims import claim_folder
 from testbed.host import session_path
 from testbed.keeper import marked_processes, wait_for
 from testbed.lifeline import Lifeline
-from testbed.machine import BOOT_SECONDS, answers, kill_group
+from testbed.machine import BOOT_SECONDS, answers
+from testbed.programs import Programs
+from testbed.reached import Reached
 from testbed.sshfiles import (
     Alias,
     find_sshd,
@@ -33,13 +35,12 @@ from testbed.sshfiles import (
     sshd_config,
     this_user,
 )
-from testbed.standing import Standing
 
 MARKER = "DISTCONSOLE_TESTBED_HOST"
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 
 
-class LoopbackHost:
+class LoopbackHost(Programs):
     """One sshd on 127.0.0.1. Made by ``LoopbackBed``.
 
     Attributes:
@@ -96,36 +97,6 @@ class LoopbackHost:
         self._lifeline.stop(self.name)
         self._on = False
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        check: bool = True,
-        timeout: float = 30.0,
-        stdin: str | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a program (or a line for bash) with the host's environment, not over SSH."""
-        process = self.popen(
-            command,
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            out, err = process.communicate(stdin, timeout)
-        except BaseException:
-            kill_group(process)
-            raise
-        done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
-        if check:
-            done.check_returncode()
-        return done
-
     def popen(
         self,
         command: str | Sequence[str],
@@ -179,7 +150,7 @@ class LoopbackHost:
             os.kill(pid, signal.SIGCONT)
 
 
-class LoopbackBed(Standing):
+class LoopbackBed(Reached):
     """The interface of ``Testbed`` as far as loopback goes; usable as a context manager.
 
     Args:
@@ -237,33 +208,6 @@ class LoopbackBed(Standing):
         for host in self.hosts:
             host.power_cut()
             host.power_on()
-
-    @property
-    def ssh_options(self) -> list[str]:
-        """The words for an ``ssh`` or ``scp`` command line."""
-        return ["-F", str(self.ssh_config)]
-
-    def ssh(
-        self, host: str, command: str, *, check: bool = True, timeout: float = 30.0
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a host over real SSH."""
-        return subprocess.run(
-            ["ssh", *self.ssh_options, host, command],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=check,
-            timeout=timeout,
-        )
-
-    @property
-    def host_names(self) -> list[str]:
-        return [host.name for host in self.hosts]
-
-    @property
-    def names(self) -> str:
-        """The hosts as ``--hosts`` takes them."""
-        return ",".join(self.host_names)
 
     def _lay_out(self, lifeline: Lifeline) -> None:
         self.ssh_config = self.folder / "ssh_config"

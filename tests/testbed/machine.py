@@ -19,6 +19,7 @@ from typing import Any
 from testbed.claims import FOLDERS, PREFIX
 from testbed.keeper import wait_for
 from testbed.lifeline import Lifeline
+from testbed.programs import Programs
 from testbed.sshfiles import find_sshd
 from testbed.switch import Socket, Switch
 
@@ -40,7 +41,7 @@ class Process:
     argv: tuple[str, ...]
 
 
-class Machine:
+class Machine(Programs):
     """A host, on or off. Made by ``Testbed``.
 
     Attributes:
@@ -88,53 +89,18 @@ class Machine:
         """Boot with empty folders and every fault of the host itself forgotten."""
         boot([self])
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        check: bool = True,
-        timeout: float = 30.0,
-        stdin: str | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str = HOME,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a program (or a line for bash) on the host, not over SSH.
-
-        Raises:
-            subprocess.CalledProcessError: if it fails and ``check`` is set.
-            subprocess.TimeoutExpired: after ``timeout`` seconds; the program is killed.
-        """
-        process = self.popen(
-            command,
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            out, err = process.communicate(stdin, timeout)
-        except BaseException:
-            kill_group(process)
-            raise
-        done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
-        if check and done.returncode:
-            raise subprocess.CalledProcessError(done.returncode, process.args, out, err)
-        return done
-
     def popen(
         self,
         command: str | Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
-        cwd: str = HOME,
+        cwd: str | None = None,
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """Start a program (or a line for bash) on the host; ``options`` are those of Popen."""
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         enter = ["nsenter", "--target", str(self.pid), *NAMESPACES[:5], "--"]
-        go = ["sh", "-c", 'cd "$0" && exec "$@"', cwd]
+        go = ["sh", "-c", 'cd "$0" && exec "$@"', cwd or HOME]
         return subprocess.Popen(
             [*enter, *go, *argv],
             env={**self.environment(), **(env or {})},
@@ -276,10 +242,3 @@ def describe(entry: Path) -> Process:
 def logs_of(machine: Machine) -> str:
     logs = (machine.files.parent / f"{machine.name}.log", machine.files / "sshd.log")
     return "\n".join(log.read_text(errors="replace")[-2000:] for log in logs if log.exists())
-
-
-def kill_group(process: subprocess.Popen[Any]) -> None:
-    """Kill a program started by ``Machine.popen`` and what shares its process group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
