@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -69,6 +69,7 @@ class Plot(Widget):
         self._x_end = 0.0
         self._scale = (0.0, 1.0)
         self._key: tuple[object, ...] = ()
+        self._drawn: tuple[object, ...] = ()
 
     def show(
         self, curve: Curve, *, title: str, newest: float | None = None, x_label: str = ""
@@ -160,16 +161,21 @@ class Plot(Widget):
         cells = self._cells[row] if row < len(self._cells) else []
         if row == rows - 1:
             cells = [(BROKEN, 2) if at in self._broken else cell for at, cell in enumerate(cells)]
-        segments += [
-            Segment("!", self.rich_style + self.app.console.get_style("bad", default="bold"))
-            if bits == BROKEN
-            else Segment(chr(BRAILLE + bits) if bits else " ", styles[kind])
-            for bits, kind in cells
-        ]
+        for (kind, broken), alike in groupby(cells, lambda cell: (cell[1], cell[0] == BROKEN)):
+            if broken:
+                style = self.rich_style + self.app.console.get_style("bad", default="bold")
+                segments.append(Segment("!" * len(list(alike)), style))
+            else:
+                text = "".join(chr(BRAILLE + bits) if bits else " " for bits, _ in alike)
+                segments.append(Segment(text, styles[kind]))
         return Strip(segments).simplify().adjust_cell_length(width, self.rich_style).crop(0, width)
 
     def _draw(self, columns: int, rows: int) -> None:
-        """Turn the curve into cells of (dots, kind): kind 1 is the band, 2 the curve itself."""
+        """Turn the curve into cells of (dots, kind), if they are not: kind 1 is the band, 2 the curve itself."""
+        drawn = (self._key, columns, rows)
+        if drawn == self._drawn:
+            return
+        self._drawn = drawn
         self._cells = [[(0, 0)] * max(0, columns) for _ in range(max(0, rows))]
         curve, self._broken = self._curve, set()
         if not len(curve):
@@ -216,22 +222,21 @@ def columns_of(
 ) -> list[tuple[int, float, float, float]]:
     """Return (dot column, mean, lowest, highest) of the points that fall on each dot column from ``first`` on."""
     found: list[tuple[int, float, float, float]] = []
-    count = 0
-    for x, value, low, high in zip(curve.xs, curve.values, curve.lows, curve.highs, strict=True):
-        column = int((x - first) * scale)
-        if found and found[-1][0] == column:
-            count += 1
-            _, mean, lowest, highest = found[-1]
-            found[-1] = (
-                column,
-                mean + (value - mean) / count,
-                min(lowest, low),
-                max(highest, high),
-            )
-        else:
-            count = 1
-            found.append((column, value, low, high))
+    xs, at = curve.xs, 0
+    while at < len(xs):
+        column = int((xs[at] - first) * scale)
+        # Points are many and columns few: those of one are looked up and taken together.
+        end = bisect_right(xs, column, at + 1, key=lambda x: int((x - first) * scale))
+        mean = mean_of(curve.values[at:end])
+        found.append((column, mean, min(curve.lows[at:end]), max(curve.highs[at:end])))
+        at = end
     return _joined(found, gaps)
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean of ``values``, also where their sum is more than a float can be."""
+    total = sum(values)
+    return total / len(values) if math.isfinite(total) else sum(v / len(values) for v in values)
 
 
 def _joined(

@@ -1,0 +1,42 @@
+"""Points of a curve on the columns of dots that a plot has room for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from distconsole.tui.widgets.plot import Curve, columns_of, mean_of
+
+
+def one_by_one(curve: Curve, scale: float) -> list[tuple[int, list[float], float, float]]:
+    """Return column, values, lowest and highest, each point looked at by itself."""
+    found: dict[int, list[int]] = {}
+    for at, x in enumerate(curve.xs):
+        found.setdefault(int((x - curve.xs[0]) * scale), []).append(at)
+    return [
+        (
+            column,
+            [curve.values[at] for at in places],
+            min(curve.lows[at] for at in places),
+            max(curve.highs[at] for at in places),
+        )
+        for column, places in found.items()
+    ]
+
+
+@pytest.mark.parametrize("points", [1, 2, 40, 400, 3000])
+def test_every_point_is_in_its_column(points: int) -> None:
+    chance = random.Random(points)
+    xs = sorted(chance.uniform(0, 1000) for _ in range(points))
+    values = [chance.gauss(1, 0.2) for _ in xs]
+    lows = [value - chance.random() for value in values]
+    curve = Curve(xs, values, lows, [value + chance.random() for value in values])
+    scale = 43 / (xs[-1] - xs[0]) if points > 1 else 0.0
+    drawn = {column: rest for column, *rest in columns_of(curve, scale, (), xs[0])}
+    for column, of_column, low, high in one_by_one(curve, scale):
+        assert drawn[column] == [pytest.approx(sum(of_column) / len(of_column)), low, high]
+
+
+def test_a_sum_beyond_what_a_float_can_be_has_a_mean() -> None:
+    assert mean_of([1.5e308, 1.5e308, 0.0]) == pytest.approx(1e308)
