@@ -149,7 +149,7 @@ def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) ->
         f'command -v "$p" >/dev/null 2>&1 || {{ {say} nopython; exit 1; }}',
         f"{say} starting",
         f'exec "$p" -E -S -c {_one_line(READER)} {len(joining)} {len(rest)} "$f" '
-        f"{len(pack.content)} {node_dir}",
+        f"{pack.size} {node_dir}",
     ]
     return _after_setup(host, "; ".join(steps), say).encode() + b"\n" + joining + rest
 
@@ -158,7 +158,7 @@ def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
     """Return the steps that bring the agent's file where it is missing or damaged, and run it."""
     return [
         'have=$(sha256sum "$f" 2>/dev/null || wc -c 2>/dev/null <"$f")',
-        f'case "$have" in {pack.sha256}*|{len(pack.content)}) ;; '
+        f'case "$have" in {pack.sha256}*|{pack.size}) ;; '
         f'*) {say} missing; "$p" -E -c {_one_line(INSTALLER)} "$f" {pack.sha256} || exit $? ;; esac',
         f"{say} starting",
         'exec "$p" -E "$f" bridge' + (f" --node-dir {node_dir}" if node_dir != "''" else ""),

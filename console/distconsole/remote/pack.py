@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources, util
 from importlib.resources.abc import Traversable
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import distconsole_agent
 import distconsole_training
-from distconsole_agent.probes.sources import worker_script
 
 MAIN = b'''\
 """Runs the agent; refuses in words an interpreter that is too old, so it must parse under Python 2."""
@@ -67,27 +66,48 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can hold; every member has it."""
 
 
-@dataclass(frozen=True, slots=True)
 class Pack:
-    """The agent's file.
+    """The agent's file. Once it was deflated it is held so: it is sent to few nodes, and lies there all day.
 
-    Attributes:
+    Args:
         content: Its bytes: a zip whose members are stored, not deflated, so that they do not depend
             on the version of zlib that built it.
+
+    Attributes:
         sha256: Their digest, in hexadecimal.
+        size: How many they are.
     """
 
-    content: bytes
-    sha256: str
+    def __init__(self, content: bytes) -> None:
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        self.size = len(content)
+        self._content: bytes | None = content
+        self._deflated = b""
+        self._deflating = threading.Lock()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pack) and other.sha256 == self.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
 
     @property
     def name(self) -> str:
         """The file's name on a node."""
         return f"agent-{self.sha256[:16]}.pyz"
 
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+        content = self._content
+        return zlib.decompress(self._deflated) if content is None else content
+
     def compressed(self) -> bytes:
         """Return the content as it travels: deflated (zlib)."""
-        return zlib.compress(self.content, 6)
+        with self._deflating:
+            if self._content is not None:
+                self._deflated, self._content = zlib.compress(self._content, 6), None
+            return self._deflated
 
 
 @lru_cache(maxsize=1)
@@ -103,6 +123,8 @@ def agent_pack() -> Pack:
 @lru_cache(maxsize=1)
 def rank_script() -> str:
     """Return the Python text that is a rank of a check's collective job (``collective_worker``)."""
+    from distconsole_agent.probes.sources import worker_script  # noqa: PLC0415 - with all probes
+
     return worker_script()
 
 
@@ -121,8 +143,7 @@ def pack(members: dict[str, bytes]) -> Pack:
             info.create_system = 3
             info.external_attr = 0o644 << 16
             archive.writestr(info, members[name])
-    content = buffer.getvalue()
-    return Pack(content, hashlib.sha256(content).hexdigest())
+    return Pack(buffer.getvalue())
 
 
 def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:

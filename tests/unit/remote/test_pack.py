@@ -29,6 +29,15 @@ def test_the_same_members_are_the_same_bytes() -> None:
     assert one.name == f"agent-{one.sha256[:16]}.pyz"
 
 
+def test_deflated_it_is_still_the_same_bytes() -> None:
+    one = pack({"a.py": b"1" * 4096})
+    before = one.content
+    travelling = one.compressed()
+    assert zlib.decompress(travelling) == one.content == before
+    assert one.compressed() is travelling
+    assert one.size == len(before)
+
+
 def test_it_holds_agent_hook_and_pynvml_as_sources_only() -> None:
     names = zipfile.ZipFile(io.BytesIO(agent_pack().content)).namelist()
     assert {"__main__.py", "pynvml.py", "distconsole_agent/protocol.py"} <= set(names)
