@@ -96,6 +96,7 @@ def follow(
             return
         if until is not None and _reached(cursors, until):
             return
+        run_file.let_go()
         writer = EntryWriter(run_file.path)
         feed = JournalFeed(open_stream, cursors, keep=lambda new: writer.put(to_store(new)))
         failure = ""

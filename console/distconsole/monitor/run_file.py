@@ -147,6 +147,10 @@ class RunFile:
         """Close the file; may be called several times."""
         self._db.close()
 
+    def let_go(self) -> None:
+        """Give back the pages that were read, of a file that stays open."""
+        self._db.execute("PRAGMA shrink_memory")
+
     def record(self) -> RunRecord:
         """Return what is known of the run."""
         rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())

@@ -6,11 +6,14 @@ import sys
 from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model.requests import Replay, Request
+from distconsole.tui.unneeded import spare_unneeded
 
 WITHOUT = (
     "what works without: distconsole check, run SCRIPT, top --once, runs, attach RUN, logs RUN"
 )
 WITHOUT_REPLAY = "what works without: distconsole show {run}, logs {run}, report {run}"
+
+spare_unneeded()
 
 
 def open_screen(request: Request, config: Config) -> int:

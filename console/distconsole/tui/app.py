@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -200,6 +201,13 @@ class ConsoleApp(LaunchingApp):
             asyncio.get_running_loop().add_signal_handler(
                 number, partial(self.exit, return_code=128 + number)
             )
+
+    def give_back(self) -> None:
+        """Hold the agent's file as small as it travels, too, now that the nodes were asked for theirs."""
+        packing = sys.modules.get("distconsole.remote.pack")
+        if packing is not None:
+            packing.agent_pack().compressed()
+        super().give_back()
 
     def _look_at_hosts(self) -> None:
         top = ask.Top(where=self.sitting.where)

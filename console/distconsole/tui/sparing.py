@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import threading
 import time
 from collections.abc import Coroutine, Sequence
 from typing import ClassVar, TypeVar, cast
@@ -31,6 +32,8 @@ HURRY_SECONDS = 0.1
 """So long after a key what it changes is drawn as soon as it is known, not at the next of 60 moments a second."""
 SWITCHED_AFTER_SECONDS = 0.001
 """A thread that computes lets another one run after so long, instead of 5 ms: a key goes through three threads."""
+SETTLED_SECONDS = 5.0
+"""So long after the first screen what only the start needed is given back."""
 ARENA_MAX = -8
 """What mallopt(3) of the GNU C library calls the most heaps that threads may have of their own."""
 
@@ -53,6 +56,13 @@ class PromptScreen(Screen[object]):
             self._on_timer_update()
             now = time.monotonic()
             self._rests_until = now + (now - began)
+
+
+def return_heap() -> None:
+    """Give the system the pages of the heap on which nothing lies."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class SparingApp(App[Result]):
@@ -97,8 +107,17 @@ class SparingApp(App[Result]):
         """Spare the collector what was made for good, which is most of it: a search of all takes 50 ms and more."""
         if not self.is_headless:
             sys.setswitchinterval(SWITCHED_AFTER_SECONDS)
+            gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTED_AFTER)
+            self.set_timer(SETTLED_SECONDS, self._settle)
+
+    def _settle(self) -> None:
+        threading.Thread(target=self.give_back, name="settling", daemon=True).start()
+
+    def give_back(self) -> None:
+        """Give the system what only the start needed; called in a thread."""
+        return_heap()
 
     def action_draw_anew(self) -> None:
         """Write all cells again: something else may have written to the terminal."""
