@@ -109,7 +109,11 @@ class LoadWatch:
         link = self._session.link(host)
         link.connect()
         self._offer(host, HostStatus(host=host, reachable=True))
-        with link.stream("watch", interval=self._interval_seconds) as stream:
+        # One that the agent ends is asked for again.
+        with (
+            link.stream("watch", interval=self._interval_seconds) as stream,
+            suppress(StopIteration),
+        ):
             while not self._closed.is_set():
                 item = stream.take(POLL_SECONDS)
                 if item is None:

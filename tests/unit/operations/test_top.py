@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
 import pytest
 
 from distconsole.model.events import HostStatus
 from distconsole.model.names import HostName
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.operations import top
+from distconsole.session import Session
 
 A, B, C = HostName("a"), HostName("b"), HostName("c")
 
@@ -38,3 +43,38 @@ def test_a_host_without_a_sample_in_time_is_told(monkeypatch: pytest.MonkeyPatch
     assert isinstance(late, HostStatus)
     assert (late.host, late.reachable) == (C, False)
     assert "told nothing of its load for 0.05 s" in late.detail
+
+
+class Ends:
+    """A host whose agent ends the stream once, and then goes on."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def link(self, _name: str) -> Ends:
+        return self
+
+    def connect(self) -> None:
+        return
+
+    @contextmanager
+    def stream(self, _op: str, **_arguments: object) -> Iterator[Ends]:
+        self.asked += 1
+        yield self
+
+    def take(self, _timeout: float) -> dict[str, Any]:
+        if self.asked == 1:
+            raise StopIteration
+        return {"t": 1.0, "node": {"cpu": 3.0}, "gpus": []}
+
+
+def test_a_stream_that_an_agent_ends_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "RETRY_SECONDS", 0.01)
+    host = Ends()
+    watch = top.LoadWatch(cast("Session", host), [A], 1.0)
+    try:
+        told = (watch.next() for _ in range(100))
+        assert any(news is not None and isinstance(news[1], list) for news in told)
+    finally:
+        watch.close()
+    assert host.asked == 2
