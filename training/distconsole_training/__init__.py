@@ -86,7 +86,8 @@ def report(*, step: int | None = None, samples: int | None = None, **metrics: An
     Args:
         step: The training step that the values belong to. Without it: the step that is going on,
             or the last one in between.
-        samples: How many samples the values are means of; the console weighs ranks by it.
+        samples: How many samples the values are means of; the console weighs ranks by it. A
+            tensor on a GPU, as for ``step``, is not waited for, and counts as not given.
         metrics: Numbers: Python's, numpy's, or tensors with one element. Anything else is left
             out. At most 64 names in one process. ``loss`` replaces the loss that the console
             takes from ``backward``.

@@ -26,13 +26,22 @@ def _report(step: Any, samples: Any, metrics: dict[str, Any]) -> None:
     recorder = process.recorder()
     if recorder is None:
         return
-    at = _current_step() if step is None else int(step)
-    weight = 0 if samples is None else int(samples)
+    known = whole(step)
+    at = _current_step() if known is None else known
+    weight = whole(samples) or 0
     at = min(max(at, 0), _MAX_STEP)
     for name, value in metrics.items():
         _report_one(recorder, name, at, value, weight)
     if process.late:
         process.deliver_late()
+
+
+def whole(value: Any) -> int | None:
+    """Return ``value`` as a whole number; None where there is none, or to ask for it would wait for a device."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor) and value.device.type != "cpu":
+        return None
+    return None if value is None else int(value)
 
 
 def _put(recorder: Recorder, name: str, step: int, value: Any, samples: int) -> None:

@@ -16,6 +16,7 @@ from distconsole_training.identity import Identity
 from distconsole_training.lane import OUTSIDE, Lane
 from distconsole_training.process import Process
 from distconsole_training.recorder import Recorder
+from distconsole_training.reporting import whole
 from distconsole_training.torch_lane import NextAndTell, backward_that_tells, optimizer_hooks
 from distconsole_training.torch_steps import TorchSteps
 
@@ -235,3 +236,8 @@ def test_a_step_that_cannot_be_written_is_counted_and_in_the_end_left_alone(
     trains(2 * guard.MAX_ERRORS)
     assert tally.errors == guard.MAX_ERRORS
     assert script.watch.first.place == OUTSIDE
+
+
+def test_no_device_is_waited_for_to_know_how_many_samples_there_were() -> None:
+    on_device = torch.tensor(3).to("meta")  # whoever asks for its value gets an error
+    assert [whole(value) for value in (None, 3, torch.tensor(3), on_device)] == [None, 3, 3, None]
