@@ -24,7 +24,13 @@ SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 They share hosts there, and wait more than they work; which worker takes a file is found as it goes.
 """
 
-LONG = ("test_every_launcher", "test_laboratory", "test_run_elastic", "test_setup")
+LONG = (
+    "test_every_launcher",
+    "test_laboratory",
+    "test_lost_nodes",
+    "test_run_elastic",
+    "test_setup",
+)
 """Files with the longest tests: they begin first, or the others would wait for them at the end."""
 
 CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm", "browser")

@@ -10,52 +10,23 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from suite.console import Console
-from suite.obstacles import obstacle
 from suite.outcomes import has_failed
+from suite.place import Place
 from suite.remains import gone
-from suite.starters import LIMITS, MARKED, NEVER, SHIM, STARTERS, WHAT, Starter
+from suite.starters import LIMITS, MARKED, SHIM, STARTERS, WHAT
 from testbed import Host, Testbed
 from testbed.keeper import wait_for
-from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 pytestmark = pytest.mark.testbed
 
 SOON_SECONDS = 25.0
 """Far below the grace of the runs, and the minutes after which an engine gives up by itself."""
-
-LOST_SECONDS = 150.0
-"""For a node that is silent: it is given up after some forty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A launcher and the hosts of its rows, which stay up through all of them."""
-
-    starter: Starter
-    bed: Testbed
-
-    @property
-    def hosts(self) -> list[Host]:
-        return self.bed.hosts[:2]
-
-    def run(self, folder: Path, what: str, steps: int = NEVER, bare: bool = False) -> Console:
-        """Start the launcher's script; bare ranks stand for those whose own library does not matter."""
-        starter = self.starter.bare() if bare else self.starter
-        words = starter.asked(folder, self.bed.host_names[-1], what, steps)
-        return Console(self.bed, folder, *words, hosts=self.starter.hosts)
-
-    def trains(self, console: Console) -> None:
-        """Wait until every rank is in its fourth step, and its two children are there."""
-        for rank in range(self.starter.world):
-            console.see(event="log", line=f"{rank}: 3")
 
 
 def starters() -> list[Any]:
@@ -161,7 +132,9 @@ def test_the_rank_that_breaks_is_blamed_and_ends_all(
 ) -> None:
     if reason := LIMITS.get((place.starter.name, what)):
         pytest.skip(reason)
-    with place.run(tmp_path, what, bare=what == "faults") as console:
+    with place.run(
+        tmp_path, what, bare=what == "faults" and place.starter.name != "single"
+    ) as console:
         first = assert_failed(place, console, exit_code, MARKED, "node2", error)
     if what == "raises":
         assert WHAT[what] in first["traceback"]
@@ -239,48 +212,3 @@ def test_an_engine_that_is_killed_takes_everything_with_it(
         rank = 0 if host == 0 else place.starter.first_of_node2
         judges = [each for each in place.hosts if killed == "engine" or each is not machine]
         assert_failed(place, console, exit_code, rank, machine.name, error, judges)
-
-
-@pytest.fixture
-def bed_to_lose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """Three hosts and a login host, with Slurm where there is one."""
-    tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
-    with ExitStack() as stack:
-        if obstacle("slurm"):
-            yield stack.enter_context(Testbed(4))
-            return
-        bed = stack.enter_context(Testbed(4, environment=SLURM_ENVIRONMENT))
-        stack.enter_context(Slurm(bed))
-        yield bed
-
-
-@pytest.mark.torch_ranks
-@pytest.mark.timeout(400)
-def test_a_node_without_power_or_network_ends_the_run_and_nothing_stays(
-    bed_to_lose: Testbed, tmp_path: Path
-) -> None:
-    """All at once, because a silent node has its forty seconds with each; one of them trains."""
-    without_power, without_network = bed_to_lose.hosts[1:3]
-    torch = STARTERS["torch"]
-    possible = [s.light() for s in STARTERS.values() if not any(map(obstacle, s.marks))]
-    with ExitStack() as stack:
-        consoles = []
-        for number, starter in enumerate(
-            [replace(torch, hosts="node1:2,node3:1").light(), torch, *possible]
-        ):
-            place, folder = Place(starter, bed_to_lose), tmp_path / str(number)
-            folder.mkdir()
-            console = stack.enter_context(place.run(folder, "counts"))
-            place.trains(console)
-            consoles.append((without_power if number else without_network, starter, console))
-        without_power.power_cut()
-        without_network.link_down("mgmt")
-        for lost, starter, console in consoles:
-            code = console.wait(LOST_SECONDS)
-            end = console.events[-1]
-            assert (end["event"], end["state"], end["exit_code"]) == ("end", "failed", code), end
-            told = code, end["first_failure"]["error"]
-            # Slurm may notice it first.
-            by_slurm = starter.name == "slurm" and told == (143, "Slurm ended job 1: node2 failed")
-            assert by_slurm or told == (1, f"node {lost.name} lost"), starter.name
-    assert not gone(bed_to_lose.hosts[0], without_network)

@@ -68,17 +68,17 @@ def learn(wrap):
         time.sleep(0.05)
 """
 
-BARE = """
+BARE = (
+    HEAD
+    + """
 import socket
 e = os.environ
-rank = int(e.get("RANK") or e["HOROVOD_RANK"])
-world = int(e.get("WORLD_SIZE") or e["HOROVOD_SIZE"])
 
 def batches():
     subprocess.Popen(["sleep", "4321"])
     return range(steps)
 
-def met():
+def met(rank, world):
     if rank == 0:
         with socket.create_server(("", 29876)) as server:
             return [server.accept()[0] for _ in range(world - 1)]
@@ -88,27 +88,56 @@ def met():
         except OSError:
             time.sleep(0.05)
 
-def hear():
-    for each in others:
-        if not each.recv(1):
-            raise ConnectionError("connection closed by peer")
+def train(rank, world):
+    others = met(rank, world)
 
-def say():
-    for each in others:
-        each.sendall(b".")
+    def hear():
+        for each in others:
+            if not each.recv(1):
+                raise ConnectionError("connection closed by peer")
 
-def reduce():
-    for half in (hear, say) if rank == 0 else (say, hear):
-        half()
+    def say():
+        for each in others:
+            each.sendall(b".")
 
-others = met()
-work(rank, reduce)
+    def reduce():
+        for half in (hear, say) if rank == 0 else (say, hear):
+            half()
+
+    work(rank, reduce)
 """
+)
 """Ranks without a library, which costs each of them 1.5 seconds of a core to import.
 
 They wait for each other at every step and break when one is gone, and each has two children, like
 those of a training; nobody counts their steps.
 """
+
+BARE_ENV = (
+    BARE
+    + """
+train(int(e.get("RANK") or e["HOROVOD_RANK"]), int(e.get("WORLD_SIZE") or e["HOROVOD_SIZE"]))
+"""
+)
+
+BARE_SPAWN = (
+    BARE
+    + """
+import multiprocessing
+
+def spawned(local_rank):
+    train(int(e["NODE_RANK"]) * 2 + local_rank, int(e["NNODES"]) * 2)
+
+if __name__ == "__main__":
+    of = multiprocessing.get_context("spawn")
+    children = [of.Process(target=spawned, args=(local_rank,)) for local_rank in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    sys.exit(any(child.exitcode for child in children))
+"""
+)
 
 LIGHT = """
 import os, subprocess, time
@@ -227,7 +256,7 @@ class Starter:
 
     def bare(self) -> Starter:
         """Return the same launcher for a test of what does not depend on the ranks' own library."""
-        return self if self.name == "single" else replace(self, text=HEAD + BARE)
+        return replace(self, text=BARE_SPAWN if self.name == "single" else BARE_ENV)
 
     def script(self, folder: Path) -> str:
         """Write its script, and return where."""

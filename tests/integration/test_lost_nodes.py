@@ -1,0 +1,65 @@
+"""A node that is gone for good, under every launcher at once: the last row of the table of docs/launchers.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suite.obstacles import obstacle
+from suite.place import Place
+from suite.remains import gone
+from suite.starters import STARTERS
+from testbed import Testbed
+from testbed.slurm import SLURM_ENVIRONMENT, Slurm
+
+pytestmark = [pytest.mark.testbed, pytest.mark.torch_ranks, pytest.mark.timeout(400)]
+
+LOST_SECONDS = 150.0
+"""For a node that is silent: it is given up after some forty."""
+
+
+@pytest.fixture
+def bed_to_lose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    """Three hosts and a login host, with Slurm where there is one."""
+    tmp_path_factory.getbasetemp()  # made before the hosts, so that they see it
+    with ExitStack() as stack:
+        if obstacle("slurm"):
+            yield stack.enter_context(Testbed(4))
+            return
+        bed = stack.enter_context(Testbed(4, environment=SLURM_ENVIRONMENT))
+        stack.enter_context(Slurm(bed))
+        yield bed
+
+
+def test_a_node_without_power_or_network_ends_the_run_and_nothing_stays(
+    bed_to_lose: Testbed, tmp_path: Path
+) -> None:
+    """All at once, because a silent node has its forty seconds with each; one of them trains."""
+    without_power, without_network = bed_to_lose.hosts[1:3]
+    torch = STARTERS["torch"]
+    possible = [s.light() for s in STARTERS.values() if not any(map(obstacle, s.marks))]
+    with ExitStack() as stack:
+        consoles = []
+        for number, starter in enumerate(
+            [replace(torch, hosts="node1:2,node3:1").light(), torch, *possible]
+        ):
+            place, folder = Place(starter, bed_to_lose), tmp_path / str(number)
+            folder.mkdir()
+            console = stack.enter_context(place.run(folder, "counts"))
+            place.trains(console)
+            consoles.append((without_power if number else without_network, starter, console))
+        without_power.power_cut()
+        without_network.link_down("mgmt")
+        for lost, starter, console in consoles:
+            code = console.wait(LOST_SECONDS)
+            end = console.events[-1]
+            assert (end["event"], end["state"], end["exit_code"]) == ("end", "failed", code), end
+            told = code, end["first_failure"]["error"]
+            # Slurm may notice it first.
+            by_slurm = starter.name == "slurm" and told == (143, "Slurm ended job 1: node2 failed")
+            assert by_slurm or told == (1, f"node {lost.name} lost"), starter.name
+    assert not gone(bed_to_lose.hosts[0], without_network)
