@@ -6,7 +6,7 @@ import shutil
 import socket
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -26,9 +26,10 @@ from distconsole.launch.slurm import (
     fitted,
     read_job,
 )
-from distconsole.launch.slurm_submit import asked_of, submit_command, words_of
+from distconsole.launch.slurm_submit import UNUSED_SECONDS, asked_of, submit_command, words_of
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run, Where
 from distconsole.model.run_events import EndState, RunEnded
@@ -71,8 +72,14 @@ def run_submitted(
             is_over = partial(_is_over, link, held.job)
             starts = Starts(request, run, held, sessions, control, then, is_over)
             yield from _run_in(starts, link, named)
-        finally:
+        except ConsoleError as error:
+            error.hint = "\n".join(filter(None, (error.hint, _give_back(link, held))))
+            raise
+        except BaseException:
             _give_back(link, held)
+            raise
+        if kept := _give_back(link, held):
+            yield Narration(text=kept, severity=Severity.WARN)
 
 
 def _run_in(
@@ -247,11 +254,23 @@ def _pause(control: Control, seconds: float) -> None:
         time.sleep(min(TICK_SECONDS, left))
 
 
-def _give_back(link: NodeLink, held: Held) -> None:
-    """Cancel a job in which nothing was started; a run's own end ends it otherwise."""
-    if not held.used:
-        with suppress(ConsoleError):
-            _ask(link, do="cancel", job=held.job)
+def _give_back(link: NodeLink, held: Held) -> str:
+    """Cancel a job in which nothing was started; a run's own end ends it otherwise.
+
+    Returns:
+        What is to be said where it could not be cancelled; else nothing.
+    """
+    if held.used:
+        return ""
+    try:
+        link.connect()  # again, where the connection is why there is nothing to start
+        _ask(link, do="cancel", job=held.job)
+    except ConsoleError as error:
+        return (
+            f"Slurm job {held.job} could not be cancelled ({error.message}): it gives its nodes back "
+            f"{UNUSED_SECONDS // 60} min after it gets them; at once: scancel {held.job} on {link.host.name}"
+        )
+    return ""
 
 
 def _state(link: NodeLink, job: str) -> JobState:
