@@ -544,6 +544,19 @@ def test_it_is_said_since_which_step_a_rank_is_slow() -> None:
     )
 
 
+@pytest.mark.parametrize("steps_behind", [0, 3])
+def test_a_rank_is_slow_in_whole_steps_only_if_it_makes_fewer_of_them(steps_behind: int) -> None:
+    feed, found = Feed("a"), []
+    for second in range(30):
+        for rank in (0, 1):
+            step = 10 * second - (steps_behind * second if rank else 0)
+            mean = 130.0 if rank else 100.0
+            at = T0 + second + rank / 10
+            events = feed.window(rank, at=at, step=step, step_ms=[mean, mean])
+            found += only(events, RunFinding)
+    assert [finding.rank for finding in found] == ([1] if steps_behind else [])
+
+
 def test_a_rank_is_named_where_steps_are_longer_than_windows() -> None:
     (finding,) = seconds_of_windows(Feed("a"), 240, step_ms=12_000.0, data_ms=3_000.0)
     assert (finding.check, finding.rank) == ("run.straggler", 2)
