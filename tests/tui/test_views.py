@@ -13,11 +13,12 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import UnreachableError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, RunListed
-from distconsole.model.run_events import Metric, Window
+from distconsole.model.run_events import Metric, RankState, Window
+from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.store import RunStore
 from distconsole.tui.keys import VIEWS
 from distconsole.tui.prompt import Prompt
-from distconsole.tui.views.ranks import RankRow, rank_rows
+from distconsole.tui.views.ranks import RankRow, mark_of, rank_rows
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_tail import LogTail
 from fakes import scenes
@@ -215,6 +216,12 @@ def test_the_first_to_fail_comes_before_all_others() -> None:
     order = [(row.view.rank, row.trouble) for row in rank_rows(timeline, "worst")]
     assert order[0] == (2, 0)
     assert {trouble for _, trouble in order[1:]} == {2}
+
+
+@pytest.mark.parametrize(("exit_code", "mark"), [(0, "✓"), (1, "")])
+def test_only_a_rank_that_exited_well_has_the_mark_of_that(exit_code: int, mark: str) -> None:
+    view = RankView(0, "node1", state=RankState.EXITED, exit_code=exit_code)
+    assert mark_of(RankRow(view))[0] == mark
 
 
 async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all_steps_are_equal() -> (

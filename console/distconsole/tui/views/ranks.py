@@ -192,7 +192,8 @@ def mark_of(row: RankRow) -> tuple[str, str]:
         case 5:
             return "▲", "warn"
         case _:
-            return ("✓", "faint") if row.view.state is RankState.EXITED else ("", "")
+            well = row.view.state is RankState.EXITED and not row.view.exit_code
+            return ("✓", "faint") if well else ("", "")
 
 
 def _state(row: RankRow) -> Text:
