@@ -9,6 +9,7 @@ import pytest
 from textual.events import Key
 
 from distconsole.model import requests as ask
+from distconsole.tui.answers import WITHIN_SECONDS, RestOfAnswer
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
 from fakes import scenes
@@ -188,6 +189,52 @@ async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
         assert not any(isinstance(request, ask.Stop) for request in stage.asked)
         await typed(app, stage, pilot, "yes")
         assert any(isinstance(request, ask.Stop) for request in stage.asked)
+
+
+@pytest.mark.parametrize(
+    ("word", "stops", "after"),
+    [
+        ("yes", True, ""),
+        ("Yes", True, "enter"),
+        ("no", False, "r"),
+        ("y", True, "export"),
+        ("n", False, "r"),
+        ("no", False, "enter"),
+    ],
+)
+@pytest.mark.parametrize("where", ["prompt", "view"])
+async def test_an_answer_typed_in_full_leaves_nothing_behind(
+    word: str, stops: bool, after: str, where: str
+) -> None:
+    keep_run()
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        if where == "view":
+            app.focus_view()
+        app.doer.perform("stop last")
+        await asked(app, stage, pilot)
+        rest = [after] if after == "enter" else [*after]
+        for each in (*word, *rest):
+            app.post_message(Key(each, each if len(each) == 1 else None))
+        await pilot.pause()
+        await settled(app, stage, pilot)
+        assert not app.query_one(Question).waits
+        assert stops == any(isinstance(request, ask.Stop) for request in stage.asked)
+        assert app.view == "run"
+        if where == "prompt":
+            assert app.query_one(Prompt).value == ("" if after == "enter" else after)
+        elif not after or after == "enter":
+            assert app.query_one(Prompt).value == ""
+            assert app.is_inside
+
+
+async def test_what_comes_long_after_an_answer_is_another_line() -> None:
+    rest = RestOfAnswer()
+    first = Key("n", "n")
+    rest.begin(first)
+    late = Key("o", "o")
+    late.time = first.time + WITHIN_SECONDS + 0.1
+    assert rest.take(late) == [late]
 
 
 async def test_f8_offers_nothing_when_no_run_goes_on() -> None:

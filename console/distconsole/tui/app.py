@@ -171,7 +171,7 @@ class ConsoleApp(LaunchingApp):
             yield Said(id="said")
             offers = OfferList(id="offered")
             yield offers
-            yield Question(id="question")
+            yield Question(self.rest, id="question")
             yield Prompt(self._history, self.offers, offers, id="prompt")
             yield Words(id="keys")
 

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from distconsole.grammar import VERBS
+from distconsole.tui.answers import RestOfAnswer
 from distconsole.tui.keymap import Keymap
 from distconsole.tui.keys import SCREEN_VERBS
 from distconsole.tui.prompt import Prompt
@@ -46,6 +47,18 @@ class KeyedApp(SparingApp[int]):
     ]
     keymap: Keymap
     doer: Doer
+
+    def __init__(self, *, ansi_color: bool | None = None) -> None:
+        super().__init__(ansi_color=ansi_color)
+        self.rest = RestOfAnswer()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take what happened; the rest of an answer goes nowhere else."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            for key in self.rest.take(event):
+                await super().on_event(key)
+        else:
+            await super().on_event(event)
 
     @property
     def view(self) -> str:

@@ -16,6 +16,7 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Static
 
+from distconsole.tui.answers import RestOfAnswer
 from distconsole.tui.dangers import Danger
 from distconsole.tui.harmless import one_line
 
@@ -62,8 +63,9 @@ class Question(Static, can_focus=True):
     class Over(Message):
         """No question waits any more."""
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, rest: RestOfAnswer | None = None, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, markup=False)
+        self._rest = rest or RestOfAnswer()
         self._asked: deque[Asked] = deque()
         self._before: Widget | None = None
 
@@ -94,6 +96,14 @@ class Question(Static, can_focus=True):
         return True
 
     def on_key(self, event: events.Key) -> None:
+        """Take the answer, and the rest of its word."""
+        keys = self._rest.take(event)
+        for key in keys:
+            self._take(key)
+        if event not in keys:
+            _keep(event)
+
+    def _take(self, event: events.Key) -> None:
         """Take the answer; give way to letters that are none: a line was begun before the question stood there.
 
         Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt. All of
@@ -102,6 +112,7 @@ class Question(Static, can_focus=True):
         asked = self._asked[0] if self._asked else None
         at_once = asked is not None and asked.at_once
         if at_once and event.key in (*YES, *NO):
+            self._rest.begin(event)
             self.answer(event.key in YES)
         elif asked is None or not at_once:
             self._pass_on(event)
@@ -112,8 +123,7 @@ class Question(Static, can_focus=True):
             self.call_later(self._leave)
         else:
             return
-        event.stop()
-        event.prevent_default()
+        _keep(event)
 
     def _pass_on(self, event: events.Key) -> None:
         """Have the key do what it would have done without the question."""
@@ -171,6 +181,12 @@ class Question(Static, can_focus=True):
             ),
         ]
         self.update(Content("\n").join(lines))
+
+
+def _keep(event: events.Key) -> None:
+    """Let nobody else have the key."""
+    event.stop()
+    event.prevent_default()
 
 
 def confirmed(
