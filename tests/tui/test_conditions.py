@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.run_events import GpuSample
+from distconsole.tui.prompt import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
@@ -106,6 +107,50 @@ async def test_gpus_are_grouped_with_a_line_for_each_group() -> None:
         assert "grouped by name" in screen_text(app)
         await typed(app, stage, pilot, "group none")
         assert len(gpus(app)) == 8
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+@pytest.mark.parametrize(
+    ("line", "found", "checks"),
+    [
+        ("filter outcome=fail", ["os.hostname_bindable"], ["os.hostname_bindable"]),
+        ("filter node2 hostname", ["os.hostname_bindable"], ["os.hostname_bindable"]),
+        ("filter 127.0.1.1", ["os.hostname_bindable"], ["os.hostname_bindable"]),
+        ("filter host=node1 and check~python", ["python.version"], ["python.version"]),
+        ("filter outcome=skipped", [], ["torch.version"]),
+        ("filter finding~infiniband", [], []),
+    ],
+)
+async def test_a_check_shows_the_findings_and_cells_that_match(
+    line: str, found: list[str], checks: list[str], size: tuple[int, int]
+) -> None:
+    app, stage = staged({ask.Check: scenes.checked})
+    async with on_screen(app, stage, size) as pilot:
+        await typed(app, stage, pilot, "check")
+        await typed(app, stage, pilot, line)
+        assert app.view == "check"
+        assert [each.check for each in app.query_one("#findings", LineTable).rows] == found
+        grid = app.query_one("#grid", LineTable).rows
+        assert [row.check for row in grid] == checks
+        text = screen_text(app)
+        assert f"{line}  {len(found)} of 2 findings, {len(checks)} of 5 checks" in text
+        assert ("'filter' alone shows all" in text) == (not found)
+        if "hostname" in line:
+            assert grid[0].cells == ("", "fail"), "the other host is not asked for"
+        await typed(app, stage, pilot, "filter")
+        assert len(app.query_one("#findings", LineTable).rows) == 2
+        assert len(app.query_one("#grid", LineTable).rows) == 5
+
+
+async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_nothing() -> None:
+    app, stage = staged({ask.Check: scenes.checked})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "check")
+        await typed(app, stage, pilot, "filter hots=node1")
+        assert "checks have no field 'hots', at character 1" in screen_text(app)
+        assert len(app.query_one("#findings", LineTable).rows) == 2
+        await pilot.press("escape", "f")
+        assert app.query_one(Prompt).value == "filter "
 
 
 async def test_a_run_shows_the_ranks_that_match() -> None:

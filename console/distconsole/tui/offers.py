@@ -13,6 +13,7 @@ from distconsole.grammar.aliases import expanded
 from distconsole.grammar.complete import Listing, going_on
 from distconsole.grammar.secrets import masked
 from distconsole.grammar.words import open_line
+from distconsole.monitor.check_fields import CHECK_FIELDS
 from distconsole.monitor.load_fields import LOAD_FIELDS
 from distconsole.monitor.rank_fields import RANK_FIELDS
 from distconsole.monitor.tally import AXES
@@ -28,7 +29,9 @@ from distconsole.tui.views.logs import WHATS
 from distconsole.tui.views.runs import RUN_FIELDS
 
 FIELDS = {
-    each.name: each.about for fields in (LOAD_FIELDS, RANK_FIELDS, RUN_FIELDS) for each in fields
+    each.name: each.about
+    for fields in (CHECK_FIELDS, LOAD_FIELDS, RANK_FIELDS, RUN_FIELDS)
+    for each in fields
 }
 """What conditions may name, and what it is."""
 OF_RUNS = {each.name: each.about for each in RUN_FIELDS}

@@ -233,8 +233,8 @@ class Doer:
         app = self._app
         verb, _, rest = line.strip().partition(" ")
         rest = rest.strip()
-        by_view = verb in ("filter", "sort") and app.view in ("cluster", "run", "runs")
-        if verb == "sort" and app.view == "run":
+        by_view = verb in ("filter", "sort") and app.view in ("cluster", "run", "runs", "check")
+        if verb == "sort" and app.view in ("run", "check"):
             by_view = False
         if not by_view and verb not in ("watch", "unwatch", "group"):
             return False
@@ -260,6 +260,8 @@ class Doer:
                 say(app.watches.remove(rest))
             case "filter", _ if app.view == "run":
                 app.query_one(RunView).filter(rest)
+            case "filter", _ if app.view == "check":
+                app.query_one(CheckView).filter(rest)
             case "filter", _:
                 ordered.filter(rest)
             case "group", _:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from distconsole.expression import Fields, Kind, compiled
 from distconsole.model.run_events import RankState
 from distconsole.model.run_summary import RunSummary
+from distconsole.monitor.check_fields import CHECK_FIELDS, CheckRow
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.monitor.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.monitor.rank_view import RankView
@@ -51,6 +52,8 @@ ROWS: list[tuple[Fields[Any], Any]] = [
     (LOAD_FIELDS, load_rows(["node2"], {"node2": scenes.node("node2")}, [GPU], ("ann",))[0]),
     (LOAD_FIELDS, LoadRow("node2")),
     (summary_fields(lambda: 100.0), SUMMARY),
+    (CHECK_FIELDS, CheckRow("net.mtu", ("a", "b"), "fail", ("frames of 9000 bytes are lost",))),
+    (CHECK_FIELDS, CheckRow("net.mtu", (), "pass")),
 ]
 KINDS = {Kind.NUMBER: (int, float), Kind.TEXT: (str, tuple), Kind.FLAG: (bool,)}
 

@@ -10,18 +10,22 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widget import Widget
 
+from distconsole.expression import Condition
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
+from distconsole.monitor.check_fields import CheckRow, check_condition
 from distconsole.text.check import changes_text, proof_text, target_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pairs import Pairs
 from distconsole.tui.views.check_words import (
     FINDING_COLUMNS,
     GRID_COLUMNS,
+    GridRow,
     check_line,
     grid_rows,
     pairs_line,
     row_words,
+    shown_findings,
 )
 from distconsole.tui.views.finding import FindingPage, finding_words, labelled, pair_words
 from distconsole.tui.widgets.choices_panel import ChoicesPanel
@@ -48,6 +52,7 @@ class CheckView(Vertical):
 
     DEFAULT_CSS = """
     CheckView > #check-line { height: 1; padding: 0 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
+    CheckView > #check-filter { display: none; height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
     CheckView #check-left { width: 1fr; }
     CheckView #findings { max-height: 40%; }
     CheckView #evidence { height: auto; max-height: 35%; border-top: solid $panel; padding: 0 1; }
@@ -65,10 +70,12 @@ class CheckView(Vertical):
     _rounds = ("", 0, 0)
     _done = True
     _opened: Finding | None = None
+    condition: Condition[CheckRow] | None = None
 
     def compose(self) -> ComposeResult:
         """The parts."""
         yield Words("no check yet: type 'check', or press F7", id="check-line")
+        yield Words(id="check-filter")
         with Horizontal(id="check-panes"):
             with Vertical(id="check-left"):
                 yield LineTable(
@@ -103,6 +110,18 @@ class CheckView(Vertical):
     def is_wide(self) -> bool:
         """Whether there is room for all pages beside each other."""
         return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
+
+    def filter(self, text: str) -> None:
+        """Show only findings and cells of the grid that match ``text``; all if it is empty.
+
+        Raises:
+            UsageError: if it means nothing.
+        """
+        self.condition = check_condition(text) if text else None
+        self.page = Page.FINDINGS
+        self._lay_out()
+        for table in self.query(LineTable):
+            table.to_top()
 
     def turn_to(self, page: Page) -> None:
         """Show ``page``, or the findings again if it is shown, and put the cursor there."""
@@ -139,21 +158,32 @@ class CheckView(Vertical):
         """Show how far the check of ``feed`` got."""
         with feed.reading():
             picture = feed.check
-            findings = [f for f in picture.worst_first() if f.severity is not Severity.OK]
-            grid = grid_rows(picture)
-            line = check_line(picture, len(grid), done=feed.done, cancelled=feed.is_cancelled)
+            findings, count = shown_findings(picture, self.condition)
+            grid = grid_rows(picture, self.condition)
+            checks = len(grid if self.condition is None else grid_rows(picture))
+            line = check_line(picture, checks, done=feed.done, cancelled=feed.is_cancelled)
             self._report, self._pairs = picture.report, picture.pairs
             choices, self._rounds = picture.choices, picture.rounds
-            self._done = feed.done
+            self._done, known = feed.done, list(picture.findings)
         table: LineTable[Finding] = self.query_one("#findings", LineTable)
+        cells: LineTable[GridRow] = self.query_one("#grid", LineTable)
+        left = f"{len(findings)} of {count} findings, {len(grid)} of {checks} checks"
+        self._tell_filter(left)
+        table.filtered = cells.filtered = self.condition is not None
         table.show(findings)
-        self.query_one("#grid", LineTable).show(grid)
+        cells.show(grid)
         self.query_one("#check-line", Words).show(line)
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()
         self.query_one(ChoicesPanel).show(choices, done=feed.done)
         self._explain(table.row_under_cursor())
-        self._freshen(findings)
+        self._freshen(known)
+
+    def _tell_filter(self, left: str) -> None:
+        words = self.query_one("#check-filter", Words)
+        words.display = self.condition is not None
+        if self.condition is not None:
+            words.show(f"filter {self.condition.text}  {left}")
 
     def _freshen(self, findings: list[Finding]) -> None:
         """Show an opened finding as it is now: its cure may have been tried since."""

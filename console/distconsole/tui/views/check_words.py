@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from distconsole.expression import Condition
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
+from distconsole.monitor.check_fields import CheckRow
 from distconsole.tui.check_picture import (
     OUTCOME_MARKS,
     OUTCOME_ORDER,
@@ -76,21 +78,74 @@ GRID_COLUMNS: list[Column[GridRow]] = [
 ]
 
 
-def grid_rows(picture: CheckPicture) -> list[GridRow]:
-    """One row a check, troubled ones first; once there is a report nothing runs any more."""
-    hosts = list(dict.fromkeys(host for cells in picture.cells.values() for host in cells if host))
-    rows = [
-        GridRow(
-            check,
-            tuple(cells.get(host, "") for host in hosts)
-            if any(host in cells for host in hosts)
-            else tuple(cells.values()),
-        )
-        for check, cells in sorted(picture.cells.items())
-    ]
+def grid_rows(
+    picture: CheckPicture, condition: Condition[CheckRow] | None = None
+) -> list[GridRow]:
+    """One row a check, troubled ones first; once there is a report nothing runs any more.
+
+    Cells that do not match ``condition`` are empty, and a check that has no other is left out.
+    """
+    hosts = _all_hosts(picture)
+    matching = _matching_cells(picture, condition)
+    rows = []
+    for check, cells in sorted(picture.cells.items()):
+        of_hosts = any(host in cells for host in hosts)
+        places = hosts if of_hosts else tuple(cells)
+        seen = {
+            host: cell
+            for host, cell in cells.items()
+            if matching is None or (check, host) in matching
+        }
+        if seen:
+            rows.append(GridRow(check, tuple(seen.get(host, "") for host in places)))
     if picture.report is not None:
         rows = [row for row in rows if set(row.cells) != {"running"}]
     return sorted(rows, key=lambda row: row.worst)
+
+
+def shown_findings(
+    picture: CheckPicture, condition: Condition[CheckRow] | None
+) -> tuple[list[Finding], int]:
+    """Return the findings that match, worst first, and how many there are of which to read."""
+    found = [each for each in picture.worst_first() if each.severity is not Severity.OK]
+    if condition is None:
+        return found, len(found)
+    hosts = _all_hosts(picture)
+    rows = [
+        CheckRow(each.check, each.hosts or hosts, each.severity.value, (each.summary,))
+        for each in found
+    ]
+    answers = condition.answers(rows)
+    return [each for each, yes in zip(found, answers, strict=True) if yes], len(found)
+
+
+def _all_hosts(picture: CheckPicture) -> tuple[str, ...]:
+    cells = picture.cells.values()
+    return tuple(dict.fromkeys(host for each in cells for host in each if host))
+
+
+def _matching_cells(
+    picture: CheckPicture, condition: Condition[CheckRow] | None
+) -> set[tuple[str, str]] | None:
+    """Return check and host of each cell that matches; None where all are shown."""
+    if condition is None:
+        return None
+    said: dict[tuple[str, str], list[str]] = {}
+    for finding in picture.findings:
+        for host in ("", *finding.hosts):
+            said.setdefault((finding.check, host), []).append(finding.summary)
+    places = [(check, host) for check, cells in picture.cells.items() for host in cells]
+    hosts = _all_hosts(picture)
+    rows = [
+        CheckRow(
+            check,
+            (host,) if host else hosts,
+            picture.cells[check][host],
+            tuple(said.get((check, host), ())),
+        )
+        for check, host in places
+    ]
+    return {place for place, yes in zip(places, condition.answers(rows), strict=True) if yes}
 
 
 def check_line(picture: CheckPicture, checks: int, *, done: bool, cancelled: bool) -> Text:

@@ -1,0 +1,60 @@
+"""What conditions may ask of a check: rows and a table of fields. It judges nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from distconsole.expression import Condition, compiled
+from distconsole.expression.fields import Field, Fields, Kind
+
+SIGNS = re.compile(r"[<>=~!()&|'\"]|\b(?:and|or|not)\b")
+"""What a condition on a check has, and plain words have not."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """A finding, or what came of a check on a host.
+
+    Attributes:
+        hosts: Those that it is about; all of them where it is about the cluster.
+        outcome: A finding's severity, or the outcome of the check.
+        findings: What was found, a line each.
+    """
+
+    check: str
+    hosts: tuple[str, ...]
+    outcome: str
+    findings: tuple[str, ...] = ()
+
+
+CHECK_FIELDS: Fields[CheckRow] = Fields(
+    "checks",
+    (
+        Field("check", lambda row: row.check, "its name", Kind.TEXT),
+        Field(
+            "host", lambda row: row.hosts or None, "where it was made; several may be", Kind.TEXT
+        ),
+        Field(
+            "outcome",
+            lambda row: row.outcome,
+            "fail, warn, info, pass, skipped, running, timed_out or could_not_run",
+            Kind.TEXT,
+        ),
+        Field("finding", lambda row: row.findings or None, "what was found", Kind.TEXT),
+    ),
+)
+
+
+def check_condition(text: str) -> Condition[CheckRow]:
+    """Make ``text`` ready: a condition, or plain words, all of which stand somewhere in a row.
+
+    Raises:
+        ExpressionError: if it is neither.
+    """
+    if SIGNS.search(text):
+        return compiled(text, CHECK_FIELDS)
+    each = (
+        " or ".join(f"{name}~'{word}'" for name in CHECK_FIELDS.names) for word in text.split()
+    )
+    return replace(compiled(" and ".join(f"({one})" for one in each), CHECK_FIELDS), text=text)
