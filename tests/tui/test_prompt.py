@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
+from distconsole.config.paths import runs_dir
+from distconsole.grammar import Vocabulary
 from distconsole.model import requests as ask
+from distconsole.monitor.store import RunStore
 from distconsole.tui.answers import WITHIN_SECONDS, RestOfAnswer
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
+from distconsole.tui.themes import NAMES
 from fakes import scenes
+from fakes.journals import Journal
 from fakes.stage import (
     ATTACH,
     LARGE,
@@ -98,6 +103,28 @@ async def test_tab_completes_verbs_of_the_screen_and_their_words() -> None:
     async with on_screen(app, stage) as pilot:
         await pilot.press(*"sort", "space", *"wo", "tab")
         assert app.query_one(Prompt).value == "sort worst "
+
+
+@pytest.mark.usefixtures("utc", "home")
+async def test_moments_of_a_past_run_are_completed_with_their_times() -> None:
+    Journal(run="digits-1121-a3f9", seconds=120).write(RunStore(runs_dir()))
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        line = "replay digits --at "
+        await until(pilot, lambda: bool(app.sitting.vocabulary().runs))
+        about = {each.word: each.help for each in app.offers.complete(line)}
+        assert about["start"] == "04:40:00"
+        assert about["50%"] == "04:41:00"
+        assert about["end"] == "04:42:01"
+
+
+@pytest.mark.parametrize("line", ["--theme ", "top --theme "])
+async def test_every_theme_is_completed_behind_its_flag(line: str) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage):
+        themes = [each.word for each in app.offers.complete(line)]
+    assert tuple(themes[:4]) == NAMES == Vocabulary().themes
+    assert "textual-dark" in themes
 
 
 async def test_a_run_that_is_followed_completes_by_its_name() -> None:

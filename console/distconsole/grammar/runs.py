@@ -12,6 +12,7 @@ from distconsole.grammar.opening import opening, opening_options
 from distconsole.grammar.options import condition_options, json_option, notify_option, run_argument
 from distconsole.grammar.values import (
     HostsValue,
+    MomentValue,
     PatternValue,
     RanksValue,
     RunValue,
@@ -146,6 +147,7 @@ def why(context: click.Context, /, **given: Any) -> ask.Request:
 @click.command(cls=Verb, short_help="A past run, in the console, at any moment.")
 @click.option(
     "--at",
+    type=MomentValue(),
     metavar="TIME",
     help="From there: 14:05:10, 90s after its start, 40%, 'step 1200'.  [default: its end]",
 )

@@ -22,13 +22,19 @@ def _no_fields(_verb: str) -> Mapping[str, str]:
     return NOTHING
 
 
+def _any_moments(_run: str) -> Mapping[str, str]:
+    shares = dict.fromkeys(("start", "25%", "50%", "75%", "end"), "of the run")
+    return shares | {"step 1": "when a rank had first done it, or any other step"}
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What exists right now, for completion: hosts, runs (newest first), ranks, checks.
+    """What exists right now, for completion: hosts, runs (newest first), ranks, checks, themes.
 
     Attributes:
         about: What some of these words mean, in a few words.
         fields: By verb, what its conditions may name and what that is; called when it is wanted.
+        moments: By run (empty for any), what ``--at`` may be and what that is; called when it is wanted.
     """
 
     hosts: tuple[str, ...] = ()
@@ -37,6 +43,8 @@ class Vocabulary:
     clusters: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     fields: Callable[[str], Mapping[str, str]] = _no_fields
+    moments: Callable[[str], Mapping[str, str]] = _any_moments
+    themes: tuple[str, ...] = ("dark", "light", "contrast", "terminal")
     checks: tuple[str, ...] = field(
         default=(
             "ssh",
@@ -143,6 +151,35 @@ class CheckValue(Offering):
     def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
         """Offer the ids of checks, which have a dot where they are known."""
         return [check for check in known.checks if "." in check], known.about
+
+
+class ThemeValue(Offering):
+    """The name of a theme of the console."""
+
+    name = "theme"
+
+    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Offer the themes that there are."""
+        return known.themes, NOTHING
+
+
+class MomentValue(click.ParamType):  # type: ignore[type-arg]
+    """A moment of a past run."""
+
+    name = "moment"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete with moments of the run that the line names, if it does so before."""
+        # An option that still lacks its value leaves what stands before it unread.
+        words = (ctx.params.get("run"), *(word for word in ctx.args if word[:1] != "-"), "")
+        moments = vocabulary(ctx).moments(next(word for word in words if word is not None))
+        return [
+            CompletionItem(word, help=about)
+            for word, about in moments.items()
+            if word.startswith(incomplete)
+        ]
 
 
 class RanksValue(Offering):

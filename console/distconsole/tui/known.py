@@ -15,7 +15,9 @@ from distconsole.config.load import load_config
 from distconsole.config.paths import runs_dir
 from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
 from distconsole.errors import ConsoleError
+from distconsole.grammar import Vocabulary
 from distconsole.model.names import RunId
+from distconsole.model.time_text import date_text
 from distconsole.monitor.catalogue import stamps_in
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import listed
@@ -26,6 +28,8 @@ FRESH_SECONDS = 10.0
 MAX_RUNS = 200
 MAX_LOOKED_INTO = 50
 MAX_HOSTS = 2000
+SHARES = {"start": 0.0, "25%": 0.25, "50%": 0.5, "75%": 0.75, "end": 1.0}
+"""Moments of a run, as parts of its time."""
 
 
 @cache
@@ -38,12 +42,32 @@ def known_checks() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What was found; ``about`` says what some of them mean."""
+    """What was found.
+
+    Attributes:
+        about: What some of them mean.
+        times: By run and by name, when it began (UNIX seconds), and how long it went on.
+    """
 
     hosts: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     about: dict[str, str] = field(default_factory=dict)
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def moments(self, run: str) -> dict[str, str]:
+        """Return what ``--at`` may be for ``run``, each with its time of day as far as that is known."""
+        if run == "last":
+            run = next(iter(self.runs), "")
+        known = self.times.get(run) or next(
+            (each for name, each in self.times.items() if run and name.startswith(run)), None
+        )
+        moments = dict(Vocabulary().moments(run))
+        if known is not None:
+            started, seconds = known
+            for word, share in SHARES.items():
+                moments[word] = date_text(started + share * seconds, "%H:%M:%S")
+        return moments
 
 
 class Known:
@@ -92,12 +116,15 @@ class Known:
         for alias in ssh_names(place):
             hosts[alias] = None
             about.setdefault(alias, f"in {place.name}")
-        runs = self._runs(about)
-        self._names = Names(tuple(hosts)[:MAX_HOSTS], clusters, runs, about)
+        times: dict[str, tuple[float, float]] = {}
+        runs = self._runs(about, times)
+        self._names = Names(tuple(hosts)[:MAX_HOSTS], clusters, runs, about, times)
         self._at = time.monotonic()
         known_checks()
 
-    def _runs(self, about: dict[str, str]) -> tuple[str, ...]:
+    def _runs(
+        self, about: dict[str, str], times: dict[str, tuple[float, float]]
+    ) -> tuple[str, ...]:
         store = RunStore(runs_dir())
         found: dict[str, None] = {}
         for at, run in enumerate(islice(stamps_in(store.folder), MAX_RUNS)):
@@ -110,6 +137,9 @@ class Known:
                 ago = duration_text(max(0.0, time.time() - summary.started))
                 words = (summary.name, summary.script.rpartition("/")[2], summary.state)
                 about[run] = "  ".join(filter(None, (*words, f"{ago} ago")))
+                if summary.seconds is not None:
+                    times[run] = summary.started, summary.seconds
+                    times.setdefault(summary.name or run, times[run])
                 if summary.name and not run.startswith(summary.name):
                     found[summary.name] = None
                     about.setdefault(summary.name, f"{run}, {summary.state}")

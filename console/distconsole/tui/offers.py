@@ -103,7 +103,8 @@ class Offers:
             found = self._completions(line, listing)
             return [replace(each, line=blanks + each.line) for each in found]
         typed = open_line(line)
-        vocabulary = self._sitting.vocabulary()
+        themes = (*NAMES, *sorted(set(self._themes()) - set(NAMES)))
+        vocabulary = replace(self._sitting.vocabulary(), themes=themes)
         if not typed.words:
             found = complete_line(line, vocabulary, listing=listing)
             aliases = self._shortcuts.aliases.values()

@@ -252,6 +252,7 @@ class Sitting:
             checks=(*Vocabulary().checks, *known_checks()),
             about=about | known_checks(),
             fields=condition_fields,
+            moments=names.moments,
         )
 
     def shown_run(self) -> Feed | None:

@@ -21,6 +21,7 @@ KNOWN = Vocabulary(
     checks=("gpu", "net", "gpu.ecc"),
     about={"gpu1": "of lab", "gpu.ecc": "memory that errs", "rank 1": "node1  running"},
     fields=lambda verb: {"step_ms": "mean step"} if verb == "show" else {},
+    moments=lambda run: {"start": "", "50%": "", "step 600": "of 1200"} if run else {},
 )
 
 
@@ -78,6 +79,11 @@ def test_what_is_quoted_is_read_back(text: str, quote: str) -> None:
         ("show last --where st", "show last --where step_ms"),
         ("show last --fail-if 'rank=1 and st", "show last --fail-if 'rank=1 and step_ms"),
         ("check -- torchr", "check -- torchrun"),
+        ("--theme d", "--theme dark"),
+        ("top --theme=l", "top --theme=light"),
+        ("replay last --at s", "replay last --at start"),
+        ("replay digits-1 --at 'st", "replay digits-1 --at 'step 600'"),
+        ("replay digits-1 --at 5", "replay digits-1 --at 50%"),
         ("distconsole stop mn", "distconsole stop mnist-2"),
         ("--hosts gpu1 check --st", "--hosts gpu1 check --strict"),
     ],
