@@ -45,6 +45,8 @@ PLOT_CELLS = 36
 TALL_LINES = 36
 """A view of this height has room for curves and an error at once."""
 TAIL_LINES = 200
+PLOT_LINES, LOG_LINES = 6, 2
+"""Fewer lines of curves, or of the log with its border, say nothing."""
 
 
 class RunView(Vertical):
@@ -66,6 +68,7 @@ class RunView(Vertical):
         self.order = SORTS[0]
         self.condition: Condition[RankOfRun] | None = None
         self._plots_wanted = False
+        self._has_curves = False
         self._chosen: tuple[str, ...] = ()
         self._skip = 0
 
@@ -191,9 +194,11 @@ class RunView(Vertical):
         tall = self.size.height >= TALL_LINES
         error = self.query_one("#traceback")
         error.display = bool(traceback) and (tall or not self._plots_wanted)
-        self.query_one("#plots").display = bool(curves) and (
-            tall or not traceback or self._plots_wanted
-        )
+        self._has_curves = bool(curves) and (tall or not traceback or self._plots_wanted)
+        if not self._has_curves:
+            self.query_one("#plots").display = False
+        # Where the ranks end is known when all this is laid out.
+        self.call_after_refresh(self._fit)
         text = self.query_one("#traceback-text", Words)
         if error.display and str(text.content) != traceback:
             text.show(Text(traceback))
@@ -204,6 +209,23 @@ class RunView(Vertical):
             if index < len(curves):
                 title, curve, newest, x_label = curves[index]
                 plot.show(curve, title=title, newest=newest, x_label=x_label)
+
+    def on_resize(self) -> None:
+        """Fit at once: a question that comes up takes lines away."""
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Leave out what there is no room for below the ranks: the log first, then the curves."""
+        if self.shows_heat:
+            return
+        ranks = self.query_one("#ranks")
+        room = (
+            self.region.bottom - ranks.region.bottom if ranks.region.height else self.size.height
+        )
+        curves = self._has_curves and room >= PLOT_LINES
+        middle = curves or self.query_one("#traceback").display
+        self.query_one("#plots").display = curves
+        self.query_one("#tail").display = room >= LOG_LINES + (PLOT_LINES if middle else 0)
 
 
 def _filtered(

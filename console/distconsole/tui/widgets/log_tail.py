@@ -224,6 +224,7 @@ class LogTail(ScrollView, can_focus=True):
         if self.follows:
             self._place(self._last_top())
         self._places = self._layout(self.top)
+        self.refresh()  # what was drawn as it came up stood elsewhere
 
     def on_focus(self) -> None:
         """Show the cursor as the place where keys go."""

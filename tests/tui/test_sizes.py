@@ -1,0 +1,99 @@
+"""Terminals of any size, and ones that change it: nothing breaks, overlaps or remembers the size before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from textual.geometry import Size
+from textual.widget import Widget
+
+from distconsole.model import requests as ask
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.keys import VIEWS
+from fakes import scenes
+from fakes.stage import (
+    ATTACH,
+    SMALL,
+    Scene,
+    asked,
+    keep_run,
+    on_screen,
+    planned,
+    read,
+    screen_text,
+    settled,
+    staged,
+    typed,
+)
+
+HUGE, TINY = (300, 100), (60, 15)
+SCENES: dict[type, Scene] = {
+    ask.Top: scenes.hosts,
+    ask.Check: scenes.checked,
+    ask.Runs: scenes.past_runs,
+    ask.Compare: scenes.compared,
+    ask.Foresee: scenes.foreseen,
+    ask.Launches: scenes.launches,
+}
+RUNS: dict[str, Scene] = {"4": scenes.straggling, "2048": scenes.large}
+LINES = {
+    "check": "check",
+    "compare": "compare digits-1121-000 digits-1121-a3f9",
+    "heat": "heat",
+}
+
+
+def outside(view: Widget) -> Iterator[tuple[str, object]]:
+    """Give the parts of ``view`` of which lines are beyond it, and so on no screen; it may scroll."""
+    if view.max_scroll_y:
+        return
+    for part in view.children:
+        if part.display and part.region.area and not view.region.contains_region(part.region):
+            yield part.id or type(part).__name__, part.region
+
+
+def told(app: ConsoleApp) -> str:
+    """Return what the view says; the lines above the prompt are what happened since."""
+    view = app.shown_view.region
+    return "\n".join(screen_text(app).splitlines()[view.y : view.bottom])
+
+
+@pytest.mark.parametrize("ranks", RUNS)
+@pytest.mark.parametrize("view", [*VIEWS, "heat"])
+async def test_a_view_is_the_same_again_when_its_size_is(view: str, ranks: str) -> None:
+    app, stage = staged(SCENES | {ask.Attach: RUNS[ranks]}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        app.doer.perform(LINES.get(view, f"view {view}"), quiet=True)
+        await settled(app, stage, pilot)
+        if view == "launch":
+            await planned(app, stage, pilot)
+        if view == "logs":
+            await read(app, pilot)
+        app.doer.perform("clear", quiet=True)
+        await settled(app, stage, pilot)
+        before = told(app)
+        for size in (HUGE, TINY, SMALL):
+            await pilot.resize_terminal(*size)
+            await settled(app, stage, pilot)
+            assert app.size == Size(*size)
+            lines = screen_text(app).splitlines()
+            assert len(lines) == size[1]
+            assert "too small" in lines[-1] or size != TINY
+            if size != TINY:
+                assert not list(outside(app.shown_view))
+        assert told(app) == before
+
+
+@pytest.mark.parametrize("lines", range(16, 34))
+async def test_what_a_run_has_no_room_for_is_left_out_whole(lines: int) -> None:
+    keep_run()
+    app, stage = staged(SCENES | {ask.Attach: scenes.straggling}, request=ATTACH)
+    async with on_screen(app, stage, (80, lines)) as pilot:
+        await typed(app, stage, pilot, "stop last")
+        await asked(app, stage, pilot)
+        assert not list(outside(app.shown_view))
+        await pilot.press("n")
+        await settled(app, stage, pilot)
+        assert not list(outside(app.shown_view))
+        assert app.query_one("#ranks").display
