@@ -24,9 +24,10 @@ SCENES = {
     ask.Top: lambda: scenes.hosts(lost="node2"),
     ask.Check: lambda: scenes.paired(dead=1),
     ask.Runs: scenes.past_runs,
+    ask.Foresee: scenes.foreseen,
 }
 LINES = (
-    "check", "pairs", "pairs", "interfaces", "interfaces", "view cluster", "view run", "heat",
+    "view launch", "check", "filter node16", "filter", "pairs", "pairs", "interfaces", "interfaces", "view cluster", "view run", "heat",
     "heat", "find epoch", "view runs", "no such verb", "view transcript", "view help",
     f"attach {scenes.RUN}",
 )  # fmt: skip

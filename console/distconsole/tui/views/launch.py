@@ -142,6 +142,7 @@ class LaunchView(Container):
     #launch-hosts { max-height: 12; }
     #launch-buttons { height: 1; }
     #launch-buttons Button { margin: 0 1 0 0; }
+    #launch-buttons Button:disabled { color: $text-muted; background: $boost !important; border: none !important; opacity: 100%; text-opacity: 100%; text-style: none; }
     #launch-plan { height: 1fr; padding: 0 1; }
     #launch-plan Words { height: auto; }
     #launch-last { display: none; height: 1fr; }

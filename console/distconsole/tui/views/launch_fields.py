@@ -74,7 +74,10 @@ class FieldRow(Vertical):
     FieldRow SelectCurrent { background: $boost; padding: 0 1; height: 1; }
     FieldRow Select > SelectCurrent { border: none; }
     FieldRow Select:focus > SelectCurrent { border: none; background: $primary 25%; }
-    FieldRow SelectCurrent Static#label { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    FieldRow Input > .input--placeholder, FieldRow Input > .input--suggestion { color: $text-muted; }
+    FieldRow SelectCurrent Static#label { color: $text-muted; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    FieldRow SelectCurrent .arrow { color: $text-muted; }
+    FieldRow SelectCurrent.-has-value Static#label { color: $foreground; }
     FieldRow Select > SelectOverlay { width: 64; max-width: 90vw; constrain: inside inside; }
     FieldRow Checkbox { width: 6; background: $background; }
     FieldRow > .field--note { display: none; height: 1; padding: 0 1 0 14; color: $text-error; text-wrap: nowrap; text-overflow: ellipsis; }
