@@ -25,9 +25,10 @@ from fakes.stage import (
     write,
 )
 
-SIZES = {"small": SMALL, "large": (160, 50)}
+SIZES = {"small": SMALL, "large": (160, 50), "tiny": (58, 14)}
 LIT = {"small": ("dark", "light"), "large": ("dark", "light")}
 DARK = {"small": ("dark",), "large": ("dark",)}
+TINY = {"tiny": ("dark",)}
 ALL = LIT | {"small": ("dark", "light", "contrast", "terminal")}
 
 

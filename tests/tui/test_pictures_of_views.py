@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from distconsole.model.events import CheckEnded, Event, FindingMade
 from distconsole.model.run_events import GpuSample
 from distconsole.monitor.store import RunStore
 from fakes import scenes
-from fakes.album import ALL, LIT, Page, pictures
+from fakes.album import ALL, LIT, TINY, Page, pictures
 from fakes.journals import Journal
 from fakes.stage import Scene, keep_run
 
@@ -54,6 +55,13 @@ def past() -> None:
     Journal(run="digits-1121-a3f9", seconds=120, slow=3, fails=1).write(RunStore(runs_dir()))
 
 
+def kept() -> None:
+    """A run in the store, and a report of it that was written an hour before."""
+    keep_run()
+    Path("run.html").write_text("<!doctype html>")
+    os.utime("run.html", (scenes.START - 3600, scenes.START - 3600))
+
+
 def attached(scene: Scene, **views: tuple[str, ...]) -> Page:
     first, *others = views.items()
     lines = {first[0]: (f"attach {scenes.RUN}", *first[1]), **dict(others)}
@@ -71,7 +79,11 @@ PAGES = {
     ),
     "hosts": Page({ask.Top: troubled_hosts}, {"hosts": (), "grouped": ("group host",)}),
     "empty": Page({}, {"empty": ()}, request=ask.OpenConsole()),
-    "check": Page({ask.Check: scenes.checked}, {"check": ("check",)}, LIT),
+    "check": Page(
+        {ask.Check: scenes.checked},
+        {"check": ("check",), "sifted": ("filter node2 hostname",)},
+        LIT,
+    ),
     "finding": Page({ask.Check: scenes.checked}, {"finding": ("check", "press escape enter")}),
     "checking": Page({ask.Check: half_checked}, {"checking": ("check",)}, going=[ask.Check]),
     "pairs": Page({ask.Check: partial(scenes.paired, dead=1)}, {"pairs": ("check", "pairs")}, LIT),
@@ -123,6 +135,20 @@ PAGES = {
         LIT,
     ),
     "replay": Page({}, {"replay": ("replay digits-1121-a3f9", "at 70s")}, LIT, before=past),
+    "questions": Page(
+        {ask.Attach: scenes.straggling, ask.Top: scenes.hosts},
+        {
+            "kill": (f"attach {scenes.RUN}", "stop last --grace 0?"),
+            "overwrite": ("press n", "report last -o run.html?"),
+        },
+        LIT,
+        before=kept,
+    ),
+    "tiny": Page(
+        {ask.Attach: scenes.straggling, ask.Top: scenes.hosts},
+        {"tiny": (f"attach {scenes.RUN}",)},
+        TINY,
+    ),
     "prompt": Page(
         {ask.Check: half_checked, ask.Attach: scenes.straggling, ask.Top: scenes.hosts},
         {
@@ -141,8 +167,9 @@ PAGES = {
 
 
 @pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever machine this is, its name is the same."""
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever machine this is, its name is the same; the folder is empty."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socket.gethostname", lambda: "laptop")
 
 
