@@ -175,11 +175,7 @@ class MomentValue(click.ParamType):  # type: ignore[type-arg]
         # An option that still lacks its value leaves what stands before it unread.
         words = (ctx.params.get("run"), *(word for word in ctx.args if word[:1] != "-"), "")
         moments = vocabulary(ctx).moments(next(word for word in words if word is not None))
-        return [
-            CompletionItem(word, help=about)
-            for word, about in moments.items()
-            if word.startswith(incomplete)
-        ]
+        return _starting(tuple(moments), incomplete, moments)
 
 
 class RanksValue(Offering):
