@@ -13,7 +13,7 @@ from distconsole.model.run_events import EndState
 from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt import Prompt
-from distconsole.tui.views.launch import HostTable
+from distconsole.tui.views.launch import HostTable, LaunchView
 from distconsole.tui.views.launch_fields import FieldRow
 from fakes.stage import MIDDLE, screen_text, until, write
 
@@ -89,4 +89,5 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         await pilot.press("ctrl+o")
         await until(pilot, lambda: "✓ succeeded" in screen_text(app))
         await pilot.press("enter")
-        await until(pilot, lambda: app.query_one(Prompt).value == line)
+        await until(pilot, lambda: not app.query_one(LaunchView).lists_last)
+        assert app.query_one(Prompt).value == line

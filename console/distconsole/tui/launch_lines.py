@@ -77,8 +77,9 @@ class LaunchLines:
     def shortened(self, request: ask.Run) -> ask.Run:
         """Return ``request``, which was kept, as it reads here: hosts and folder of ours go unsaid."""
         own = self._sitting.own
-        if own is not None and request.where == lasting(self._sitting.where, own.cluster):
-            request = replace(request, where=ask.Where())
+        if own is not None:
+            ours = lasting(self._sitting.where, own.cluster)
+            request = replace(request, where=request.where.beyond(ours))
         if request.workdir == str(Path.cwd()):
             request = replace(request, workdir=None)
         return replace(request, json=False, dry_run=False)

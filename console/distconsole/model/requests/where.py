@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +32,13 @@ class Where:
             python=self.python or kept.python,
             setup=self.setup or kept.setup,
         )
+
+    def beyond(self, kept: Where) -> Where:
+        """Return the least that has to be said over ``kept`` to mean this."""
+        names = ("hosts", "hostfile", "cluster")
+        same = all(getattr(self, name) == getattr(kept, name) for name in names)
+        unsaid = {name: None for name in names if same}
+        for name in ("ssh_config", "python", "setup"):
+            if getattr(self, name) == getattr(kept, name):
+                unsaid[name] = None
+        return replace(self, **unsaid)
