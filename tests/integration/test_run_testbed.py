@@ -45,7 +45,8 @@ def test_agents_that_are_killed_while_ranks_start_anew_tell_everything(
     text = (
         "again = 'DISTCONSOLE_RESTART' in os.environ\n"
         "for n in range(150):\n    print(n + 150 * again, flush=True)\n    time.sleep(0.02)\n"
-        "sys.exit(0 if again else rank * 5)"
+        # The other one is ended with it, and has said all by then.
+        "time.sleep(rank)\nsys.exit(0 if again else rank * 5)"
     )
     words = ("run", "--json", "--max-restarts", "2", script(tmp_path, text))
     with Console(bed, tmp_path, *words) as console:
