@@ -3,7 +3,7 @@
 #   PYTHON=…                 the interpreter to build .venv with (3.11 or newer)
 #   ARGS=…                   further words for `distconsole demo`
 #   RERUNS=…                 how often a failed test is tried again (2); the summary counts them
-#   WORKERS=…                how many tests go on at once (3)
+#   WORKERS=…                how many tests go on at once (4)
 #   TESTS=…                  what pytest runs, and how:  make test TESTS="tests/unit -x"
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
 #   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
@@ -21,8 +21,8 @@ DONE := .make
 TESTS ?= tests
 # Real processes on a shared machine are late now and then; a defect fails every time.
 RERUNS ?= 2
-# Those that drive hosts wait as much as they work; a fourth finds two cores busy.
-WORKERS ?= 3
+# Those that drive hosts wait as much as they work: four keep two cores busy.
+WORKERS ?= 4
 TYPED := console agents training tests/testbed tests/suite tests/conftest.py
 INPUTS := pyproject.toml .ci/constraints.txt
 
