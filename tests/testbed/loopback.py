@@ -24,7 +24,7 @@ from testbed.host import session_path
 from testbed.keeper import marked_processes, wait_for
 from testbed.lifeline import Lifeline
 from testbed.machine import BOOT_SECONDS, answers
-from testbed.programs import Programs
+from testbed.programs import Programs, argv_of
 from testbed.reached import Reached
 from testbed.sshfiles import (
     Alias,
@@ -106,9 +106,8 @@ class LoopbackHost(Programs):
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """Start a program (or a line for bash) with the host's environment."""
-        argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         return subprocess.Popen(
-            argv,
+            argv_of(command),
             env={**self._environment, **(env or {})},
             cwd=cwd or self.home,
             start_new_session=True,

@@ -19,7 +19,7 @@ from typing import Any
 from testbed.claims import FOLDERS, PREFIX
 from testbed.keeper import wait_for
 from testbed.lifeline import Lifeline
-from testbed.programs import Programs
+from testbed.programs import Programs, argv_of
 from testbed.sshfiles import find_sshd
 from testbed.switch import Socket, Switch
 
@@ -98,11 +98,10 @@ class Machine(Programs):
         **options: Any,
     ) -> subprocess.Popen[Any]:
         """Start a program (or a line for bash) on the host; ``options`` are those of Popen."""
-        argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         enter = ["nsenter", "--target", str(self.pid), *NAMESPACES[:5], "--"]
         go = ["sh", "-c", 'cd "$0" && exec "$@"', cwd or HOME]
         return subprocess.Popen(
-            [*enter, *go, *argv],
+            [*enter, *go, *argv_of(command)],
             env={**self.environment(), **(env or {})},
             start_new_session=True,
             **options,

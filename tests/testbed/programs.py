@@ -60,6 +60,11 @@ class Programs:
         return done
 
 
+def argv_of(command: str | Sequence[str]) -> list[str]:
+    """Return a program's words; a line is bash's."""
+    return ["bash", "-c", command] if isinstance(command, str) else list(command)
+
+
 def kill_group(process: subprocess.Popen[Any]) -> None:
     """Kill a program started by ``popen`` and what shares its process group."""
     with suppress(ProcessLookupError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -76,7 +76,7 @@ def _named(advice: str, left: Left) -> str:
     """Return ``advice`` with the ranks by their numbers where it speaks of those that left."""
     if not left.ranks:
         return advice
-    who = f"{_ranks(left.ranks)} on {_and_others(left.hosts)}"
+    who = f"{_ranks(left.ranks)} on {_and_others(left.hosts, MAX_HOSTS_NAMED)}"
     return advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
 
 
@@ -323,14 +323,12 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     """Return ``rank 3`` or ``ranks 0, 2, 5 and 7 others``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    shown = ", ".join(map(str, ranks[:MAX_RANKS_NAMED]))
-    more = len(ranks) - MAX_RANKS_NAMED
-    return f"ranks {shown} and {more} others" if more > 0 else f"ranks {shown}"
+    return f"ranks {_and_others(ranks, MAX_RANKS_NAMED)}"
 
 
-def _and_others(hosts: tuple[str, ...]) -> str:
-    more = f" and {len(hosts) - MAX_HOSTS_NAMED} others" if len(hosts) > MAX_HOSTS_NAMED else ""
-    return ", ".join(hosts[:MAX_HOSTS_NAMED]) + more
+def _and_others(words: Sequence[object], limit: int) -> str:
+    shown, more = ", ".join(map(str, words[:limit])), len(words) - limit
+    return f"{shown} and {_count(more, 'other', 'others')}" if more > 0 else shown
 
 
 def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:

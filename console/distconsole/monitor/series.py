@@ -8,9 +8,9 @@ from bisect import bisect_left
 MAX_POINTS = 2048
 """Points a series keeps; beyond that neighbours are merged in pairs."""
 MAX_BROKEN = 64
+"""Places of values that are no numbers that a series keeps."""
 FARTHEST = 1e100
 """A value further from 0 is no figure any more: with it on a scale the differences overflow."""
-"""Places of values that are no numbers that a series keeps."""
 
 
 class Series:

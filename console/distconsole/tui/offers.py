@@ -97,14 +97,17 @@ class Offers:
         """As ``complete``, without waiting for a folder."""
         return self._completions(line, self._folders.glance)
 
+    def _theme_names(self) -> tuple[str, ...]:
+        """Return the names of all themes, our own first."""
+        return tuple(dict.fromkeys((*NAMES, *sorted(self._themes()))))
+
     def _completions(self, line: str, listing: Listing) -> list[Completion]:
         line, blanks = line.lstrip(), line[: len(line) - len(line.lstrip())]
         if blanks:
             found = self._completions(line, listing)
             return [replace(each, line=blanks + each.line) for each in found]
         typed = open_line(line)
-        themes = (*NAMES, *sorted(set(self._themes()) - set(NAMES)))
-        vocabulary = replace(self._sitting.vocabulary(), themes=themes)
+        vocabulary = replace(self._sitting.vocabulary(), themes=self._theme_names())
         if not typed.words:
             found = complete_line(line, vocabulary, listing=listing)
             aliases = self._shortcuts.aliases.values()
@@ -162,7 +165,7 @@ class Offers:
             case "unalias":
                 return {name: alias.line for name, alias in self._shortcuts.aliases.items()}
             case "theme":
-                return dict.fromkeys((*NAMES, *sorted(self._themes())), "")
+                return dict.fromkeys(self._theme_names(), "")
             case _:
                 return STANDING.get(verb, {} if verb in SCREEN_VERBS else None)
 

@@ -96,7 +96,7 @@ class Question(Static, can_focus=True):
         return True
 
     def on_key(self, event: events.Key) -> None:
-        """Take the answer, and the rest of its word."""
+        """Take the answer, and the rest of its word where that was on its way here before it was answered."""
         keys = self._rest.take(event)
         for key in keys:
             self._take(key)

@@ -45,7 +45,14 @@ def share_one_heap() -> None:
         mallopt(ARENA_MAX, 1)
 
 
-class PromptScreen(Screen[object]):
+def return_heap() -> None:
+    """Give the system the pages of the heap on which nothing lies."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+class PunctualScreen(Screen[object]):
     """A screen that draws the answer to a key at once; of very many keys those that half of the time is enough for."""
 
     _rests_until = 0.0
@@ -56,13 +63,6 @@ class PromptScreen(Screen[object]):
             self._on_timer_update()
             now = time.monotonic()
             self._rests_until = now + (now - began)
-
-
-def return_heap() -> None:
-    """Give the system the pages of the heap on which nothing lies."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class SparingApp(App[Result]):
@@ -89,7 +89,7 @@ class SparingApp(App[Result]):
 
     def get_default_screen(self) -> Screen[object]:
         """Return the screen below all others."""
-        return PromptScreen(id="_default")
+        return PunctualScreen(id="_default")
 
     def _post_message(self, message: Message) -> Coroutine[None, None, bool]:
         # The thread that reads the terminal calls this; the rest runs when the application gets to it.

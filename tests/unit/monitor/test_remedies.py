@@ -150,3 +150,11 @@ def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
     hint = first_failure_finding("r1", first, Left(), 0.0).hint
     assert "check --only python" in hint
     assert hint.endswith("distconsole logs r1 --rank 2")
+
+
+def test_of_many_that_left_first_the_rest_is_counted() -> None:
+    first = FirstFailure(rank=9, host="f", exit_code=1, error="Broken pipe", traceback="")
+    left = Left(tuple(range(9)), ("a", "b", "c", "d", "e"))
+    hint = first_failure_finding("r1", first, left, 0.0).hint
+    said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 other on a, b, c, d and 1 other left first"
+    assert hint.startswith(said)

@@ -22,7 +22,7 @@ from distconsole.formats.configuration import settings_of, shown_environment, wi
 from distconsole.formats.figures import bytes_text, number_text
 from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
-from distconsole.formats.page.words import findings_of, interesting_ranks, verdict_of
+from distconsole.formats.page.words import failed_first, findings_of, interesting_ranks, verdict_of
 from distconsole.model.run_events import RankState, RunFinding
 from distconsole.model.time_text import duration_text, utc_text
 from distconsole.monitor.chronicle import Chronicle, LineEnds
@@ -173,21 +173,15 @@ def _plots(chronicle: Chronicle, started: float) -> Iterator[Plot | None]:
 
 def _worst_first(timeline: RunTimeline) -> list[RankView]:
     """Return the ranks in order, that which failed first and those that failed or stand still before all others."""
-    bad, first = (RankState.FAILED, RankState.STALLED), _failed_first(timeline)
+    bad, first = (RankState.FAILED, RankState.STALLED), failed_first(timeline)
     return sorted(
         timeline.ranks.values(),
         key=lambda view: (view.rank != first, view.state not in bad, view.rank),
     )
 
 
-def _failed_first(timeline: RunTimeline) -> int | None:
-    end = timeline.end
-    first = end.first_failure if end is not None else UNSET
-    return first.rank if first is not UNSET and first.of_rank else None
-
-
 def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
-    first = view.rank == _failed_first(timeline)
+    first = view.rank == failed_first(timeline)
     return "failed first" if first else view.state.value, view.state.value
 
 

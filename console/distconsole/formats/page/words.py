@@ -77,13 +77,19 @@ def findings_of(timeline: RunTimeline) -> list[RunFinding]:
     return sorted(timeline.findings, key=lambda each: (ORDER.index(each.severity), each.t))
 
 
+def failed_first(timeline: RunTimeline) -> int | None:
+    """Return the rank that its end says failed first, or None."""
+    end = timeline.end
+    first = UNSET if end is None else end.first_failure
+    return first.rank if first is not UNSET and first.of_rank else None
+
+
 def interesting_ranks(timeline: RunTimeline, limit: int) -> list[tuple[int, str]]:
     """Return ranks whose lines are worth reading, with the reason, the most telling first."""
     why: dict[int, str] = {}
-    end = timeline.end
-    first = UNSET if end is None else end.first_failure
-    if first is not UNSET and first.of_rank:
-        why[first.rank] = "failed first"
+    first = failed_first(timeline)
+    if first is not None:
+        why[first] = "failed first"
     for view in timeline.ranks.values():
         if view.state in (RankState.FAILED, RankState.STALLED):
             why.setdefault(view.rank, view.state.value)

@@ -297,8 +297,6 @@ class ClusterView(Vertical):
             UsageError: if there is none.
         """
         name = "" if name == "host" else name
-        if downwards is None and self.order.by is not None and self.order.by.name == name:
-            downwards = not self.order.downwards  # the same once more: the other way
         self.order = self.order.with_sort(name, LOAD_FIELDS, downwards=downwards)
         for table in self.query(LineTable):
             table.to_top()

@@ -72,15 +72,23 @@ class RowOrder(Generic[Row]):
         """
         return replace(self, condition=compiled(text, fields) if text else None)
 
+    def is_by(self, name: str) -> bool:
+        """Whether the field called ``name`` orders the rows."""
+        return self.by is not None and self.by.name == name
+
     def with_sort(
         self, name: str, fields: Fields[Row], *, downwards: bool | None = None
     ) -> RowOrder[Row]:
         """Return it in the order of the field called ``name``, figures downwards if not said otherwise.
 
+        The same field once more, without a way said, turns the order round.
+
         Raises:
             UsageError: if there is none.
         """
         by = field_called(name, fields) if name else None
+        if downwards is None and self.is_by(name):
+            downwards = not self.downwards
         down = by is not None and (by.kind is not Kind.TEXT if downwards is None else downwards)
         return replace(self, by=by, downwards=down)
 

@@ -159,9 +159,7 @@ class RunsView(Vertical):
         Raises:
             UsageError: if there is no such field.
         """
-        if downwards is None and self.order.by is not None and self.order.by.name == name:
-            downwards = not self.order.downwards  # the same once more: the other way
-        elif downwards is None and name == "age":
+        if downwards is None and name == "age" and not self.order.is_by(name):
             downwards = False
         self.order = self.order.with_sort(name, RUN_FIELDS, downwards=downwards)
         self.table.to_top()
