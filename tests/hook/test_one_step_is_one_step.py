@@ -145,8 +145,7 @@ for epoch in range(3):
     )
     assert ring.column("samples") == [6] * 6
     assert ring.column("flags") == [MICRO] * 6
-    # How the first was divided was not looked at.
-    assert same(ring.column("value"), [math.nan, *printed(ended)[1:]])
+    assert same(ring.column("value"), printed(ended))
 
 
 def test_accumulation_without_division_shows_the_mean(runner: Runner) -> None:
@@ -166,7 +165,7 @@ for epoch in range(3):
 """,
     )
     assert ring.column("samples") == [12] * 3
-    assert same(ring.column("value"), [math.nan, *printed(ended)[1:]])
+    assert same(ring.column("value"), printed(ended))
 
 
 def test_several_optimizers_make_one_step(runner: Runner) -> None:
@@ -324,6 +323,152 @@ for batch in DataLoader(data, batch_size=6):
     assert same(ring.column("value"), printed(ended))
     assert [flag & MICRO for flag in ring.column("flags")] == [MICRO, MICRO, 0, 0]
     assert all(math.isnan(seconds) for seconds in ring.column("forward"))
+
+
+ACCUMULATES_IN_A_CLOSURE = """
+def shared(batch):
+    loss = nn.functional.mse_loss(model(batch[0]), batch[1])
+    losses.append(loss.item())
+    return loss / 2
+for epoch in range(5):
+    losses = []
+    for index, batch in enumerate(DataLoader(data, batch_size=3)):
+        def closure():
+            if index % 2 == 0:
+                optimizer.zero_grad()
+            loss = shared(batch)
+            loss.backward()
+            return loss
+        if index % 2 == 0:
+            closure()
+        else:
+            optimizer.step(closure)
+            print(sum(losses) / 2)
+            losses = []
+"""
+
+
+def test_accumulation_whose_last_share_is_made_in_the_closure(runner: Runner) -> None:
+    ended, ring = run(runner, ACCUMULATES_IN_A_CLOSURE)
+    assert ring.column("samples") == [6] * 10
+    assert same(ring.column("value"), printed(ended))
+
+
+def test_a_share_that_is_alone_in_its_closure_is_no_loss(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        ACCUMULATES_IN_A_CLOSURE.replace("batch_size=3", "batch_size=4").replace(
+            "if index % 2 == 0:\n            closure()",
+            "if index == 0:\n            closure()",
+        ),
+    )
+    whole, alone = ring.column("value")[::2], ring.column("value")[1::2]
+    assert same(whole, printed(ended)[::2])
+    assert all(math.isnan(value) for value in alone)
+
+
+def test_several_backwards_in_one_closure_are_no_loss(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=3)
+for one in (optimizer, lbfgs):
+    for batch in DataLoader(data, batch_size=4):
+        def closure():
+            one.zero_grad()
+            first, second = loss_of(batch), model(batch[0]).abs().mean()
+            first.backward()
+            second.backward()
+            return first + second
+        one.step(closure)
+""",
+    )
+    assert len(ring.steps) == 6
+    assert all(math.isnan(value) for value in ring.column("value"))
+
+
+def test_a_share_before_a_closure_that_is_called_again_and_again(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+lbfgs = torch.optim.LBFGS(model.parameters(), max_iter=3)
+for index, batch in enumerate(DataLoader(data, batch_size=3)):
+    def closure():
+        loss = loss_of(batch) / 2
+        loss.backward()
+        return loss
+    lbfgs.step(closure) if index % 2 else closure()
+""",
+    )
+    assert len(ring.steps) == 2
+    assert all(math.isnan(value) for value in ring.column("value"))
+
+
+def test_a_share_that_is_divided_out_of_sight_gives_no_mean(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+for epoch in range(3):
+    for batch in DataLoader(data, batch_size=6):
+        loss = loss_of(batch) / 2 + 0 * sum(p.abs().sum() for p in model.parameters())
+        loss.backward()
+    optimizer.step()
+    for batch in DataLoader(data, batch_size=6):
+        (((model(batch[0]) - batch[1]) ** 2).sum() / 2).backward()  # of two samples, a mean
+    optimizer.step()
+""",
+    )
+    assert ring.column("flags") == [MICRO] * 6
+    assert all(math.isnan(value) for value in ring.column("value"))
+
+
+def test_accumulation_under_a_scaler(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for epoch in range(3):
+    total = 0.0
+    for index, batch in enumerate(DataLoader(data, batch_size=3)):
+        loss = loss_of(batch) / 2
+        scaler.scale(loss).backward()
+        total += loss.item()
+        if index % 2:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            print(total)
+            total = 0.0
+""",
+    )
+    assert same(ring.column("value"), printed(ended))
+
+
+def test_accumulation_with_a_loader_that_fetches_ahead(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+def ahead(loader):
+    following = None
+    for batch in loader:
+        if following is not None:
+            yield following
+        following = batch
+    yield following
+for epoch in range(3):
+    total = 0.0
+    for index, batch in enumerate(ahead(DataLoader(data, batch_size=3))):
+        loss = loss_of(batch) / 2
+        loss.backward()
+        total += loss.item()
+        if index % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            print(total)
+            total = 0.0
+""",
+    )
+    assert same(ring.column("value"), printed(ended))
 
 
 def test_an_optimizer_that_raises_and_is_caught(runner: Runner) -> None:

@@ -116,7 +116,7 @@ class Lane:
         self.leave()
         self.steps.backward_ends(now, failed=failed)
 
-    def optimizer_begins(self, optimizer: int, now: int) -> None:
+    def optimizer_begins(self, optimizer: int, now: int, evaluations: int = 0) -> None:
         """An optimizer begins to step."""
         if optimizer == self.optimizer:
             if self.place == BACKWARD_DONE:
@@ -128,9 +128,11 @@ class Lane:
                 self.nested += 1
                 return
         self.leave()
-        self.steps.optimizer_begins(optimizer, now)
+        self.steps.optimizer_begins(optimizer, now, evaluations)
 
-    def optimizer_ends(self, optimizer: int, now: int, skipped: bool = False) -> None:
+    def optimizer_ends(
+        self, optimizer: int, now: int, skipped: bool = False, evaluations: int = 0
+    ) -> None:
         """The optimizer has stepped; ``skipped`` where it left the weights alone."""
         if self.place == STEPPING and optimizer == self.optimizer and not skipped:
             if self.nested:
@@ -139,7 +141,7 @@ class Lane:
                 self.end_step(now)
             return
         self.leave()
-        self.steps.optimizer_ends(optimizer, now, skipped)
+        self.steps.optimizer_ends(optimizer, now, skipped, evaluations)
         self._enter()
 
     def optimizers_skipped(self, optimizers: list[int], now: int) -> None:

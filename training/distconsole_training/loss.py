@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Value = Union[float, Late, None]
     Seen = tuple[Value, Optional[float]]
     """A loss, unscaled where a GradScaler scaled it, and the number that it was divided by last:
-    ``None`` where none is to be seen, ``NOT_LOOKED_AT``."""
+    ``None`` where it certainly was not divided, ``NOT_LOOKED_AT`` where that is not known."""
 
 NOT_LOOKED_AT = -1.0
 
@@ -54,7 +54,13 @@ class LateMean:
 
 
 def loss_of_step(
-    losses: Sequence[Seen], *, batches: int, optimizers: int, closure: bool, micro: bool
+    losses: Sequence[Seen],
+    *,
+    batches: int,
+    optimizers: int,
+    closures: int,
+    evaluations: int,
+    micro: bool,
 ) -> Value:
     """Return the loss of a step, None where it is not certain.
 
@@ -62,25 +68,24 @@ def loss_of_step(
         losses: One per backward, in order.
         batches: How many batches the backwards were called for.
         optimizers: How many outermost optimizers stepped.
-        closure: Whether an optimizer called the backwards (LBFGS): the first one then tells the
-            loss at the step's beginning, as ``optimizer.step(closure)`` returns it.
+        closures: How many of the backwards an optimizer called, by a closure.
+        evaluations: How often an optimizer that says so (LBFGS) called its closure. The first loss
+            is then that of the step's beginning, which ``optimizer.step(closure)`` returns.
         micro: Whether the script accumulates gradients, so that even a lone loss may be a share.
     """
     if not losses:
         return None
-    if closure:
-        return losses[0][0]
+    if closures > 1:
+        return losses[0][0] if evaluations == closures == len(losses) else None
     if len(losses) == 1:
         value, divisor = losses[0]
-        return None if micro and divisor is not None else value
-    if optimizers != 1 or batches != len(losses):
-        return None
-    return _of_micro_batches(losses)
+        return value if not micro or divisor in (None, 1.0) else None
+    return _of_micro_batches(losses, batches) if optimizers == 1 else None
 
 
-def _of_micro_batches(losses: Sequence[Seen]) -> Value:
+def _of_micro_batches(losses: Sequence[Seen], batches: int) -> Value:
     divisors = {divisor for _, divisor in losses}
-    if divisors == {None}:
+    if divisors == {None} and batches == len(losses):
         divisor = float(len(losses))
     elif divisors == {float(len(losses))}:
         divisor = 1.0

@@ -60,6 +60,7 @@ class _Sums:
         "data",
         "doubtful",
         "evaluated",
+        "evaluations",
         "first_fetch",
         "forward",
         "forward_known",
@@ -76,7 +77,7 @@ class _Sums:
 
     def reset(self) -> None:
         self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
-        self.batches = self.backwards = self.closures = self.samples = 0
+        self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
         self.forward_known = self.samples_known = True
         self.evaluated = self.passed_over = self.doubtful = False
         self.losses.clear()
@@ -91,6 +92,7 @@ class _Sums:
         self.batches += other.batches
         self.backwards += other.backwards
         self.closures += other.closures
+        self.evaluations += other.evaluations
         self.samples += other.samples
         self.forward_known &= other.forward_known
         self.samples_known &= other.samples_known
@@ -104,7 +106,8 @@ class Steps:
     """The steps of one thread. Its public attributes are for reading.
 
     Attributes:
-        micro: Whether the script accumulates gradients, so that a loss may be a share of one.
+        shares: Whether a loss may be a share of one, so that its divisor matters: the script
+            accumulates gradients, or has yet to show what its step is.
         in_backward: How many backwards of this thread are going on, one inside another.
         running: The optimizers that began to step and have not come back, outermost first; one
             that raised stays until the next event shows that it is not on the stack any more.
@@ -119,6 +122,8 @@ class Steps:
         "_eager",
         "_emit",
         "_ended",
+        "_evaluations",
+        "_micro",
         "_optimizer_began",
         "_optimizers_per_step",
         "_pending",
@@ -136,8 +141,8 @@ class Steps:
         "_sums",
         "_unfinished",
         "in_backward",
-        "micro",
         "running",
+        "shares",
     )
 
     def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
@@ -163,9 +168,10 @@ class Steps:
         self._unfinished = 0
         self._dropped: set[int] = set()
         self._sources: tuple[int, ...] = ()
-        self._backward_began = self._optimizer_began = self._closures = 0
+        self._backward_began = self._optimizer_began = self._closures = self._evaluations = 0
         self._singles = 0
-        self.micro = False
+        self._micro = False
+        self.shares = True
         self.in_backward = 0
         self.running: list[int] = []
 
@@ -208,15 +214,15 @@ class Steps:
         rest.backwards += 1
         if self.running:
             del self.running[self._stepping_calls() :]
+        inside = 0
         if self.running:
-            self._closures += 1
+            inside = self._closures = self._closures + 1
+        elif self._cursor:
+            rest.forward += now - self._cursor
         else:
-            if self._cursor:
-                rest.forward += now - self._cursor
-            else:
-                rest.forward_known = False
-            if rest.backwards > 1:
-                self.micro = True
+            rest.forward_known = False
+        if rest.backwards > max(1, inside):
+            self._micro = self.shares = True
         if len(rest.losses) < MAX_LOSSES:
             rest.losses.append(loss)
 
@@ -232,8 +238,11 @@ class Steps:
             rest.backwards -= 1
             del rest.losses[-1:]
 
-    def optimizer_begins(self, optimizer: int, now: int) -> None:
-        """An optimizer begins to step; one inside another is part of it."""
+    def optimizer_begins(self, optimizer: int, now: int, evaluations: int = 0) -> None:
+        """An optimizer begins to step; one inside another is part of it.
+
+        ``evaluations``: how often it has called closures so far, where it says so.
+        """
         running = self.running
         if running:
             del running[self._stepping_calls() - 1 :]
@@ -243,12 +252,15 @@ class Steps:
         running.append(optimizer)
         self._optimizer_began = now
         self._closures = 0
+        self._evaluations = evaluations
         if self._pending and not self._rest.backwards:
             self._commit()
         if self._stepped and optimizer in self._stepped:
             self._close()
 
-    def optimizer_ends(self, optimizer: int, now: int, skipped: bool = False) -> None:
+    def optimizer_ends(
+        self, optimizer: int, now: int, skipped: bool = False, evaluations: int = 0
+    ) -> None:
         """The optimizer has stepped; ``skipped`` where it left the weights alone."""
         running = self.running
         while running:
@@ -259,6 +271,7 @@ class Steps:
         rest = self._rest
         rest.optimizer += now - self._optimizer_began
         rest.closures += self._closures
+        rest.evaluations += evaluations - self._evaluations
         self._stepped_at(optimizer, now, not skipped)
 
     def optimizers_skipped(self, optimizers: list[int], now: int) -> None:
@@ -275,7 +288,7 @@ class Steps:
         one batch, one backward and one optimizer that was emitted as soon as it had stepped.
         """
         idle = not (self._stepped or self._pending or self._unfinished or self._dropped)
-        plain = self._plain and self._eager and self._optimizers_per_step == 1 and not self.micro
+        plain = self._plain and self._eager and self._optimizers_per_step == 1 and not self._micro
         if not (idle and plain) or self._rest.batches or self._rest.backwards or self.running:
             return None
         return self._previous_stepped[0], self._previous_end, self._previous_batches == 0
@@ -371,7 +384,7 @@ class Steps:
         if not self._optimizers_per_step:
             self._optimizers_per_step = len(self._stepped)
         self._singles = self._singles + 1 if sums.backwards == 1 else 0
-        lone = sums.backwards == 1 and not self.micro
+        lone = sums.backwards == 1 and not self._micro
         loss = sums.losses[0][0] if lone else self._loss(sums)
         certain = not sums.doubtful
         samples = sums.samples if sums.samples_known and certain else 0
@@ -383,7 +396,8 @@ class Steps:
         self._previous_batches = sums.batches
         self._previous_passed_over = sums.passed_over
         if self._singles >= SINGLES:
-            self.micro = False
+            self._micro = False
+        self.shares = self._micro
         self._plain = (
             lone and sums.batches < 2 and self._ran and not sums.passed_over and not sums.closures
         )
@@ -408,6 +422,7 @@ class Steps:
             sums.losses if len(sums.losses) == sums.backwards else (),
             batches=sums.batches,
             optimizers=len(self._stepped),
-            closure=sums.closures > 0,
-            micro=self.micro,
+            closures=sums.closures,
+            evaluations=sums.evaluations,
+            micro=self._micro,
         )

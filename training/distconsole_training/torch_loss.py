@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from distconsole_training.loss import Value
 
 _SLOTS = 256
+_DIVISIONS = ("DivBackward0", "MulBackward0")
+_MAY_HIDE_ONE = ("Div", "Mul", "Add", "Sub")
+_SUMS = 2
+"""What a loss function of torch keeps of ``reduction="sum"``."""
 _NEAR_NS = 30_000_000
 """Values on a device closer together than this are thinned: to fetch one takes microseconds."""
 
@@ -150,19 +154,42 @@ class _OnItsWay:
 
 
 def divisor_of(tensor: Any) -> float | None:
-    """Return the number that ``tensor`` was divided by last, None where it was not.
+    """Return the number that ``tensor`` was divided by last, None where it is a whole loss.
 
-    ``0.25 * loss`` counts as a division by 4; a number that cannot be seen is ``NOT_LOOKED_AT``.
+    ``0.25 * loss`` counts as a division by 4. What cannot be seen is ``NOT_LOOKED_AT``: another
+    number than a constant on the CPU, a sum that may be over what was divided before, and a sum
+    that is divided, as by the size of the batch to make the mean.
     """
     made_by = getattr(tensor, "grad_fn", None)
     name = type(made_by).__name__
-    if name not in ("DivBackward0", "MulBackward0"):
-        return None
+    if name not in _DIVISIONS:
+        return None if _is_whole(made_by, name) else NOT_LOOKED_AT
     other = getattr(made_by, "_saved_other", None)
     if other is None or not other.is_cpu or other.numel() != 1 or other.is_complex():
+        return NOT_LOOKED_AT
+    if _is_sum(_before(made_by)):
         return NOT_LOOKED_AT
     number = float(other.item())
     if name == "DivBackward0":
         return number
     # 1/3 has no exact float.
     return round(1 / number, 6) if number else NOT_LOOKED_AT
+
+
+def _is_whole(made_by: Any, name: str) -> bool:
+    """Whether a loss function of torch, or a mean of what was not divided itself, made a loss."""
+    if name.startswith("MeanBackward"):
+        return not type(_before(made_by)).__name__.startswith(_MAY_HIDE_ONE)
+    return "LossBackward" in name or "CrossEntropyBackward" in name
+
+
+def _is_sum(made_by: Any) -> bool:
+    if type(made_by).__name__.startswith("NegBackward"):
+        made_by = _before(made_by)
+    name = type(made_by).__name__
+    return name.startswith("SumBackward") or getattr(made_by, "_saved_reduction", 0) == _SUMS
+
+
+def _before(made_by: Any) -> Any:
+    """Return what made the first argument of an operation."""
+    return made_by.next_functions[0][0] if made_by.next_functions else None

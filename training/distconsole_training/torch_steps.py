@@ -76,6 +76,7 @@ class TorchSteps:
         self._emit = emit
         self.reader = ScalarReader(torch, thinned=True)
         self._step_code = _code_of_step()
+        self._repeats = torch.optim.LBFGS
         self.first = ThreadSteps(self._stepping_calls, emit)
         self._others = _OtherThread(self._stepping_calls, emit)
         self._in_backward: ThreadSteps | None = None
@@ -148,7 +149,7 @@ class TorchSteps:
         steps = self._steps()
         if not steps.trains:
             steps = self._at_work() or steps
-        steps.optimizer_begins(id(optimizer), monotonic_ns())
+        steps.optimizer_begins(id(optimizer), monotonic_ns(), self._evaluations(optimizer))
 
     def optimizer_ended(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
@@ -161,7 +162,7 @@ class TorchSteps:
             # A fused optimizer is called in any case, and told to leave the weights alone.
             found = getattr(optimizer, "found_inf", None)
             skipped = found is not None and bool(found.is_cpu and found.item())
-        steps.optimizer_ends(id(optimizer), now, skipped)
+        steps.optimizer_ends(id(optimizer), now, skipped, self._evaluations(optimizer))
 
     def scaled(self, outputs: Any, scaled: Any) -> None:
         """A GradScaler made ``scaled`` of ``outputs``; one that is disabled returns its argument."""
@@ -196,7 +197,7 @@ class TorchSteps:
                 return UNKNOWN
             tensors = tensors[0]
         if not steps.scaled:
-            divisor = divisor_of(tensors) if steps.steps.micro else NOT_LOOKED_AT
+            divisor = divisor_of(tensors) if steps.steps.shares else NOT_LOOKED_AT
             return self.reader.read(tensors), divisor
         for index, (scaled, loss) in enumerate(steps.scaled):
             if scaled() is tensors:
@@ -204,6 +205,13 @@ class TorchSteps:
                 return loss
         # Made of a scaled loss, so scaled by a number that we do not know.
         return UNKNOWN
+
+    def _evaluations(self, optimizer: Any) -> int:
+        """Return how often an LBFGS has called its closures so far; 0 of others, which call it once."""
+        if not isinstance(optimizer, self._repeats):
+            return 0
+        state = optimizer.state.get(optimizer.param_groups[0]["params"][0]) or {}
+        return int(state.get("func_evals", 0))
 
     def _steps(self) -> ThreadSteps:
         return self.first if get_ident() == self.first.thread else self._others.steps

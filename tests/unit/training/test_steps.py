@@ -294,7 +294,12 @@ class Coming:
 def test_a_mean_arrives_with_its_last_value(carried: float | None, mean: float | None) -> None:
     late = Coming(carried)
     seen = loss_of_step(
-        [(1.0, None), (late, None)], batches=2, optimizers=1, closure=False, micro=True
+        [(1.0, None), (late, None)],
+        batches=2,
+        optimizers=1,
+        closures=0,
+        evaluations=0,
+        micro=True,
     )
     assert isinstance(seen, LateMean)
     assert not seen.arrived()
