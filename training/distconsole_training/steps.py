@@ -16,6 +16,7 @@ import math
 
 from distconsole_training.loss import MAX_LOSSES, loss_of_step
 from distconsole_training.records import MICRO, SKIPPED
+from distconsole_training.step_sums import Sums
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,59 +48,6 @@ SINGLES = 16
 
 _NAN = math.nan
 _NS = 1e-9
-
-
-class _Sums:
-    """What was seen of a step, in nanoseconds."""
-
-    __slots__ = (
-        "backward",
-        "backwards",
-        "batches",
-        "closures",
-        "data",
-        "doubtful",
-        "evaluated",
-        "evaluations",
-        "first_fetch",
-        "forward",
-        "forward_known",
-        "losses",
-        "optimizer",
-        "passed_over",
-        "samples",
-        "samples_known",
-    )
-
-    def __init__(self) -> None:
-        self.losses: list[Seen] = []
-        self.reset()
-
-    def reset(self) -> None:
-        self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
-        self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
-        self.forward_known = self.samples_known = True
-        self.evaluated = self.passed_over = self.doubtful = False
-        self.losses.clear()
-
-    def absorb(self, other: _Sums) -> None:
-        """Add what ``other`` saw later in the same step."""
-        self.first_fetch = self.first_fetch or other.first_fetch
-        self.data += other.data
-        self.forward += other.forward
-        self.backward += other.backward
-        self.optimizer += other.optimizer
-        self.batches += other.batches
-        self.backwards += other.backwards
-        self.closures += other.closures
-        self.evaluations += other.evaluations
-        self.samples += other.samples
-        self.forward_known &= other.forward_known
-        self.samples_known &= other.samples_known
-        self.evaluated |= other.evaluated
-        self.passed_over |= other.passed_over
-        self.doubtful |= other.doubtful
-        self.losses += other.losses
 
 
 class Steps:
@@ -149,9 +97,9 @@ class Steps:
         """``stepping_calls`` tells how many calls of ``step()`` are on the caller's stack."""
         self._emit = emit
         self._stepping_calls = stepping_calls
-        self._sums = _Sums()
+        self._sums = Sums()
         # What came after the last optimizer step: it is this step's or the next one's.
-        self._rest = _Sums()
+        self._rest = Sums()
         self._stepped: list[int] = []
         self._ran = False
         self._ended = self._previous_end = 0
@@ -417,7 +365,7 @@ class Steps:
         )
         sums.reset()
 
-    def _loss(self, sums: _Sums) -> Value:
+    def _loss(self, sums: Sums) -> Value:
         return loss_of_step(
             sums.losses if len(sums.losses) == sums.backwards else (),
             batches=sums.batches,
