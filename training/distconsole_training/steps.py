@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 
 from distconsole_training.loss import MAX_LOSSES, loss_of_step
+from distconsole_training.one_step import Sums
 from distconsole_training.records import MICRO, SKIPPED
-from distconsole_training.step_sums import Sums
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
