@@ -8,7 +8,6 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Collection
 from typing import Any, NamedTuple, TextIO
 
 from distconsole_agent.limits import MIN_FREE_BYTES, MIN_RING_ROOM_BYTES
@@ -130,12 +129,21 @@ def own_folder(path: str) -> None:
 def write_private(path: str, value: Any) -> None:
     """Write ``value`` as JSON aside and move it into place, readable by its owner alone.
 
+    What is at ``path`` after a loss of power is whole: the old value or this one.
+
     Raises:
         OSError: when it cannot be written.
     """
     with _create_private(path + ".new") as file:
         json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
     os.rename(path + ".new", path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _create_private(path: str) -> TextIO:
@@ -170,8 +178,8 @@ def ring_folder(run: str, node_dir: str) -> str | None:
     return path
 
 
-def stray_ring_folders(node_dir: str, runs: Collection[str]) -> list[str]:
-    """Return the ring folders of ``node_dir`` that belong to none of ``runs``."""
+def ring_folders(node_dir: str) -> list[tuple[str, str]]:
+    """Return run and path of the folders for rings in shared memory that are of ``node_dir``."""
     suffix = _ring_suffix(node_dir)
     try:
         own_folder(_ring_base())
@@ -179,9 +187,9 @@ def stray_ring_folders(node_dir: str, runs: Collection[str]) -> list[str]:
     except (OSError, Refusal):
         return []
     return [
-        os.path.join(_ring_base(), name)
+        (name[: -len(suffix)], os.path.join(_ring_base(), name))
         for name in names
-        if name.endswith(suffix) and name[: -len(suffix)] not in runs
+        if name.endswith(suffix)
     ]
 
 

@@ -188,7 +188,10 @@ RUN_FIELDS = (
     "node_index",
     "nodes",
     "last_seq",
+    "trouble",
 )
+"""``state`` is ``unreadable`` where the node cannot read what it has of the run, and ``trouble`` then
+says which file and why; otherwise it is null. Such a run is never removed by itself."""
 
 NODE_FIELDS = (
     "cpu",

@@ -7,8 +7,9 @@ import os
 from typing import Any
 
 from distconsole_agent.active import write_summary
-from distconsole_agent.journal import Journal
+from distconsole_agent.journal import Journal, JournalError
 from distconsole_agent.refusal import bad_request
+from distconsole_agent.runspec import SpecError, parse_spec
 
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
@@ -48,23 +49,34 @@ def read_spec(folder: str) -> dict[str, Any]:
 
     Raises:
         OSError: when it cannot be read.
-        ValueError: when it is no JSON object.
+        ValueError: when it means no run, or another one.
     """
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         spec = json.load(file)
-    if not isinstance(spec, dict):
-        raise ValueError("a spec is an object")  # noqa: TRY004 - as for any text that is no spec
-    return spec
+    try:
+        parsed = parse_spec(spec)
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+    if parsed.run != os.path.basename(folder):
+        raise ValueError(f"the spec is of the run {parsed.run}")
+    return dict(spec)
 
 
 def read_summary(folder: str) -> dict[str, Any]:
-    """Return the ``end`` entry of a run that is over, from its summary or its journal."""
+    """Return the ``end`` entry of a run that is over, from its summary or its journal.
+
+    Raises:
+        OSError: when neither can be read, or the summary not be written.
+        JournalError: when the journal is damaged, or has no end.
+    """
     end = read_end(folder)
     if end is not None:
         return end
     journal = Journal(os.path.join(folder, "journal"))
     try:
         journal.refresh()
+        if not journal.ended:
+            raise JournalError("it has no end, and nobody attends to it")
         return write_summary(folder, journal)
     finally:
         journal.close()
@@ -78,7 +90,7 @@ def read_end(folder: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
-    return end if whole else None
+    return end if whole and end.get("kind") == "end" else None
 
 
 def is_script(path: str) -> bool:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.active import ActiveRun, complain
@@ -17,17 +18,18 @@ from distconsole_agent.folders import (
     own_folder,
     remove_tree,
     ring_folder,
-    stray_ring_folders,
+    ring_folders,
     write_private,
 )
 from distconsole_agent.hook_files import unpack_hook
-from distconsole_agent.journal import Journal, JournalError
+from distconsole_agent.journal import Journal
 from distconsole_agent.limits import (
     KEEP_RUN_SECONDS,
     MAX_ACTIVE_RUNS,
     SHIM_ANSWER_SECONDS,
 )
-from distconsole_agent.protocol import RUN_FIELDS, ErrorCode
+from distconsole_agent.proofs import Ages, boottime, is_unborn, may_live, remove_unborn
+from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request, storage
 from distconsole_agent.run_files import (
     check_run_id,
@@ -35,9 +37,9 @@ from distconsole_agent.run_files import (
     is_script,
     read_end,
     read_spec,
-    read_summary,
     visible_devices,
 )
+from distconsole_agent.run_listing import UNREADABLE, describe, find_end, trouble_with
 from distconsole_agent.runspec import SpecError, parse_spec
 from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim
 from distconsole_agent.sync import CodeSync, has_outputs
@@ -50,13 +52,21 @@ FORGET_SECONDS = 3.0
 class Runs:
     """Every run with a folder on this node."""
 
-    def __init__(self, folders: NodeFolders, program: Program) -> None:
+    def __init__(
+        self,
+        folders: NodeFolders,
+        program: Program,
+        boottime: Callable[[], float] = boottime,
+    ) -> None:
         self._folders = folders
         self._program = program
         self._lock = threading.Lock()
         self._active: dict[str, ActiveRun] = {}
         self._preparing: set[str] = set()
         self._shims: dict[str, subprocess.Popen[bytes]] = {}
+        self._boottime = boottime
+        self._ages = Ages(os.path.join(folders.node_dir, "ended_since.json"), boottime)
+        self._unborn: dict[str, float] = {}
         self.code = CodeSync(folders.node_dir)
 
     @property
@@ -71,14 +81,19 @@ class Runs:
             folder = self._folders.run(run)
             with self._lock:
                 known = run in self._active or run in self._preparing
-            if known or os.path.exists(os.path.join(folder, "ended.json")):
+            if known or read_end(folder) is not None:
                 continue
             try:
                 spec = read_spec(folder)
-            except (OSError, ValueError):
+            except FileNotFoundError:
                 self._drop_unborn(folder)
                 continue
-            self._attend(ActiveRun(folder, spec, self._forget_active))
+            except (OSError, ValueError):
+                continue  # ``describe_all`` tells of it
+            try:
+                self._attend(ActiveRun(folder, spec, self._forget_active))
+            except RuntimeError as error:
+                complain(f"the run {run} waits for a thread: {error}")
 
     def leave(self) -> None:
         """Let go of every run; they go on."""
@@ -208,11 +223,10 @@ class Runs:
         """Return a run's journal, and whether the caller has to close it.
 
         Raises:
-            Refusal: ``bad_request`` or ``no_such_run``.
+            Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if nobody can write it on.
         """
         folder = self.folder(run)
-        end = read_end(folder)
-        if end is None:
+        if read_end(folder) is None:
             # Perhaps prepared by an agent of another version.
             self.pick_up()
         with self._lock:
@@ -220,10 +234,12 @@ class Runs:
         if active is not None:
             return active.journal, False
         journal = Journal(os.path.join(folder, "journal"))
-        if end is not None:
-            journal.last_seq, journal.ended = end["seq"], True
-        else:
-            journal.refresh()
+        try:
+            end = find_end(folder)
+        except UNREADABLE as error:
+            why = trouble_with(folder, error)
+            raise storage(why, f"what is left of the run on that node: {folder}") from None
+        journal.last_seq, journal.ended = end["seq"], True
         return journal, True
 
     def describe_all(self) -> list[dict[str, Any]]:
@@ -231,8 +247,11 @@ class Runs:
         found = []
         self.pick_up()
         for run in self._names():
-            with contextlib.suppress(OSError, ValueError, KeyError, JournalError):
-                found.append(self._describe(run))
+            with self._lock:
+                active, preparing = self._active.get(run), run in self._preparing
+            with contextlib.suppress(FileNotFoundError):
+                if not preparing:
+                    found.append(describe(self._folders.run(run), active))
         return sorted(found, key=lambda each: (each["created"], each["run"]))
 
     def forget(self, run: object) -> bool:
@@ -242,9 +261,14 @@ class Runs:
             Refusal: ``bad_request`` or ``no_such_run``.
         """
         folder = self.folder(run)
+        self.pick_up()
         with self._lock:
             active = self._active.get(str(run))
-        if active is not None and not active.journal.ended:
+        if active is not None:
+            goes_on = not active.journal.ended
+        else:
+            goes_on = read_end(folder) is None and may_live(folder)
+        if goes_on:
             return False
         deadline = time.monotonic() + FORGET_SECONDS
         while time.monotonic() < deadline and self._lingers(str(run), folder):
@@ -258,22 +282,24 @@ class Runs:
             self._shims = {run: shim for run, shim in self._shims.items() if shim.poll() is None}
 
     def housekeep(self, now: float) -> None:
-        """Remove what ended long before ``now`` (UNIX seconds), and stray rings.
+        """Remove runs that ended long ago, rings of runs that are over, and old code (UNIX seconds).
 
         A run that wrote files into its code's folder stays: they may be its checkpoints.
         """
         self.code.housekeep(now)
-        with self._lock:
-            alive = {*self._active, *self._preparing}
-        for path in stray_ring_folders(self._folders.node_dir, alive):
-            self._discard(path)
-        for run in self._names():
+        # Whatever is over was so already when what is to go is listed.
+        over = {run for run in self._names() if read_end(self._folders.run(run)) is not None}
+        for run, path in ring_folders(self._folders.node_dir):
+            if run in over or not os.path.lexists(self._folders.run(run)):
+                self._discard(path)
+        try:
+            ages = self._ages.note(over)
+        except OSError as error:
+            complain(f"old runs stay: {error}")
+            return
+        for run, seconds in ages.items():
             folder = self._folders.run(run)
-            try:
-                ended = os.stat(os.path.join(folder, "ended.json")).st_mtime
-            except OSError:
-                continue
-            if now - ended > KEEP_RUN_SECONDS and not has_outputs(folder):
+            if seconds > KEEP_RUN_SECONDS and not has_outputs(folder):
                 self._remove(folder)
 
     def _lingers(self, run: str, folder: str) -> bool:
@@ -344,24 +370,15 @@ class Runs:
     def _attend(self, active: ActiveRun) -> None:
         with self._lock:
             self._active[active.run] = active
-        active.begin()
+        try:
+            active.begin()
+        except RuntimeError:
+            self._forget_active(active)
+            raise
 
     def _forget_active(self, active: ActiveRun) -> None:
         with self._lock:
             self._active.pop(active.run, None)
-
-    def _describe(self, run: str) -> dict[str, Any]:
-        folder = self._folders.run(run)
-        spec = read_spec(folder)
-        with self._lock:
-            active = self._active.get(run)
-        if active is not None:
-            state, last_seq = active.state, active.journal.last_seq
-        else:
-            end = read_summary(folder)
-            state, last_seq = end["state"], end["seq"]
-        known = {name: spec.get(name) for name in RUN_FIELDS}
-        return {**known, "state": state, "last_seq": last_seq}
 
     def _remove(self, folder: str) -> None:
         try:
@@ -371,10 +388,14 @@ class Runs:
         self._undo(folder, spec)
 
     def _drop_unborn(self, folder: str) -> None:
-        """Remove what a ``prepare`` left that never got as far as a spec."""
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - os.stat(folder).st_ctime > STILL_PREPARING_SECONDS:
-                self._discard(folder)
+        """Remove what a ``prepare`` left that never got as far as a spec, if it left nothing else."""
+        since, now = self._unborn.pop(folder, None), self._boottime()
+        if not is_unborn(folder):
+            return
+        if since is None or now - since <= STILL_PREPARING_SECONDS:
+            self._unborn[folder] = now if since is None else since
+        else:
+            remove_unborn(folder)
 
     @staticmethod
     def _discard(path: str) -> None:

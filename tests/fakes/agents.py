@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from distconsole_agent import proctree
-from distconsole_agent.folders import remove_tree, stray_ring_folders
+from distconsole_agent.folders import remove_tree, ring_folders
 from fakes.shims import wait_until
 
 ANSWER_SECONDS = 60.0
@@ -164,7 +164,7 @@ class AgentNode:
         runs = self.node_dir / "runs"
         for folder in runs.iterdir() if runs.is_dir() else []:
             proctree.kill_run(str(folder))
-        for rings in stray_ring_folders(str(self.node_dir), ()):
+        for _run, rings in ring_folders(str(self.node_dir)):
             remove_tree(rings)
 
     def _processes(self) -> list[psutil.Process]:

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.paths import runs_dir
-from distconsole.model.events import Narration, RunsCompared
-from distconsole.model.requests import Compare, Run
+from distconsole.model.events import Narration, RunListed, RunsCompared
+from distconsole.model.findings import Severity
+from distconsole.model.requests import Compare, Run, Runs, Where
 from distconsole.model.run_events import RunEvent, Window
 from distconsole.monitor.recording import Recording
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import SessionSource, perform
 from distconsole.operations.past import open_kept
+from distconsole.remote.embedded import EmbeddedCluster
 from suite.driving import Operator
 
 SCRIPT = """\
@@ -97,3 +99,21 @@ def _compare(sessions: SessionSource) -> None:
     assert "python.version" in made.comparison.same
     assert {each.title for each in made.curves if each.axis == "step"} == {"loss"}
     assert len(RunStore(runs_dir()).names()) == 2
+
+
+def test_a_run_that_a_host_cannot_read_is_told_and_stays(
+    sessions: SessionSource, cluster: EmbeddedCluster
+) -> None:
+    host = cluster.cluster.hosts[0]
+    assert host.node_dir is not None
+    list(perform(Runs(where=Where(hosts=host.name)), sessions))  # the node folder is there now
+    folder = Path(host.node_dir, "runs", "torn-run")
+    (folder / "logs").mkdir(parents=True)
+    (folder / "spec.json").touch()
+    (folder / "logs" / "rank-0.out").write_text("step 1\n")
+    told = list(perform(Runs(where=Where(hosts=host.name)), sessions))
+    warned = [e.text for e in told if isinstance(e, Narration) and e.severity == Severity.WARN]
+    assert [text for text in warned if f"{host.name}: " in text and f"{folder}/spec.json" in text]
+    (listed,) = [e.summary for e in told if isinstance(e, RunListed)]
+    assert (listed.run, listed.state) == ("torn-run", "unreadable")
+    assert (folder / "logs" / "rank-0.out").exists()

@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import threading
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import psutil
 
 from distconsole_agent import protocol
+from distconsole_agent.proofs import boottime
+from distconsole_agent.watch import boot_id
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until
@@ -267,9 +268,10 @@ def test_old_runs_are_removed_and_others_kept(node: AgentNode, bridge: Bridge) -
     bridge.close()
     ended = node.node_dir / "runs" / "old-run" / "ended.json"
     wait_until("the summary", ended.exists)
-    long_ago = time.time() - 15 * 86400
-    os.utime(ended, (long_ago, long_ago))
     node.kill_agent()
+    long_ago = boottime() - 15 * 86400
+    noted = {"boot": boot_id(), "boottime": long_ago, "time": 0.0, "since": {"old-run": 0.0}}
+    (node.node_dir / "ended_since.json").write_text(json.dumps(noted))
     with node.bridge() as other:
         wait_until("the old run is gone", lambda: not ended.parent.exists())
         assert [run["run"] for run in other.done("runs")["runs"]] == ["new-run"]

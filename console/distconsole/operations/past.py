@@ -85,6 +85,12 @@ def _ask_hosts(
         known, silent = known_runs(session)
     yield from _say_silent(silent, "its runs are not listed")
     for each in known:
+        for host, trouble in each.troubles:
+            yield Narration(
+                text=f"{host}: what it has of {each.run} cannot be read: {trouble}; "
+                "it stays until you remove it",
+                severity=Severity.WARN,
+            )
         stored = summaries.get(each.run)
         if stored is None:
             summaries[each.run] = summary_of_known(each)

@@ -23,16 +23,21 @@ STATES = {"prepared": "running", "lost": "failed"}
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """One run as the hosts know it: which of them, in the order of its nodes."""
+    """One run as the hosts know it: which of them, in the order of its nodes.
+
+    Attributes:
+        troubles: What hosts cannot read of it, and why.
+    """
 
     run: RunId
     known: RunKnown
     hosts: tuple[HostName, ...]
     last_seq: dict[HostName, int]
+    troubles: tuple[tuple[HostName, str], ...] = ()
 
     @property
     def state(self) -> str:
-        """``running``, ``succeeded``, ``failed``, ``stopped``."""
+        """``running``, ``succeeded``, ``failed``, ``stopped``; ``unreadable`` where no host can read it."""
         return STATES.get(self.known.state, self.known.state)
 
 
@@ -112,7 +117,10 @@ def summary_of_known(run: KnownRun) -> RunSummary:
 def _joined(run: RunId, on_hosts: dict[HostName, RunKnown]) -> KnownRun:
     in_order = sorted(on_hosts, key=lambda host: on_hosts[host].node_index)
     states = [on_hosts[host] for host in in_order]
+    readable = [known for known in states if known.trouble is None] or states
     leading = next(
-        (known for known in states if known.state in ("running", "prepared")), states[0]
+        (known for known in readable if known.state in ("running", "prepared")), readable[0]
     )
-    return KnownRun(run, leading, tuple(in_order), {h: k.last_seq for h, k in on_hosts.items()})
+    troubles = tuple((host, each.trouble) for host, each in on_hosts.items() if each.trouble)
+    last_seq = {host: each.last_seq for host, each in on_hosts.items()}
+    return KnownRun(run, leading, tuple(in_order), last_seq, troubles)

@@ -105,6 +105,7 @@ class RunKnown(Frame, frozen=True, kw_only=True):
     node_index: Small
     nodes: Any
     last_seq: Count
+    trouble: Text | None = None
 
 
 class Runs(Frame, frozen=True, kw_only=True):

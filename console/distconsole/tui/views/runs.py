@@ -31,6 +31,7 @@ STATE_STYLES = {
     "failed": ("✗ failed", "bad"),
     "stopped": ("■ stopped", "warn"),
     "unknown": ("? unknown", "note"),
+    "unreadable": ("! unreadable", "warn"),
 }
 
 

@@ -15,7 +15,7 @@ from distconsole_agent.folders import (
     own_folder,
     remove_tree,
     ring_folder,
-    stray_ring_folders,
+    ring_folders,
     this_program,
 )
 from distconsole_agent.hook_files import unpack_hook
@@ -69,8 +69,7 @@ def test_two_node_folders_keep_their_rings_apart(shared_memory: Path) -> None:
     assert other is not None
     assert one != other
     assert all(Path(path).stat().st_mode & 0o777 == 0o700 for path in (one, other))
-    assert stray_ring_folders("/tmp/one", {"a-run"}) == []
-    assert stray_ring_folders("/tmp/one", set()) == [one]
+    assert ring_folders("/tmp/one") == [("a-run", one)]
 
 
 def test_rings_do_not_go_where_there_is_no_room(

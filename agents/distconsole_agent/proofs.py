@@ -1,0 +1,94 @@
+"""What the disk and the kernel prove of a run's folder: before something goes, one of these says so.
+
+Whatever cannot be read proves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Collection
+
+from distconsole_agent.folders import write_private
+from distconsole_agent.proctree import pids_of_run
+from distconsole_agent.watch import boot_id
+
+UNBORN = frozenset({"logs", "errors", "journal", "rings"})
+HALF_WRITTEN = "spec.json.new"
+"""What ``prepare`` has made, at most, when it is interrupted before there is a spec."""
+
+
+def is_unborn(folder: str) -> bool:
+    """Return whether ``prepare`` has begun a run's folder and put nothing into it."""
+    try:
+        names = set(os.listdir(folder)) - {HALF_WRITTEN}
+        return names <= UNBORN and not any(os.listdir(os.path.join(folder, n)) for n in names)
+    except OSError:
+        return False
+
+
+def remove_unborn(folder: str) -> None:
+    """Remove the folder of a run that ``is_unborn``; whatever has appeared in it meanwhile stays."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if name != HALF_WRITTEN:
+                os.rmdir(os.path.join(folder, name))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, HALF_WRITTEN))
+        os.rmdir(folder)
+
+
+def may_live(folder: str) -> bool:
+    """Return whether the shim of a run, or a process that it started, may live."""
+    try:
+        with open(os.path.join(folder, "shim.pid"), "rb") as file:
+            # The shim holds it for life (``runlog.claim``).
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return True
+    return bool(pids_of_run(folder))
+
+
+def boottime() -> float:
+    """Return seconds since the boot, with those in suspend: what nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Ages:
+    """How long runs have been over, counted by what agents saw between one boot and the next.
+
+    A clock that is set, or wrong after a boot, makes no run older; a node that is off does not, either.
+
+    Args:
+        path: Where the agents of a node folder, of whatever version, keep the count.
+        clock: Seconds since the boot.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], float] = boottime) -> None:
+        self._path = path
+        self._clock = clock
+
+    def note(self, over: Collection[str]) -> dict[str, float]:
+        """Note that these runs are over and return for how many seconds each is known to be.
+
+        Raises:
+            OSError: when it cannot be written down.
+        """
+        now, boot = self._clock(), boot_id()
+        try:
+            with open(self._path, "rb") as file:
+                kept = json.load(file)
+            counted = float(kept["time"])
+            if boot is not None and kept["boot"] == boot:
+                counted += max(0.0, now - float(kept["boottime"]))
+            since = {run: min(counted, float(kept["since"].get(run, counted))) for run in over}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            # It is counted from the beginning: all stays for longer.
+            counted, since = 0.0, dict.fromkeys(over, 0.0)
+        write_private(self._path, {"boot": boot, "boottime": now, "time": counted, "since": since})
+        return {run: counted - begun for run, begun in since.items()}
