@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from distconsole.config.schema import Config
     from distconsole.model.requests import Request
@@ -62,11 +62,14 @@ def run(words: list[str]) -> int:
     ``distconsole run`` must not pay for the screen.
     """
     from distconsole.config.load import load_config  # noqa: PLC0415
-    from distconsole.errors import ConsoleError  # noqa: PLC0415
-    from distconsole.grammar import parse_args  # noqa: PLC0415
+    from distconsole.errors import ConsoleError, UntrustedError  # noqa: PLC0415
+    from distconsole.grammar import parse_args, parse_untrusted  # noqa: PLC0415
 
     try:
-        config = load_config()
+        try:
+            config = load_config()
+        except UntrustedError as error:
+            return _headless(parse_untrusted(words, error))
         request = parse_args(_without_alias(words, config), defaults=config.verbs)
         if not wants_screen(request):
             return _headless(request, config)
@@ -100,14 +103,20 @@ def _without_alias(words: list[str], config: Config) -> list[str]:
     return expanded_words(words, aliases)
 
 
-def _headless(request: Request, config: Config) -> int:
-    """Do ``request``; its hosts are being connected while the rest of the program is loaded."""
+def _headless(request: Request, config: Config | None = None) -> int:
+    """Do ``request``; its hosts are being connected while the rest of the program is loaded.
+
+    Args:
+        config: What is configured; None for a request that needs no configuration.
+    """
     from distconsole.model import requests as ask  # noqa: PLC0415
 
     if isinstance(request, ask.ShowHelp):
         return _tell(request.text)
+    if config is not None and config.passed:
+        _say(config.passed)
     ahead = None
-    if isinstance(request, ask.Run | ask.Check):
+    if config is not None and isinstance(request, ask.Run | ask.Check):
         from distconsole.session import SessionAhead  # noqa: PLC0415
 
         where: ask.Where | None = request.where
@@ -132,6 +141,15 @@ def _tell(text: str) -> int:
     streams.data(text)
     streams.close()
     return 0
+
+
+def _say(lines: Iterable[str]) -> None:
+    from distconsole.cli.streams import Streams  # noqa: PLC0415
+
+    streams = Streams.standard()
+    for line in lines:
+        streams.say(line)
+    streams.close()
 
 
 def wants_screen(request: Request) -> bool:

@@ -5,6 +5,7 @@
     ConsoleError                 exit code   raised when
     ├── UsageError                    2      a command line means nothing
     ├── ConfigError                   2      a configuration or host file cannot be read
+    │   └── UntrustedError                   a project's file could execute something, and nobody trusted it
     ├── PlanError                     2      a job cannot be placed on these hosts
     ├── UnreachableError              3      hosts that are needed cannot be reached
     ├── RunNotFoundError              2      no run has this id, prefix or name
@@ -72,6 +73,10 @@ class ConfigError(ConsoleError):
     """A file of ours that cannot be used; the message names file, line and key."""
 
     exit_code = 2
+
+
+class UntrustedError(ConfigError):
+    """A project's file that could have something executed, and that nobody said is trusted."""
 
 
 class PlanError(ConsoleError):

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from distconsole.config.load import trust_as_it_is
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "outputs.md"
 JOB = """\
 import os, time
@@ -45,6 +47,7 @@ def test_the_documented_program_follows_a_run(home: Path, tmp_path: Path, node_d
     job, stop = tmp_path / "job.py", tmp_path / "stop"
     job.write_text(JOB.format(stop=str(stop)))
     (tmp_path / "distconsole.toml").write_text(f'node_dir = "{node_dir}"\n')
+    trust_as_it_is(tmp_path / "distconsole.toml")
     environment = {**os.environ, "XDG_DATA_HOME": str(home / "data")}
     launch = [sys.executable, "-m", "distconsole", "run", "--detach", str(job)]
     subprocess.run(launch, cwd=tmp_path, env=environment, check=True, timeout=90)

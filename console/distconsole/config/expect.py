@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from distconsole.config.schema import Key, Kind
+from distconsole.config.schema import Key, Kind, plain
 from distconsole.model.expectation import CollectiveExpectation, Expectation
 from distconsole.model.requests import CollectiveName
 
@@ -16,30 +16,30 @@ PACKAGES, COLLECTIVES = "packages", "collectives"
 
 EXPECT_KEYS: dict[str, Key] = {
     **dict.fromkeys(
-        ("python", "torch", "cuda", "nccl", "horovod", "mpi", "driver"), Key(Kind.VERSION)
+        ("python", "torch", "cuda", "nccl", "horovod", "mpi", "driver"), plain(Kind.VERSION)
     ),
-    "gpus": Key(Kind.COUNT),
-    "gpu_model": Key(Kind.TEXT),
-    "gpu_memory": Key(Kind.SIZE),
-    "cpus": Key(Kind.POSITIVE),
-    "memory": Key(Kind.SIZE),
-    "shm": Key(Kind.SIZE),
-    "disk_free": Key(Kind.SIZE),
-    "nofile": Key(Kind.LIMIT),
-    "memlock": Key(Kind.LIMIT),
-    "pair_gbit_s": Key(Kind.NUMBER),
-    "rtt_us": Key(Kind.NUMBER),
+    "gpus": plain(Kind.COUNT),
+    "gpu_model": plain(Kind.TEXT),
+    "gpu_memory": plain(Kind.SIZE),
+    "cpus": plain(Kind.POSITIVE),
+    "memory": plain(Kind.SIZE),
+    "shm": plain(Kind.SIZE),
+    "disk_free": plain(Kind.SIZE),
+    "nofile": plain(Kind.LIMIT),
+    "memlock": plain(Kind.LIMIT),
+    "pair_gbit_s": plain(Kind.NUMBER),
+    "rtt_us": plain(Kind.NUMBER),
 }
 """Of ``[expect]``, ``[clusters.NAME.expect]`` and ``[hosts.NAME.expect]``, beside the two tables."""
 
-PACKAGE_KEY = Key(Kind.VERSION)
+PACKAGE_KEY = plain(Kind.VERSION)
 
 COLLECTIVE_KEYS: dict[str, Key] = {
-    "op": Key(Kind.TEXT, choices=tuple(name.value for name in CollectiveName)),
-    "bytes": Key(Kind.SIZE),
-    "launcher": Key(Kind.TEXT, choices=("torch", "horovod", "mpi")),
-    "busbw_gbs": Key(Kind.NUMBER),
-    "time_us": Key(Kind.NUMBER),
+    "op": plain(Kind.TEXT, choices=tuple(name.value for name in CollectiveName)),
+    "bytes": plain(Kind.SIZE),
+    "launcher": plain(Kind.TEXT, choices=("torch", "horovod", "mpi")),
+    "busbw_gbs": plain(Kind.NUMBER),
+    "time_us": plain(Kind.NUMBER),
 }
 """Of each of ``[[expect.collectives]]``."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distconsole.config.paths import project_config_file, user_config_file
+from distconsole.config.paths import project_config_files, user_config_file
 from distconsole.config.ranges import RangeError, expand
 from distconsole.config.schema import (
     CLUSTER_KEYS,
@@ -22,47 +23,147 @@ from distconsole.config.schema import (
 )
 from distconsole.config.shortcuts import read_aliases, read_keys
 from distconsole.config.spelling import nearest
-from distconsole.errors import ConfigError
+from distconsole.config.trust import (
+    KeyPath,
+    command_for,
+    digest,
+    is_trusted,
+    keys_to_trust,
+    trust,
+    was_trusted,
+    why_foreign,
+    without,
+)
+from distconsole.config.values import converted
+from distconsole.errors import ConfigError, UntrustedError
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
-from distconsole.model.ranks import RankSpans, parse_ranks
 
 EXPECT, NOTIFY = "expect", "notify"
+MAX_SHOWN = 8
 _SETTING_NAMES = tuple(HOST_KEYS)
 
 
-def load_config(start: Path | None = None) -> Config:
+def load_config(start: Path | None = None, *, refuse: bool = True) -> Config:
     """Return the project's configuration over the user's.
 
     Args:
         start: Where to look for the project's file, upwards; the current folder if not given.
+        refuse: Whether keys that need trust and have none are an error, or left out.
 
     Raises:
         ConfigError: if a file cannot be read or understood.
+        UntrustedError: if the project's file can have something executed, and nobody trusted it.
     """
-    project = project_config_file((start or Path.cwd()).resolve())
     user = user_config_file()
-    config = Config()
-    if project is not None:
-        config = read_config(project)
-    if user.is_file() and (project is None or user.resolve() != project):
+    config, passed = Config(), []
+    for path in project_config_files((start or Path.cwd()).resolve()):
+        if path == user.resolve():
+            break
+        foreign = why_foreign(path)
+        found = _read_project(path, foreign=bool(foreign), refuse=refuse)
+        if found is not None:
+            config = found
+            break
+        way_out = f"to take it as it is: {command_for(path)}"
+        passed.append(f"{path} is not read: {foreign}; {way_out}")
+    if user.is_file():
         config = config.over(read_config(user))
-    return config
+    return replace(config, passed=tuple(passed)) if passed else config
+
+
+def project_file(start: Path) -> Path | None:
+    """Return the project's file that is read for ``start``, or would be if it was trusted."""
+    user = user_config_file().resolve()
+    return next((path for path in project_config_files(start.resolve()) if path != user), None)
+
+
+def trust_as_it_is(path: Path) -> str:
+    """Trust a file as it is now, and return its keys that can have something executed.
+
+    Raises:
+        ConfigError: if it cannot be read or understood, or that it is trusted cannot be kept.
+    """
+    text = read_text(path)
+    table = tables_of(path, text)
+    _Reader(path, text).config(table)
+    trust(path, digest(path, text, table))
+    return named_keys(text, [key for key, _ in keys_to_trust(table)])
+
+
+def is_taken_whole(path: Path) -> bool:
+    """Whether a file needs no word of trust, or has it; one that is not there needs none.
+
+    Raises:
+        ConfigError: if it cannot be read or understood.
+    """
+    if not path.exists():
+        return True
+    text = read_text(path)
+    table = tables_of(path, text)
+    if is_trusted(path, digest(path, text, table)):
+        return True
+    return not why_foreign(path) and not keys_to_trust(table)
+
+
+def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
+    """Return what a project's file says; None if that is not taken, since it is ``foreign``.
+
+    Raises:
+        UntrustedError: as ``load_config``.
+    """
+    was = was_trusted(path)
+    if foreign and not was:
+        return None
+    text = read_text(path)
+    table = tables_of(path, text)
+    keys = [key for key, _ in keys_to_trust(table)]
+    agreed = was and is_trusted(path, digest(path, text, table))
+    if foreign and not agreed:
+        return None
+    reader = _Reader(path, text)
+    whole = reader.config(table)
+    if agreed or not keys:
+        return whole
+    if not refuse:
+        return reader.config(without(table, keys))
+    state = "was changed since it was trusted" if was else "is not trusted"
+    raise UntrustedError(
+        f"{path} {state}, and can have something executed: {named_keys(text, keys)}",
+        f"look at it; if you trust it: {command_for(path)}",
+    )
 
 
 def read_config(path: Path) -> Config:
-    """Return what one file says.
+    """Return what one file says, whoever wrote it.
 
     Raises:
         ConfigError: as ``load_config``.
     """
+    text = read_text(path)
+    return _Reader(path, text).config(tables_of(path, text))
+
+
+def tables_of(path: Path, text: str) -> dict[str, Any]:
+    """Return the tables of a file's text.
+
+    Raises:
+        ConfigError: if it is not TOML.
+    """
     import tomllib  # noqa: PLC0415 - most have no such file, and it takes its time
 
-    text = read_text(path)
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
-    return _Reader(path, text).config(table)
+
+
+def named_keys(text: str, keys: list[KeyPath]) -> str:
+    """Return keys as a person finds them: ``setup (line 3), run.env (line 8)``."""
+    shown = [
+        f"{'.'.join(key)} (line {line_of(text, key[:-1], key[-1])})" for key in keys[:MAX_SHOWN]
+    ]
+    more = len(keys) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def read_text(path: Path) -> str:
@@ -233,7 +334,7 @@ class _Reader:
         raise self._error(where, name, f"unknown key '{name}'{table}", hint)
 
     def _value(self, where: tuple[str, ...], name: str, value: Any, key: Key) -> Any:
-        found = _converted(value, key.kind)
+        found = converted(value, key.kind)
         if found is None or (key.choices and found not in key.choices):
             wanted = f"one of {', '.join(key.choices)}" if key.choices else key.kind.value
             near = nearest(str(value), key.choices)
@@ -291,84 +392,6 @@ def _without_expect(value: object) -> object:
 
 def _settings(values: Mapping[str, Any]) -> HostSettings:
     return HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})
-
-
-BOUNDS = {Kind.COUNT: (0, 2**63), Kind.POSITIVE: (1, 2**63), Kind.PORT: (1, 65535)}
-"""Of whole numbers, the least and the most."""
-
-
-def _converted(value: Any, kind: Kind) -> Any:
-    """Return ``value`` as ``kind`` has it; None if it is none."""
-    number = isinstance(value, int) and not isinstance(value, bool)
-    match kind:
-        case Kind.TEXT | Kind.FILE:
-            return value if isinstance(value, str) and value else None
-        case Kind.FLAG:
-            return value if isinstance(value, bool) else None
-        case Kind.COUNT | Kind.POSITIVE | Kind.PORT:
-            least, most = BOUNDS[kind]
-            return value if number and least <= value <= most else None
-        case Kind.SECONDS:
-            real = number or isinstance(value, float)
-            return float(value) if real and 0 <= value < 1e9 else None
-        case Kind.NPROC | Kind.NNODES:
-            return str(value) if _is_count(value, kind) else None
-        case Kind.RANKS:
-            return _ranks(value)
-        case Kind.WORDS:
-            return _words(value)
-        case Kind.PAIRS:
-            return _pairs(value)
-        case _:
-            return _expected(value, kind)
-
-
-def _expected(value: Any, kind: Kind) -> float | str | None:
-    from distconsole.config import expect as keys  # noqa: PLC0415 - most expect nothing
-
-    match kind:
-        case Kind.VERSION:
-            return keys.specifier_of(value)
-        case Kind.SIZE:
-            return keys.size_of(value)
-        case Kind.LIMIT:
-            return keys.limit_of(value)
-        case _:
-            return keys.number_of(value)
-
-
-def _is_count(value: Any, kind: Kind) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool) and value >= 1
-    if kind is Kind.NPROC:
-        return bool(value == "gpu")
-    return (
-        isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?", value) is not None
-    )
-
-
-def _ranks(value: Any) -> RankSpans | None:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    try:
-        return parse_ranks(str(value))
-    except ValueError:
-        return None
-
-
-def _words(value: Any) -> tuple[str, ...] | None:
-    if isinstance(value, str) and value:
-        return (value,)
-    whole = isinstance(value, list) and all(isinstance(one, str) and one for one in value)
-    return tuple(value) if whole and value else None
-
-
-def _pairs(value: Any) -> tuple[str, ...] | None:
-    if not isinstance(value, dict):
-        return None
-    if not all(isinstance(one, str | int | float) and one is not True for one in value.values()):
-        return None
-    return tuple(f"{name}={one}" for name, one in value.items())
 
 
 def _as_given(value: Any) -> Any:

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from distconsole.config.schema import Key, Kind
+from distconsole.config.schema import Key, Kind, plain, trusted
 from distconsole.model.notices import NoticeKind
 
 DEFAULT_KINDS = (NoticeKind.FINISH, NoticeKind.FAILURE, NoticeKind.STALL)
 DESKTOPS = ("auto", "osc9", "osc777", "both", "off")
 
 NOTIFY_KEYS: dict[str, Key] = {
-    "on": Key(Kind.WORDS),
-    "bell": Key(Kind.FLAG),
-    "desktop": Key(Kind.TEXT, choices=DESKTOPS),
-    "command": Key(Kind.WORDS),
-    "shell": Key(Kind.TEXT),
-    "webhook": Key(Kind.TEXT, secret=True),
-    "webhook_env": Key(Kind.TEXT),
-    "allow_http": Key(Kind.FLAG),
-    "timeout": Key(Kind.SECONDS),
+    "on": plain(Kind.WORDS),
+    "bell": plain(Kind.FLAG),
+    "desktop": plain(Kind.TEXT, choices=DESKTOPS),
+    "command": trusted(Kind.WORDS),
+    "shell": trusted(Kind.TEXT),
+    "webhook": trusted(Kind.TEXT, secret=True),
+    "webhook_env": trusted(Kind.TEXT),
+    "allow_http": trusted(Kind.FLAG),
+    "timeout": plain(Kind.SECONDS),
 }
 
 OWN_KEYS = ("command", "shell", "webhook", "webhook_env", "allow_http")

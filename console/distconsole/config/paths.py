@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
@@ -45,10 +47,17 @@ def user_config_file() -> Path:
     return config_dir() / PROJECT_FILE
 
 
-def project_config_file(start: Path) -> Path | None:
-    """Return the nearest ``distconsole.toml`` from ``start`` upwards, or None."""
+def project_config_files(start: Path) -> Iterator[Path]:
+    """Yield each ``distconsole.toml`` from ``start`` upwards, the nearest first.
+
+    The last folder is the root of a Git repository or the home folder; what lies above the home is not read.
+    """
+    home = Path.home().resolve()
     for folder in (start, *start.parents):
+        if folder != home and home.is_relative_to(folder):
+            return
         candidate = folder / PROJECT_FILE
-        if candidate.is_file():
-            return candidate
-    return None
+        if os.path.isfile(candidate):  # noqa: PTH113 - does not raise where a folder is closed
+            yield candidate
+        if folder == home or os.path.lexists(folder / ".git"):
+            return

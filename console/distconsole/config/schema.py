@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,102 +45,130 @@ class Kind(StrEnum):
     NUMBER = "a number above 0"
 
 
+class Trust(Enum):
+    """What a key needs in a project's file (``config.trust``)."""
+
+    NONE = "none"
+    KEY = "key"
+    CONTENT = "content"
+    """The content of the file that it names counts, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One key of a table.
 
+    It is made by ``plain``, ``trusted`` or ``trusted_file``, so that nobody adds a key without a decision.
+
     Attributes:
+        trust: What it needs in a project's file.
         parameter: The flag's parameter, where its name differs from the key.
         choices: What the text may be; anything where empty.
         secret: Whether no message may show the value.
     """
 
     kind: Kind
+    trust: Trust
     parameter: str = ""
     choices: tuple[str, ...] = ()
     secret: bool = False
 
 
+def plain(kind: Kind, parameter: str = "", choices: tuple[str, ...] = ()) -> Key:
+    """Return a key that may stand in a project's file that nobody trusted yet: it executes nothing."""
+    return Key(kind, Trust.NONE, parameter, choices)
+
+
+def trusted(kind: Kind, parameter: str = "", *, secret: bool = False) -> Key:
+    """Return a key that can have something executed, written over, or opened to others."""
+    return Key(kind, Trust.KEY, parameter, secret=secret)
+
+
+def trusted_file() -> Key:
+    """Return a key that names a file that can have something executed."""
+    return Key(Kind.FILE, Trust.CONTENT)
+
+
 def _choice(words: type[StrEnum]) -> Key:
-    return Key(Kind.TEXT, choices=tuple(word.value for word in words))
+    return plain(Kind.TEXT, choices=tuple(word.value for word in words))
 
 
-_JSON = {"json": Key(Kind.FLAG)}
-_CONDITIONS = {"where": Key(Kind.TEXT, "only"), "fail_if": Key(Kind.TEXT)}
-_NOTIFY = {"notify": Key(Kind.TEXT)}
-_GRACE = {"grace": Key(Kind.SECONDS, "grace_seconds")}
+_JSON = {"json": plain(Kind.FLAG)}
+_CONDITIONS = {"where": plain(Kind.TEXT, "only"), "fail_if": plain(Kind.TEXT)}
+_NOTIFY = {"notify": plain(Kind.TEXT)}
+_GRACE = {"grace": plain(Kind.SECONDS, "grace_seconds")}
 
 HOST_KEYS: dict[str, Key] = {
-    "python": Key(Kind.TEXT),
-    "setup": Key(Kind.TEXT),
-    "address": Key(Kind.TEXT),
-    "nic": Key(Kind.TEXT),
-    "node_dir": Key(Kind.TEXT),
-    "slots": Key(Kind.POSITIVE),
-    "user": Key(Kind.TEXT),
-    "port": Key(Kind.PORT),
+    "python": trusted(Kind.TEXT),
+    "setup": trusted(Kind.TEXT),
+    "address": plain(Kind.TEXT),
+    "nic": plain(Kind.TEXT),
+    "node_dir": trusted(Kind.TEXT),
+    "slots": plain(Kind.POSITIVE),
+    "user": plain(Kind.TEXT),
+    "port": plain(Kind.PORT),
 }
 """Of ``[hosts.NAME]``; the same without ``address`` for all hosts of a ``[clusters.NAME]``, or of all."""
 
 SHARED_KEYS = {name: key for name, key in HOST_KEYS.items() if name != "address"}
 
 CLUSTER_KEYS: dict[str, Key] = {
-    "hosts": Key(Kind.WORDS),
-    "hostfile": Key(Kind.FILE),
-    "ssh_config": Key(Kind.FILE),
+    "hosts": plain(Kind.WORDS),
+    "hostfile": plain(Kind.FILE),
+    "ssh_config": trusted_file(),
     **SHARED_KEYS,
 }
 
 TOP_KEYS: dict[str, Key] = {
-    "cluster": Key(Kind.TEXT),
-    "ssh_config": Key(Kind.FILE),
-    "theme": Key(Kind.TEXT),
-    "startup": Key(Kind.FLAG),
+    "cluster": plain(Kind.TEXT),
+    "ssh_config": trusted_file(),
+    "theme": plain(Kind.TEXT),
+    "startup": plain(Kind.FLAG),
     **SHARED_KEYS,
 }
 
 VERB_KEYS: dict[str, dict[str, Key]] = {
     "check": {
         "level": _choice(Level),
-        "only": Key(Kind.WORDS),
-        "skip": Key(Kind.WORDS),
-        "nproc": Key(Kind.POSITIVE),
-        "budget": Key(Kind.SECONDS, "budget_seconds"),
-        "strict": Key(Kind.FLAG),
-        "junit": Key(Kind.FILE),
-        "emit_hostfile": Key(Kind.FILE),
-        "details": Key(Kind.FLAG),
-        "prove": Key(Kind.FLAG),
+        "only": plain(Kind.WORDS),
+        "skip": plain(Kind.WORDS),
+        "nproc": plain(Kind.POSITIVE),
+        "budget": plain(Kind.SECONDS, "budget_seconds"),
+        "strict": plain(Kind.FLAG),
+        "junit": trusted(Kind.FILE),
+        "emit_hostfile": trusted(Kind.FILE),
+        "details": plain(Kind.FLAG),
+        "prove": plain(Kind.FLAG),
         **_JSON,
     },
     "run": {
         "launcher": _choice(LauncherName),
-        "nproc": Key(Kind.NPROC),
-        "nnodes": Key(Kind.NNODES),
-        "module": Key(Kind.FLAG),
-        "env": Key(Kind.PAIRS),
-        "env_file": Key(Kind.FILE),
-        "workdir": Key(Kind.TEXT),
-        "sync": Key(Kind.FLAG),
+        "nproc": plain(Kind.NPROC),
+        "nnodes": plain(Kind.NNODES),
+        "module": plain(Kind.FLAG),
+        "env": trusted(Kind.PAIRS),
+        "env_file": trusted_file(),
+        "workdir": trusted(Kind.TEXT),
+        "sync": plain(Kind.FLAG),
         "pass_args": _choice(PassArgs),
-        "max_restarts": Key(Kind.COUNT),
-        "nic": Key(Kind.TEXT),
-        "verify_sync": Key(Kind.POSITIVE),
-        "name": Key(Kind.TEXT),
-        "watch": Key(Kind.FLAG),
-        "detach": Key(Kind.FLAG),
-        "dry_run": Key(Kind.FLAG),
-        "slurm": Key(Kind.TEXT),
-        "slurm_login": Key(Kind.TEXT),
+        "max_restarts": plain(Kind.COUNT),
+        "nic": plain(Kind.TEXT),
+        "verify_sync": plain(Kind.POSITIVE),
+        "name": plain(Kind.TEXT),
+        "watch": plain(Kind.FLAG),
+        "detach": plain(Kind.FLAG),
+        "dry_run": plain(Kind.FLAG),
+        "slurm": trusted(Kind.TEXT),
+        "slurm_login": plain(Kind.TEXT),
         "emit": _choice(EmitKind),
-        "output": Key(Kind.FILE),
+        "output": trusted(Kind.FILE),
         **_NOTIFY,
         **_GRACE,
         **_JSON,
     },
     "top": {
-        "once": Key(Kind.FLAG),
-        "interval": Key(Kind.SECONDS, "interval_seconds"),
+        "once": plain(Kind.FLAG),
+        "interval": plain(Kind.SECONDS, "interval_seconds"),
         **_CONDITIONS,
         **_JSON,
     },
@@ -149,52 +177,55 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
     "compare": {**_JSON},
     "attach": {**_NOTIFY, **_JSON},
     "logs": {
-        "rank": Key(Kind.RANKS, "ranks"),
-        "host": Key(Kind.TEXT),
-        "stream": Key(Kind.TEXT, choices=("out", "err")),
-        "grep": Key(Kind.TEXT),
-        "errors": Key(Kind.FLAG),
-        "since": Key(Kind.TEXT),
-        "fold": Key(Kind.FLAG),
-        "follow": Key(Kind.FLAG),
-        "tail": Key(Kind.COUNT),
+        "rank": plain(Kind.RANKS, "ranks"),
+        "host": plain(Kind.TEXT),
+        "stream": plain(Kind.TEXT, choices=("out", "err")),
+        "grep": plain(Kind.TEXT),
+        "errors": plain(Kind.FLAG),
+        "since": plain(Kind.TEXT),
+        "fold": plain(Kind.FLAG),
+        "follow": plain(Kind.FLAG),
+        "tail": plain(Kind.COUNT),
     },
-    "stop": {**_GRACE, "yes": Key(Kind.FLAG)},
-    "rerun": {"exclude": Key(Kind.WORDS), "detach": Key(Kind.FLAG), **_NOTIFY, **_JSON},
+    "stop": {**_GRACE, "yes": trusted(Kind.FLAG)},
+    "rerun": {"exclude": plain(Kind.WORDS), "detach": plain(Kind.FLAG), **_NOTIFY, **_JSON},
     "export": {
         "format": _choice(ExportFormat),
-        "output": Key(Kind.FILE),
+        "output": trusted(Kind.FILE),
         "table": _choice(ExportTable),
-        "follow": Key(Kind.FLAG),
-        "listen": Key(Kind.TEXT),
-        "interval": Key(Kind.SECONDS, "interval_seconds"),
+        "follow": plain(Kind.FLAG),
+        "listen": trusted(Kind.TEXT),
+        "interval": plain(Kind.SECONDS, "interval_seconds"),
     },
-    "report": {"output": Key(Kind.FILE)},
+    "report": {"output": trusted(Kind.FILE)},
     "setup": {
-        "source": Key(Kind.FILE),
-        "yes": Key(Kind.FLAG),
-        "dry_run": Key(Kind.FLAG),
-        "rebuild": Key(Kind.FLAG),
+        "source": trusted_file(),
+        "yes": trusted(Kind.FLAG),
+        "dry_run": plain(Kind.FLAG),
+        "rebuild": plain(Kind.FLAG),
     },
     "bench": {
-        "only": Key(Kind.WORDS),
-        "skip": Key(Kind.WORDS),
-        "rounds": Key(Kind.POSITIVE),
-        "images": Key(Kind.POSITIVE),
-        "batch": Key(Kind.POSITIVE),
-        "epochs": Key(Kind.POSITIVE),
-        "width": Key(Kind.POSITIVE),
+        "only": plain(Kind.WORDS),
+        "skip": plain(Kind.WORDS),
+        "rounds": plain(Kind.POSITIVE),
+        "images": plain(Kind.POSITIVE),
+        "batch": plain(Kind.POSITIVE),
+        "epochs": plain(Kind.POSITIVE),
+        "width": plain(Kind.POSITIVE),
         "precision": _choice(PrecisionName),
-        "launcher": Key(Kind.TEXT, choices=("torch", "horovod", "mpi")),
-        "ops": Key(Kind.WORDS),
-        "sizes": Key(Kind.WORDS),
-        "budget": Key(Kind.SECONDS, "budget_seconds"),
-        "nproc": Key(Kind.NPROC),
+        "launcher": plain(Kind.TEXT, choices=("torch", "horovod", "mpi")),
+        "ops": plain(Kind.WORDS),
+        "sizes": plain(Kind.WORDS),
+        "budget": plain(Kind.SECONDS, "budget_seconds"),
+        "nproc": plain(Kind.NPROC),
         **_JSON,
     },
-    "demo": {"nodes": Key(Kind.POSITIVE), "headless": Key(Kind.FLAG), **_JSON},
+    "demo": {"nodes": plain(Kind.POSITIVE), "headless": plain(Kind.FLAG), **_JSON},
 }
 """A table a verb, a key a flag; dashes and underscores are the same."""
+
+TRUSTED_TABLES = ("keys", "aliases")
+"""Tables of lines that are typed as if by the person who sits there, under names of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +285,7 @@ class Config:
         startup: Whether the start-up file is done; None leaves it open.
         keys: The least specific first.
         aliases: By name.
+        passed: Project's files that were passed by, each with why and what to do.
     """
 
     cluster: str | None = None
@@ -270,6 +302,7 @@ class Config:
     startup: bool | None = None
     keys: tuple[KeySetting, ...] = ()
     aliases: Mapping[str, Alias] = field(default_factory=lambda: NOTHING)
+    passed: tuple[str, ...] = ()
 
     def expected(self, host: str, cluster: ClusterSettings | None = None) -> Expectation:
         """Return what is expected of ``host``: its own, then its cluster's, then everybody's."""

@@ -5,14 +5,23 @@ an unfinished line may go on. click lives here and nowhere else.
 """
 
 from distconsole.grammar.complete import Completion, Vocabulary, complete_line
-from distconsole.grammar.root import VERBS, parse_args, parse_line, shell_complete
+from distconsole.grammar.root import (
+    VERBS,
+    line_words,
+    parse_args,
+    parse_line,
+    parse_untrusted,
+    shell_complete,
+)
 
 __all__ = [
     "VERBS",
     "Completion",
     "Vocabulary",
     "complete_line",
+    "line_words",
     "parse_args",
     "parse_line",
+    "parse_untrusted",
     "shell_complete",
 ]

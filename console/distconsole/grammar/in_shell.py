@@ -21,7 +21,7 @@ def shell_vocabulary() -> Vocabulary:
     clusters: tuple[str, ...] = ()
     ssh_config = None
     with contextlib.suppress(ConsoleError):
-        config = load_config()
+        config = load_config(refuse=False)
         ssh_config = config.ssh_config
         clusters = tuple(config.clusters)
         for cluster in config.clusters.values():

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from distconsole.config.spelling import nearest
-from distconsole.errors import UsageError
+from distconsole.errors import UntrustedError, UsageError
 from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, help_option
 from distconsole.grammar.hosts import host_options, where
 from distconsole.grammar.opening import OPENING_OPTIONS, opening, opening_options
@@ -148,6 +149,19 @@ def parse_line(
     if words[0] in ("help", "?"):
         words = [*words[1:2], "--help"]
     return parse_args(words, vocabulary, defaults)
+
+
+def parse_untrusted(words: Sequence[str], error: UntrustedError) -> ask.Request:
+    """Return what ``words`` ask for where that is done whatever a project's file says.
+
+    Raises:
+        UntrustedError: ``error``, where they ask for anything else.
+    """
+    with suppress(UsageError):
+        request = parse_args(words)
+        if isinstance(request, ask.NEED_NO_TRUST):
+            return request
+    raise error
 
 
 def line_words(line: str) -> list[str]:

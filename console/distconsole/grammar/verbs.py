@@ -243,6 +243,20 @@ def notify(what: str | None) -> ask.Request:
     return ask.Notify(test=what == "test")
 
 
+@click.command(cls=Verb, short_help="Take a project's configuration as it is.")
+@click.argument(
+    "folder", required=False, default=".", type=click.Path(file_okay=False), metavar="[FOLDER]"
+)
+@click.option("--revoke", is_flag=True, help="Trust it no longer.")
+def trust(**given: Any) -> ask.Request:
+    """Trust the distconsole.toml of FOLDER, or of where you are, as it is now.
+
+    Keys that can have something executed (python, setup, ssh_config, env …) are taken from it only
+    then, and until it is changed.
+    """
+    return ask.Trust(**given)
+
+
 @click.command(cls=Verb, short_help="An embedded cluster on this machine: check, then train.")
 @click.option(
     "--nodes",
@@ -279,5 +293,6 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
     bench,
     setup,
     notify,
+    trust,
     demo,
 )

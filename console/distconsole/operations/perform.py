@@ -134,6 +134,10 @@ def _operation(  # noqa: C901, PLR0915  (one case a verb, nothing nested)
             from distconsole.operations import notifying
 
             return notifying.notify(request)
+        case ask.Trust():
+            from distconsole.operations import trusting
+
+            return trusting.trust(request)
         case ask.OpenConsole():
             return _later("a console inside an operation", "run distconsole without a verb")
         case _:

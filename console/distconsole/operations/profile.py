@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from distconsole.checks.cures import exports, mca_env
-from distconsole.config.paths import PROJECT_FILE, project_config_file
+from distconsole.config.load import is_taken_whole, project_file, trust_as_it_is
+from distconsole.config.paths import PROJECT_FILE
 from distconsole.config.schema import Config
 from distconsole.config.writing import Entry, add_entries
 from distconsole.errors import UsageError
@@ -30,7 +31,7 @@ def profile_path(wanted: str) -> Path:
             f"--write-profile {wanted}: not a .toml file",
             "for the project's distconsole.toml put another option behind it, or --",
         )
-    path = path or project_config_file(Path.cwd()) or Path.cwd() / PROJECT_FILE
+    path = path or project_file(Path.cwd()) or Path.cwd() / PROJECT_FILE
     add_entries(path, ())
     return path
 
@@ -51,7 +52,11 @@ def write_profile(
     proven = [found for found in findings if found.cure and found.proof and found.proof.cured]
     left = [found for found in proven if found.cure and found.cure.by_run]
     entries = _entries([found for found in proven if found not in left], config, cluster)
+    place = path.parent.resolve() / path.name
+    taken = is_taken_whole(place)
     new = add_entries(path, entries)
+    if new and taken:  # what is new in it is our own
+        trust_as_it_is(place)
     proof_of = {found.check: found.proof for found in proven}
     return ProfileReport(
         file=str(path),

@@ -139,6 +139,8 @@ class ConsoleApp(LaunchingApp):
             shortcuts=of_user(config),
             startup=startup_file() if wants_startup(request, config) else None,
         )
+        for words in config.passed:
+            app.sitting.transcript.say(words)
         if not isinstance(request, ask.Demo):
             app.sitting.begin(config)
         try:

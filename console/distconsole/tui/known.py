@@ -103,7 +103,7 @@ class Known:
         clusters: tuple[str, ...] = ()
         ssh_config = None
         with contextlib.suppress(ConsoleError, OSError):
-            config = load_config()
+            config = load_config(refuse=False)
             ssh_config = config.ssh_config
             clusters = tuple(config.clusters)
             for name, cluster in config.clusters.items():

@@ -14,7 +14,8 @@ from itertools import count
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.schema import Config
-from distconsole.grammar import Vocabulary, parse_line
+from distconsole.errors import UntrustedError
+from distconsole.grammar import Vocabulary, line_words, parse_line, parse_untrusted
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Event
@@ -166,7 +167,11 @@ class Sitting:
         Raises:
             ConsoleError: if it means nothing, or the configuration cannot be read.
         """
-        return parse_line(line, self.vocabulary(), load_config().verbs)
+        try:
+            configured = load_config().verbs
+        except UntrustedError as error:
+            return parse_untrusted(line_words(line), error)
+        return parse_line(line, self.vocabulary(), configured)
 
     def repeat(self, check: str) -> Feed | None:
         """Make one check of the check that is shown again; None while there is none, or it goes on."""

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from distconsole.config import paths
-from distconsole.config.load import load_config, read_config
+from distconsole.config.load import load_config, read_config, trust_as_it_is
 from distconsole.config.schema import VERB_KEYS
 from distconsole.errors import ConfigError
 from distconsole.grammar.hosts import HOST_OPTIONS
@@ -123,11 +123,13 @@ def test_the_nearest_project_file_wins_over_the_user_s(
     user.write_text("python = 'user'\nnic = 'ib0'\n[run]\nname = 'n'\ngrace = 1\n")
     inner = tmp_path / "project" / "src" / "deep"
     inner.mkdir(parents=True)
-    (tmp_path / "project" / "distconsole.toml").write_text("python = 'mine'\n[run]\ngrace = 2\n")
+    own = tmp_path / "project" / "distconsole.toml"
+    own.write_text("python = 'mine'\n[run]\ngrace = 2\n")
+    trust_as_it_is(own)
     config = load_config(inner)
     assert (config.shared.python, config.shared.nic) == ("mine", "ib0")
     assert config.verbs["run"] == {"name": "n", "grace_seconds": 2.0}
-    assert config.files == (tmp_path / "project" / "distconsole.toml", user)
+    assert config.files == (own, user)
 
 
 def test_without_any_file_nothing_is_configured(
@@ -155,15 +157,15 @@ def test_ranks_are_one_or_spans(tmp_path: Path) -> None:
 
 
 def test_every_flag_of_every_verb_has_its_key() -> None:
-    """``why``'s flags are the hosts', ``explain`` is a question, ``at`` a moment and ``write_profile`` an act, not a setting;
-    how the console opens stands at the top of the file."""
+    """``why``'s flags are the hosts', ``explain`` is a question, ``at`` a moment, ``write_profile`` and
+    ``revoke`` are acts, not settings; how the console opens stands at the top of the file."""
     elsewhere = (*HOST_OPTIONS, *OPENING_OPTIONS)
     for command in VERB_COMMANDS:
         flags = {
             option.name
             for option in command.params
             if isinstance(option, click.Option)
-            and option.name not in (*elsewhere, "help", "explain", "write_profile", "at")
+            and option.name not in (*elsewhere, "help", "explain", "write_profile", "at", "revoke")
         }
         if command.name == "check":  # a launch that is checked has its keys in [run]
             flags -= set(LAUNCH_OPTIONS) - {"nproc"}

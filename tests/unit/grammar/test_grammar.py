@@ -139,6 +139,8 @@ CASES = [
     ("setup --rebuild -y", ask.Prepare(yes=True, rebuild=True)),
     ("demo --nodes 3 --headless", ask.Demo(nodes=3, headless=True)),
     ("notify test", ask.Notify(test=True)),
+    ("trust", ask.Trust()),
+    ("trust clone --revoke", ask.Trust(folder="clone", revoke=True)),
     ("attach x --notify bell,webhook", ask.Attach(run="x", notify="bell,webhook")),
 ]
 

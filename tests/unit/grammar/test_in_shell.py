@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.config.load import trust_as_it_is
 from distconsole.grammar.in_shell import shell_vocabulary
 from distconsole.tui.known import Known
 
@@ -32,7 +33,10 @@ def test_hosts_are_those_of_the_ssh_configuration_that_a_command_reads(
 ) -> None:
     assert set(shell_vocabulary().hosts) == at_prompt() == {"own"}
     config = '[clusters.a]\nhosts = ["n[1-2]:8"]\n'
-    (tmp_path / "distconsole.toml").write_text(f'ssh_config = "configured"\n{config}')
+    own = tmp_path / "distconsole.toml"
+    own.write_text(f'ssh_config = "configured"\n{config}')
+    assert set(shell_vocabulary().hosts) == at_prompt() == {"n1", "n2", "own"}  # not trusted yet
+    trust_as_it_is(own)
     assert set(shell_vocabulary().hosts) == at_prompt() == {"n1", "n2", "configured"}
     monkeypatch.setenv("DISTCONSOLE_SSH_CONFIG", "~/exported")
     assert set(shell_vocabulary().hosts) == at_prompt() == {"n1", "n2", "exported"}

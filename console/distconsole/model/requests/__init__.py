@@ -11,7 +11,7 @@ from distconsole.model.requests.benches import (
     PrecisionName,
     StrategyName,
 )
-from distconsole.model.requests.console import Demo, Notify, OpenConsole, ShowHelp
+from distconsole.model.requests.console import Demo, Notify, OpenConsole, ShowHelp, Trust
 from distconsole.model.requests.hosts import Check, Explain, Level, Prepare, Target, Top
 from distconsole.model.requests.launches import (
     EmitKind,
@@ -40,6 +40,7 @@ from distconsole.model.requests.runs import (
 from distconsole.model.requests.where import Where
 
 __all__ = [
+    "NEED_NO_TRUST",
     "Attach",
     "Bench",
     "BenchCollectives",
@@ -74,6 +75,7 @@ __all__ = [
     "StrategyName",
     "Target",
     "Top",
+    "Trust",
     "Where",
     "Why",
     "hosts_wanted",
@@ -101,7 +103,11 @@ Request: TypeAlias = (
     | BenchCollectives
     | Prepare
     | Notify
+    | Trust
     | Demo
     | OpenConsole
     | ShowHelp
 )
+
+NEED_NO_TRUST = (Explain, ShowHelp, Trust)
+"""Requests that do the same whatever a project's file says."""

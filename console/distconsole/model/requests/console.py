@@ -42,6 +42,14 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """Trust the project's file that is read for ``folder``, as it is now; with ``revoke`` no longer."""
+
+    folder: str = "."
+    revoke: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ShowHelp:
     """Print text that the grammar made (``--help``, ``--version``)."""
 

@@ -1,0 +1,205 @@
+"""Which project's file is taken as it is, and which only after a person said so (``distconsole trust``).
+
+A file of somebody else, or one that everybody may write, is taken after that alone; of one's own file,
+the keys that can execute something. What was trusted is the file as it was then: changed, it asks again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from distconsole.config.paths import config_dir
+from distconsole.config.schema import (
+    CLUSTER_KEYS,
+    HOST_KEYS,
+    TOP_KEYS,
+    TRUSTED_TABLES,
+    VERB_KEYS,
+    Key,
+    Trust,
+)
+from distconsole.config.ssh_names import own_ssh_config
+from distconsole.errors import ConfigError
+
+MAX_CONTENT_BYTES = 64 << 20
+
+KeyPath = tuple[str, ...]
+"""A key with its tables, as they are written in the file."""
+
+
+def why_foreign(path: Path) -> str:
+    """Return why a file is not only its reader's to write; nothing if it is. A folder's group is its owner's choice."""
+    for each, what, into in ((path, "it", ""), (path.parent, "its folder", "into ")):
+        try:
+            found = each.stat()
+        except OSError as error:
+            return f"{what} cannot be looked at: {error.strerror}"
+        if found.st_uid not in (0, os.getuid()):
+            return f"{what} belongs to {_user(found.st_uid)}"
+        if found.st_mode & stat.S_IWOTH:
+            return f"everybody may write {into}{what}"
+    return ""
+
+
+def keys_to_trust(table: Mapping[str, Any]) -> list[tuple[KeyPath, Trust]]:
+    """Return the keys of a file that need trust, in the file's order, and what each needs."""
+    return [(path, needs) for path, needs in _declared(table) if needs is not Trust.NONE]
+
+
+def without(table: Mapping[str, Any], paths: list[KeyPath]) -> dict[str, Any]:
+    """Return a file's tables without these keys."""
+    left = dict(table)
+    for first in {path[0] for path in paths}:
+        inner = [path[1:] for path in paths if path[0] == first]
+        if () in inner:
+            del left[first]
+        else:
+            left[first] = without(left[first], inner)
+    return left
+
+
+def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
+    """Return what stands for a file with the content of those that it has executed.
+
+    The person's own ssh configuration changes as that person likes, and what files include is not looked at.
+    """
+    import hashlib  # noqa: PLC0415 - most files have no such key, and it takes its time
+
+    whole = hashlib.sha256(text.encode())
+    for keys, needs in keys_to_trust(table):
+        named = _value(table, keys)
+        if needs is not Trust.CONTENT or not isinstance(named, str):
+            continue
+        place = path.parent / Path(named).expanduser()
+        if place != own_ssh_config():
+            whole.update(hashlib.sha256(_content(place)).digest())
+    return whole.hexdigest()
+
+
+def is_trusted(path: Path, content: str) -> bool:
+    """Whether a person trusted this file with this ``digest``."""
+    return _trusted().get(str(path)) == content
+
+
+def was_trusted(path: Path) -> bool:
+    """Whether a person trusted this file as it was once."""
+    return str(path) in _trusted()
+
+
+def trust(path: Path, content: str) -> None:
+    """Remember that the file is trusted with this ``digest``.
+
+    Raises:
+        ConfigError: if that cannot be kept.
+    """
+    _keep({**_trusted(), str(path): content})
+
+
+def distrust(path: Path) -> bool:
+    """Forget that the file is trusted, and say whether it was.
+
+    Raises:
+        ConfigError: as ``trust``.
+    """
+    known = _trusted()
+    was = known.pop(str(path), None) is not None
+    if was:
+        _keep(known)
+    return was
+
+
+def command_for(path: Path) -> str:
+    """Return what a person types to trust the file."""
+    return f"distconsole trust {shlex.quote(str(path.parent))}"
+
+
+def trust_store() -> Path:
+    """Return where it is kept what is trusted."""
+    return config_dir() / "trusted.json"
+
+
+def _declared(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
+    for name, value in table.items():
+        word = name.replace("-", "_")
+        if word in TRUSTED_TABLES:
+            yield (name,), Trust.KEY
+        elif word in ("hosts", "clusters") and isinstance(value, dict):
+            keys = HOST_KEYS if word == "hosts" else CLUSTER_KEYS
+            for inner, settings in value.items():
+                yield from _of_table((name, inner), settings, keys)
+        elif word == "notify":
+            from distconsole.config.notify import NOTIFY_KEYS  # noqa: PLC0415 - most have none
+
+            yield from _of_table((name,), value, NOTIFY_KEYS)
+        elif word in VERB_KEYS and isinstance(value, dict):
+            yield from _of_table((name,), value, VERB_KEYS[word])
+        elif word in TOP_KEYS:
+            yield (name,), TOP_KEYS[word].trust
+
+
+def _of_table(
+    where: KeyPath, value: object, keys: Mapping[str, Key]
+) -> Iterator[tuple[KeyPath, Trust]]:
+    for name in value if isinstance(value, dict) else ():
+        key = keys.get(name.replace("-", "_"))
+        if key is not None:
+            yield (*where, name), key.trust
+
+
+def _value(table: Mapping[str, Any], path: KeyPath) -> Any:
+    found: Any = table
+    for name in path:
+        found = found[name]
+    return found
+
+
+def _content(place: Path) -> bytes:
+    try:
+        if not place.is_file() or place.stat().st_size > MAX_CONTENT_BYTES:
+            return b""
+        return place.read_bytes()
+    except OSError:
+        return b""
+
+
+def _user(uid: int) -> str:
+    import pwd  # noqa: PLC0415 - rarely needed
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _trusted() -> dict[str, str]:
+    """Return what is trusted, by path; nothing where that cannot be read: it is asked for again."""
+    try:
+        known = json.loads(trust_store().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _keep(known: Mapping[str, str]) -> None:
+    path = trust_store()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+            Path(aside).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(aside).unlink()
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,36 @@
+"""``trust``: a person says that a project's file may have something executed, or that it may no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from distconsole.config.load import project_file, trust_as_it_is
+from distconsole.config.paths import PROJECT_FILE
+from distconsole.config.trust import command_for, distrust, was_trusted
+from distconsole.errors import UsageError
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, TextMade
+
+
+def trust(request: ask.Trust) -> Iterator[Event]:
+    """Trust a file as it is, or no longer.
+
+    Raises:
+        UsageError: if there is no such file.
+        ConfigError: if it cannot be read or understood, or what is trusted cannot be kept.
+    """
+    folder = Path(request.folder).expanduser().resolve()
+    own = folder / PROJECT_FILE
+    if request.revoke:
+        kept = own if was_trusted(own) else project_file(folder) or own
+        was = distrust(kept)
+        yield TextMade(text=f"{kept} {'is not trusted any more' if was else 'was not trusted'}")
+        return
+    path = project_file(folder) if folder.is_dir() else None
+    if path is None:
+        raise UsageError(f"there is no {PROJECT_FILE} to trust in {folder}, or above it")
+    keys = trust_as_it_is(path)
+    yield TextMade(text=f"trusted as it is now: {path}")
+    yield TextMade(text=f"  can have something executed: {keys or 'nothing in it'}")
+    yield TextMade(text=f"  to take it back: {command_for(path)} --revoke")
