@@ -114,7 +114,7 @@ tried, worst first, after everything else, for 40 s each at most and within `--b
 
 `--write-profile [FILE.toml]` puts proven cures into the project's `distconsole.toml`, where `run` finds them: `[run.env]`, and
 `nic`, `address` and `setup` of `[hosts.NAME]`. The rest of the file stays as it is. A key that has another value already is
-refused with its line, and then nothing is written. What `run` does by itself is not written; the output says so.
+refused with its line, and then nothing is written. A file that was trusted (`distconsole trust`), or needed no trust, stays so. What `run` does by itself is not written; the output says so.
 
 ## Expectations
 
