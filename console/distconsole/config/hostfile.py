@@ -15,6 +15,7 @@ from pathlib import Path
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError
+from distconsole.model.names import may_be_user
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_SLOTS = 1024
@@ -110,6 +111,8 @@ def _with_setting(host: NamedHost, key: str, value: str) -> NamedHost:
                 raise RangeError(f"the slots of {host.name} are given twice")
             return replace(host, slots=_slots(value))
         case "user" | "username":
+            if not may_be_user(value):
+                raise RangeError(f"'{value}' is not a user")
             return replace(host, user=value)
         case "port":
             return replace(host, port=_port(value))

@@ -17,7 +17,7 @@ from distconsole.config.spelling import nearest
 from distconsole.config.ssh_names import ssh_config_file
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, may_be_host
 from distconsole.model.requests import Where
 
 
@@ -104,6 +104,9 @@ def _from_slurm(nodes: str, environ: Mapping[str, str]) -> list[NamedHost]:
         names = [name for part in split_list(nodes) for name in expand(part)]
     except RangeError as error:
         raise ConfigError(f"SLURM_JOB_NODELIST: {error}") from None
+    for name in names:
+        if not may_be_host(name):
+            raise ConfigError(f"SLURM_JOB_NODELIST: '{name}' is not a host")
     slots = _slurm_slots(environ, len(names))
     return [NamedHost(name, slots=slot) for name, slot in zip(names, slots, strict=True)]
 

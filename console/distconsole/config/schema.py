@@ -32,6 +32,7 @@ class Kind(StrEnum):
     FLAG = "true or false"
     COUNT = "a whole number from 0"
     POSITIVE = "a whole number from 1"
+    USER = "a user name"
     PORT = "a port (1 to 65535)"
     SECONDS = "a number of seconds"
     WORDS = "a list of texts"
@@ -105,7 +106,7 @@ HOST_KEYS: dict[str, Key] = {
     "nic": plain(Kind.TEXT),
     "node_dir": trusted(Kind.TEXT),
     "slots": plain(Kind.POSITIVE),
-    "user": plain(Kind.TEXT),
+    "user": plain(Kind.USER),
     "port": plain(Kind.PORT),
 }
 """Of ``[hosts.NAME]``; the same without ``address`` for all hosts of a ``[clusters.NAME]``, or of all."""

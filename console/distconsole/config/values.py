@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from distconsole.config.schema import Kind
+from distconsole.model.names import may_be_user
 from distconsole.model.ranks import RankSpans, parse_ranks
 
 BOUNDS = {Kind.COUNT: (0, 2**63), Kind.POSITIVE: (1, 2**63), Kind.PORT: (1, 65535)}
@@ -18,6 +19,8 @@ def converted(value: Any, kind: Kind) -> Any:
     match kind:
         case Kind.TEXT | Kind.FILE:
             return value if isinstance(value, str) and value else None
+        case Kind.USER:
+            return value if isinstance(value, str) and may_be_user(value) else None
         case Kind.FLAG:
             return value if isinstance(value, bool) else None
         case Kind.COUNT | Kind.POSITIVE | Kind.PORT:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distconsole.errors import ConfigError
+from distconsole.model.names import may_be_host, may_be_user
 
 DEFAULT_CONNECT_SECONDS = 10.0
 MAX_INCLUDE_DEPTH = 16
@@ -239,10 +240,20 @@ class SshConfig:
         return name.replace("%%", "\0").replace("%h", reading.alias).replace("\0", "%").lower()
 
     def _tokens(self, reading: _Pass) -> dict[str, str]:
+        """Return what stands for the tokens of files, and of commands that a shell reads.
+
+        Raises:
+            ConfigError: if a name has what a shell would act on, which OpenSSH refuses, too.
+        """
         values = reading.values
         hostname, port = self._hostname(reading), values.get("port", "22")
         user, local = values.get("user", self.local_user), socket.gethostname()
         jump = values.get("proxyjump", "")
+        for name in (reading.alias, hostname):
+            if not may_be_host(name):
+                raise ConfigError(f"'{name}' is not a host that can be reached by ssh")
+        if not may_be_user(user):
+            raise ConfigError(f"'{user}' is not a user, for {reading.alias}")
         digest = hashlib.sha1(f"{local}{hostname}{port}{user}{jump}".encode())  # noqa: S324 - %C
         return {
             "%%": "%",

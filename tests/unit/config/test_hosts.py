@@ -231,3 +231,15 @@ def test_the_ssh_config_comes_from_the_flag_then_the_environment_then_the_file()
     assert resolve_cluster(Where(hosts="a"), config, environ).ssh_config == "/e/ssh"
     assert resolve_cluster(Where(hosts="a"), config, {}).ssh_config == "/c/ssh"
     assert resolve_cluster(Where(hosts="a"), Config(), {}).ssh_config is None
+
+
+def test_a_user_of_a_host_file_is_a_user(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("gpu0\ngpu1 user=$(touch${IFS}/x)\n")
+    with pytest.raises(ConfigError, match=r"hosts:2: '\$\(touch\$\{IFS\}/x\)' is not a user"):
+        read_hostfile(path)
+
+
+def test_a_node_of_slurm_is_a_host() -> None:
+    with pytest.raises(ConfigError, match=r"SLURM_JOB_NODELIST: 'a;touch' is not a host"):
+        resolve_cluster(Where(), Config(), {"SLURM_JOB_NODELIST": "n[1-2],a;touch"})

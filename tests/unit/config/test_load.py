@@ -84,6 +84,7 @@ def test_a_whole_file_is_understood(tmp_path: Path) -> None:
         ("[check]\nnproc = 0\n", 2, "whole number from 1", ""),
         ("[check]\nstrict = 'yes'\n", 2, "true or false", ""),
         ("[hosts.a]\nx = 1\n[hosts.b]\npyhton = 'p'\n", 4, "[hosts.b]", "'python'"),
+        ("[hosts.a]\nuser = 'x;touch'\n", 2, "a user name", ""),
         ("[hosts.a]\nport = 70000\n", 2, "a port", ""),
         ("[clusters.lab]\nslots = 2\n", 1, "one of 'hosts' and 'hostfile'", ""),
         ("[chek]\nnproc = 1\n", 1, "unknown key 'chek'", "'check'"),

@@ -183,3 +183,46 @@ def test_a_file_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
 )
 def test_a_hop_is_taken_apart(text: str, hop: tuple[str | None, str, int | None]) -> None:
     assert parse_hop(text) == hop
+
+
+@pytest.mark.parametrize(
+    ("alias", "user"),
+    [
+        ("a", "$(touch${IFS}/x)"),
+        ("a", "`touch /x`"),
+        ("a", "x;touch"),
+        ("a", "-oProxyCommand=touch"),
+        ("a", "me -oProxyCommand=touch"),
+        ("a", "me\\"),
+        ("a", "me\n"),
+        ("$(touch)", "me"),
+        ("a b", "me"),
+        ("-a", "me"),
+        ("a|b", "me"),
+    ],
+)
+def test_no_name_reaches_a_shell_with_what_a_shell_would_do(
+    alias: str, user: str, tmp_path: Path
+) -> None:
+    """As OpenSSH from 9.6 on: ProxyCommand and Match exec are shell commands with names in them."""
+    ran = tmp_path / "ran"
+    config = tmp_path / "config"
+    config.write_text(f"Match exec \"touch {ran}; true %r %n\"\n ProxyCommand nc %h %r\n")
+    with pytest.raises(ConfigError, match=r"is not a (user|host)"):
+        SshConfig(config).lookup(alias, user)
+    assert not ran.exists()
+
+
+def test_a_name_that_only_the_configuration_has_is_looked_at_too(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host a\n HostName x;touch\nHost b\n User $(touch)\n")
+    for alias in ("a", "b"):
+        with pytest.raises(ConfigError, match=r"is not a (user|host)"):
+            SshConfig(config).lookup(alias)
+
+
+@pytest.mark.parametrize("user", ["me", "DOM\\me", "me@corp.example", "host$", "J. Doe", "_svc-1"])
+def test_users_of_all_kinds_are_reached(user: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("Host a\n HostName fe80::1%eth0\n")
+    assert SshConfig(config).lookup("a", user).user == user
