@@ -35,7 +35,7 @@ class _Root(click.Group):
         name = args[0]
         known = self.get_command(ctx, name) is not None or name.startswith("-")
         if not known and not ctx.resilient_parsing:
-            near = nearest(name, self.list_commands(ctx))
+            near = nearest(name, VERBS)
             hint = f" Did you mean {near!r}?" if near else ""
             raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -86,9 +86,11 @@ for _command in VERB_COMMANDS:
     root.add_command(_command)
 
 VERBS: dict[str, str] = {
-    str(command.name): command.get_short_help_str(80) for command in VERB_COMMANDS
+    str(command.name): command.get_short_help_str(80)
+    for command in VERB_COMMANDS
+    if not command.hidden
 }
-"""Every verb with one line of what it does, in the order of the help."""
+"""Every verb that works with one line of what it does, in the order of the help."""
 
 
 def parse_args(

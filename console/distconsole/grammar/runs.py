@@ -135,7 +135,7 @@ def rerun(context: click.Context, /, exclude: tuple[str, ...], **given: Any) -> 
     return ask.Rerun(where=where(context, given), exclude=leave_out, **given)
 
 
-@click.command(cls=Verb, short_help="Where every rank is right now.")
+@click.command(cls=Verb, hidden=True, short_help="Where every rank is right now.")
 @host_options
 @run_argument
 @click.pass_context

@@ -207,7 +207,7 @@ def test_no_name_reaches_a_shell_with_what_a_shell_would_do(
     """As OpenSSH from 9.6 on: ProxyCommand and Match exec are shell commands with names in them."""
     ran = tmp_path / "ran"
     config = tmp_path / "config"
-    config.write_text(f"Match exec \"touch {ran}; true %r %n\"\n ProxyCommand nc %h %r\n")
+    config.write_text(f'Match exec "touch {ran}; true %r %n"\n ProxyCommand nc %h %r\n')
     with pytest.raises(ConfigError, match=r"is not a (user|host)"):
         SshConfig(config).lookup(alias, user)
     assert not ran.exists()
