@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 ENV_RESTART, ENV_CHECKPOINT = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
 
+ENV_TORCHRUNS = "TORCHELASTIC_RESTART_COUNT"
+"""What torchrun calls the same; ranks that are given it are told the truth."""
+
 CHECKPOINT_FILE = "checkpoint"
 """In the run's folder on node 0: rank 0 writes there the path of the checkpoint that is newest."""
 
@@ -51,6 +54,8 @@ class Restart(NamedTuple):
     def applied(self, spec: RunSpec) -> RunSpec:
         """Return ``spec`` with the variables by which the ranks know of the restart."""
         news = {ENV_RESTART: str(self.number)}
+        if ENV_TORCHRUNS in spec.env:
+            news[ENV_TORCHRUNS] = str(self.number)
         if self.checkpoint is not None:
             news[ENV_CHECKPOINT] = self.checkpoint
         return spec._replace(env={**spec.env, **news})

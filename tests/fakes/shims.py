@@ -139,7 +139,12 @@ class RunUnderTest:
             "script": "script.py",
             "workdir": str(folder),
             "setup": None,
-            "env": {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "{port}", "WORLD_SIZE": str(world)},
+            "env": {
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "{port}",
+                "WORLD_SIZE": str(world),
+                "TORCHELASTIC_RESTART_COUNT": "0",
+            },
             "unset": [],
             "engine_ranks": True,
             "watch": False,

@@ -37,7 +37,7 @@ import os, subprocess, sys, time
 from pathlib import Path
 folder, rank = Path(sys.argv[1]), os.environ['RANK']
 restart = os.environ.get('DISTCONSOLE_RESTART')
-print(restart, os.environ.get('DISTCONSOLE_CHECKPOINT'), os.environ['MASTER_PORT'], flush=True)
+print(restart, os.environ.get('DISTCONSOLE_CHECKPOINT'), os.environ['MASTER_PORT'], os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True)
 if restart is None:
     left = subprocess.Popen(['setsid', 'sleep', '600'])
     (folder / f'left{rank}').write_text(str(left.pid))
@@ -73,9 +73,9 @@ def test_a_failure_is_followed_by_an_attempt_that_knows_the_checkpoint(tmp_path:
         printed = [shim.log(rank).splitlines() for rank, shim in enumerate(run.shims)]
         ports = set()
         for lines in printed:
-            assert lines[0] == f"None None {first_port}"
-            restart, path, port = lines[1].split()
-            assert (restart, path) == ("1", checkpoint)
+            assert lines[0] == f"None None {first_port} 0"
+            restart, path, port, torchruns = lines[1].split()
+            assert (restart, path, torchruns) == ("1", checkpoint, "1")
             ports.add(port)
             assert lines[2:] == ["gone", "gone"]
         assert len(ports) == 1

@@ -19,8 +19,8 @@ from distconsole.model.names import Rank
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     """Return what each node starts: one process a rank, ranks in the order of hosts.
 
-    The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts
-    written for either find what they read.
+    The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts and
+    frameworks (Lightning) written for either find what they read.
     """
     return tuple(_node(job, node) for node in job.nodes)
 
@@ -33,6 +33,13 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         "LOCAL_WORLD_SIZE": str(node.slots),
         "GROUP_RANK": str(node.index),
         "GROUP_WORLD_SIZE": str(len(job.nodes)),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": str(job.world_size),
+        "TORCHELASTIC_RUN_ID": job.run or "none",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": str(job.max_restarts),
+        # torchrun's agent keeps no store for them: rank 0 opens it, as without torchrun.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
         **OUTPUT_ENV,
         **threads_env(node),
         **network_env(node),
@@ -50,5 +57,5 @@ def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
         argv=job.command(
             node.python, added_arguments(job, Place(rank, job.world_size, local_rank))
         ),
-        env={"RANK": str(rank), "LOCAL_RANK": str(local_rank)},
+        env={"RANK": str(rank), "LOCAL_RANK": str(local_rank), "ROLE_RANK": str(rank)},
     )

@@ -64,13 +64,13 @@ def test_ranks_follow_the_order_of_hosts() -> None:
         *("--lr", "0.1"),
     )
     assert [(r.rank, r.local_rank, r.env) for r in second.ranks] == [
-        (2, 0, {"RANK": "2", "LOCAL_RANK": "0"}),
-        (3, 1, {"RANK": "3", "LOCAL_RANK": "1"}),
+        (2, 0, {"RANK": "2", "LOCAL_RANK": "0", "ROLE_RANK": "2"}),
+        (3, 1, {"RANK": "3", "LOCAL_RANK": "1", "ROLE_RANK": "3"}),
     ]
 
 
-def test_the_variables_are_those_of_env_initialisation() -> None:
-    second = plan(Run("train.py", nproc="2")).nodes[1]
+def test_the_variables_are_those_of_torchrun() -> None:
+    second = plan(Run("train.py", nproc="2", max_restarts=3)).nodes[1]
     assert second.env == {
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "{port}",
@@ -78,12 +78,24 @@ def test_the_variables_are_those_of_env_initialisation() -> None:
         "LOCAL_WORLD_SIZE": "2",
         "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "2",
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": "4",
+        "TORCHELASTIC_RUN_ID": "train-0101-abc",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "4",
         "GLOO_SOCKET_IFNAME": "eth1",
         "NCCL_SOCKET_IFNAME": "=eth1",
     }
-    assert "TORCHELASTIC_USE_AGENT_STORE" in second.unset
+    assert "TORCHELASTIC_ERROR_FILE" in second.unset
+
+
+def test_a_process_a_node_is_no_rank_of_torchrun() -> None:
+    node = plan(Run("train.py", launcher=LauncherName.SINGLE)).nodes[1]
+    assert not [name for name in node.env if name.startswith("TORCHELASTIC_")]
+    assert "TORCHELASTIC_RUN_ID" in node.unset
 
 
 def test_unequal_hosts_get_unequal_ranks() -> None:
@@ -319,7 +331,7 @@ def test_one_node_of_the_plan_becomes_its_spec() -> None:
         {"host": "b", "address": "10.0.0.2", "ranks": [2, 3]},
     ]
     assert (spec["node_index"], spec["grace"], spec["created"]) == (1, 3, 17.0)
-    assert spec["ranks"][1]["env"] == {"RANK": "3", "LOCAL_RANK": "1"}
+    assert spec["ranks"][1]["env"] == {"RANK": "3", "LOCAL_RANK": "1", "ROLE_RANK": "3"}
 
 
 def test_the_spec_has_the_fields_of_the_protocol() -> None:
