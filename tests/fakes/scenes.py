@@ -24,6 +24,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.model.reports import (
+    CheckOutcome,
     CheckReport,
     ChoiceReport,
     HostReport,
@@ -337,6 +338,7 @@ def checked(hosts_count: int = 2, *, ok: bool = False) -> Iterator[Event]:
     yield CheckEnded(
         report=CheckReport(
             ok=ok,
+            outcome=CheckOutcome.HEALTHY if ok else CheckOutcome.FAILED,
             hosts={name: HostReport(reachable=True, facts={}) for name in names},
             findings=() if ok else findings,
             network=NetworkReport(),
@@ -384,6 +386,7 @@ def paired(
     yield CheckEnded(
         report=CheckReport(
             ok=not down,
+            outcome=CheckOutcome.FAILED if down else CheckOutcome.HEALTHY,
             hosts={name: HostReport(reachable=True, facts={}) for name in names},
             findings=tuple(_dead(name) for name in down),
             network=NetworkReport(pairs=tuple(pairs.values())),

@@ -11,14 +11,16 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
+from distconsole.checks.rule import fail
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, CheckProgress, Event
-from distconsole.model.reports import PairReport
+from distconsole.model.reports import HostReport, PairReport
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.app import ConsoleApp
+from distconsole.tui.check_picture import CheckPicture, again_in
 from distconsole.tui.pairs import LOOKS, Grain, Pairs, State, added, cell_of, frame_for
 from distconsole.tui.views.check import CheckView, Page
-from distconsole.tui.views.check_words import pairs_line
+from distconsole.tui.views.check_words import check_line, pairs_line
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.pair_matrix import PairMatrix
 from fakes import scenes
@@ -311,6 +313,28 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
         assert len(grid.rows) == 5
         assert "> check --only os.hostname_bindable --level full" in text
     app.sitting.end()
+
+
+def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
+    (before,) = (e.report for e in scenes.checked(ok=True) if isinstance(e, CheckEnded))
+    gone = fail("ssh.connect", "node2 is down", ("node2",))
+    after = msgspec.structs.replace(
+        before,
+        hosts={**before.hosts, "node2": HostReport(reachable=False, facts={})},
+        findings=(gone,),
+        cells={"node1": {}, "node2": {"python.version": "could_not_run"}},
+        why={"node2": {"python.version": "the host was not reached"}},
+    )
+    whole = again_in(before, after, "python.version")
+    assert (whole.outcome, whole.ok, whole.findings) == ("incomplete", False, (gone,))
+    picture = CheckPicture(report=before).repeat("python.version")
+    picture.fold(CheckEnded(report=after))
+    line = check_line(picture, 5, done=True, cancelled=False).plain
+    assert line.startswith(
+        "python.version: could not be made again on every host  ? incomplete  1 host not reached"
+    )
+    mended = again_in(whole, before, "python.version")
+    assert (mended.outcome, mended.findings) == ("healthy", ())
 
 
 async def test_of_many_hosts_those_concerned_and_some_peers_are_asked_again() -> None:

@@ -33,7 +33,8 @@ ALONE = "no other host could be reached"
 NO_GROUP = "no rank joined the group"
 BROKEN = "(see net.*)"
 LOST = "(see ssh.lost)"
-"""Reasons for an empty cell that a finding of another check explains."""
+CANCELLED = "the check was cancelled"
+"""Reasons for an empty cell; all but the last a finding of another check explains."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from distconsole.model.cluster import Cluster
-from distconsole.model.reports import CheckReport
+from distconsole.model.findings import Severity
+from distconsole.model.reports import CheckOutcome, CheckReport
 
 
 def hostfile(cluster: Cluster, passed: Collection[str], ranks_per_host: int | None) -> str:
@@ -20,13 +21,20 @@ def hostfile(cluster: Cluster, passed: Collection[str], ranks_per_host: int | No
 
 
 def junit(report: CheckReport) -> str:
-    """Return one test case for each host and check (the format that CI systems read)."""
+    """Return one test case for each host and check, and one for the outcome (what CI systems read).
+
+    A check that could not be made is skipped there; that the whole is incomplete is an error.
+    """
     outcomes = Counter(cell for cells in report.cells.values() for cell in cells.values())
     skipped = sum(outcomes[name] for name in ("skipped", "could_not_run", "timed_out"))
+    failed, incomplete = (
+        report.outcome is each for each in (CheckOutcome.FAILED, CheckOutcome.INCOMPLETE)
+    )
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name="distconsole check" tests="{outcomes.total()}" '
-        f'failures="{outcomes["fail"]}" skipped="{skipped}" time="{report.seconds}">',
+        f'<testsuite name="distconsole check" tests="{outcomes.total() + 1}" '
+        f'failures="{outcomes["fail"] + failed}" errors="{int(incomplete)}" '
+        f'skipped="{skipped}" time="{report.seconds}">',
     ]
     for host, cells in report.cells.items():
         for check, outcome in cells.items():
@@ -39,4 +47,16 @@ def junit(report: CheckReport) -> str:
             elif outcome != "pass":
                 lines.append(f"    <skipped message={quoteattr(f'{outcome}: {why}')}/>")
             lines.append("  </testcase>")
-    return "\n".join([*lines, "</testsuite>", ""])
+    return "\n".join([*lines, *_outcome_case(report), "</testsuite>", ""])
+
+
+def _outcome_case(report: CheckReport) -> Iterator[str]:
+    """Yield the test case of the whole: also what is wrong and no host's check stands in it."""
+    yield '  <testcase classname="distconsole check" name="outcome">'
+    if report.outcome is not CheckOutcome.HEALTHY:
+        tag = "failure" if report.outcome is CheckOutcome.FAILED else "error"
+        bad = (Severity.WARN, Severity.FAIL)
+        told = [found.summary for found in report.findings if found.severity in bad]
+        why = "; ".join([report.outcome.value, *["cancelled"][: report.cancelled], *told])
+        yield f"    <{tag} message={quoteattr(why)}/>"
+    yield "  </testcase>"

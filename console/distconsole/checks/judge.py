@@ -80,7 +80,7 @@ def _outcome(
         return Missing(Outcome.FAIL if worst is Severity.FAIL else Outcome.WARN, why)
     missing = host.why_not(rule.needs)
     if missing is not None:
-        if not host.reached and rule.needs != (SshFacts,):
+        if SshFacts in host.known and not host.reached and rule.needs != (SshFacts,):
             return Missing(Outcome.COULD_NOT_RUN, UNREACHED)
         return missing
     return unjudged.get(host.name, Missing(Outcome.PASS, ""))

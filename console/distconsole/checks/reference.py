@@ -51,6 +51,18 @@ def explain_check(request: Explain) -> Iterator[Event]:
 
 
 PROOF = """\
+## The outcome
+
+| `outcome` | exit code | means |
+|---|---|---|
+| `healthy` | 0 | every host was reached, and everything that was asked for was looked at and found well (with `--strict`: also no warning) |
+| `failed` (the headline: `not healthy`) | 1 | a failure was found |
+| `incomplete` | 1; 3: no host was reached; 130: Ctrl-C | a part could not be made: a host was not reached or stopped answering, `--budget` was over, the check was cancelled, a question had no answer, or no check was left to make |
+
+Headline, screen, JSON (`outcome`, and `ok` where healthy), JUnit (the last test case, `outcome`) and exit code say the same. A host that
+cannot be reached, or dies meanwhile, is a failure (`ssh.*`) whatever `--only` and `--skip` leave. Ctrl-C prints the report of what was found
+so far. `--emit-hostfile` names hosts that were reached, that no failure names, and of which nothing but what needs the missing hosts was left out.
+
 ## How the engines are proved
 
 From `--level standard` on three short jobs run over all hosts that reach each other (`--only coll`; `--skip

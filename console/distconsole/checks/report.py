@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from distconsole.checks.evidence import ALONE, BROKEN, LOST, NO_GROUP, UNREACHED, Outcome
+from distconsole.checks.evidence import Outcome
 from distconsole.checks.gather import Gathering
 from distconsole.checks.judge import Verdicts
 from distconsole.checks.net_facts import BandwidthFacts, ReachFacts
 from distconsole.checks.pairs import pair_reports
-from distconsole.checks.rule import Rule, warn
+from distconsole.checks.rule import Rule
 from distconsole.checks.timings import collectives_of, left_out_of, verified_of
-from distconsole.model.findings import Finding, Severity
+from distconsole.checks.unmade import find_unmade, nothing_made
+from distconsole.model.check_outcome import INCOMPLETE, with_outcome
+from distconsole.model.findings import Severity
 from distconsole.model.reports import (
+    CheckOutcome,
     CheckReport,
     HostReport,
     NetworkReport,
@@ -25,77 +28,59 @@ NEVER_COVERED = (
     "GPUs under a load of minutes: heat, power, wrong results",
     "data sets",
 )
-INCOMPLETE = "check.incomplete"
-LOST_CHECK = "ssh.lost"
 MAX_REASONS = 6
 
 
 def make_report(
-    gathering: Gathering, verdicts: Verdicts, rules: Sequence[Rule], seconds: float
+    gathering: Gathering,
+    verdicts: Verdicts,
+    rules: Sequence[Rule],
+    seconds: float,
+    *,
+    made: bool = True,
+    cancelled: bool = False,
 ) -> CheckReport:
-    """Put everything that is known into the object that ``check --json`` prints."""
+    """Put everything that is known into the object that ``check --json`` prints.
+
+    Args:
+        rules: The checks that were asked for.
+        made: Whether any of them was to be made on these hosts.
+        cancelled: Whether the check was ended before its end.
+    """
     request = gathering.request
-    findings = (*verdicts.findings, *_incomplete(verdicts))
-    bad = {Severity.FAIL, Severity.WARN} if request.strict else {Severity.FAIL}
-    return CheckReport(
-        ok=not any(finding.severity in bad for finding in findings),
+    cells = {
+        host: {check: cell.outcome.value for check, cell in cells.items()}
+        for host, cells in verdicts.cells.items()
+    }
+    why = {
+        host: {check: cell.why for check, cell in cells.items() if cell.why}
+        for host, cells in verdicts.cells.items()
+    }
+    unmade = find_unmade(cells, why, verdicts.findings)
+    report = CheckReport(
+        ok=False,
+        outcome=CheckOutcome.INCOMPLETE,
+        cancelled=cancelled,
         hosts={
             name: HostReport(reachable=host.reached, facts=host.raw)
             for name, host in gathering.hosts.items()
         },
-        findings=findings,
+        findings=(
+            *verdicts.findings,
+            *(unmade if made else [nothing_made(list(gathering.hosts), why)]),
+        ),
         network=NetworkReport(pairs=_pairs(gathering)),
         choices=verdicts.choices,
         collectives=collectives_of(gathering.view()),
         verified=verified_of(gathering.view()),
         left_out=left_out_of(gathering.view()),
         seconds=round(seconds, 3),
-        cells={
-            host: {check: cell.outcome.value for check, cell in cells.items()}
-            for host, cells in verdicts.cells.items()
-        },
-        why={
-            host: {check: cell.why for check, cell in cells.items() if cell.why}
-            for host, cells in verdicts.cells.items()
-        },
+        cells=cells,
+        why=why,
         uncovered=_uncovered(request, verdicts, rules),
         target=gathering.launch.report() if gathering.launch is not None else None,
     )
-
-
-def _incomplete(verdicts: Verdicts) -> Iterable[Finding]:
-    """Nothing that could not be looked at may pass for healthy."""
-    reasons: dict[str, tuple[set[str], set[str]]] = {}
-    lost = {
-        host for found in verdicts.findings if found.check == LOST_CHECK for host in found.hosts
-    }
-    for host, cells in verdicts.cells.items():
-        for check, cell in cells.items():
-            unknown = cell.outcome in (Outcome.COULD_NOT_RUN, Outcome.TIMED_OUT)
-            if unknown and host not in lost and not _explained(cell.why, verdicts.findings):
-                checks, hosts = reasons.setdefault(cell.why, (set(), set()))
-                checks.add(check)
-                hosts.add(host)
-    for why, (checks, hosts) in list(reasons.items())[:MAX_REASONS]:
-        listed = ", ".join(sorted(checks)[:8])
-        yield warn(
-            INCOMPLETE,
-            f"{len(checks)} checks could not be made: {why}",
-            [host for host in verdicts.cells if host in hosts],
-            seen=listed + (f" and {len(checks) - 8} more" if len(checks) > 8 else ""),
-            hint="distconsole check --only net says which and what to do"
-            if BROKEN in why
-            else "give more time with --budget, or leave them out with --skip",
-        )
-
-
-def _explained(why: str, findings: Sequence[Finding]) -> bool:
-    """Whether another finding says already why a cell is empty."""
-    by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
-    telling = ("net.",) if BROKEN in why else (LOST_CHECK,) if LOST in why else by.get(why, ())
-    return any(
-        finding.check.startswith(telling) or (why and why in finding.seen) for finding in findings
-    )
+    return with_outcome(report, strict=request.strict)
 
 
 def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
@@ -140,11 +125,13 @@ def _uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tup
 
 
 def passed_hosts(report: CheckReport) -> list[str]:
-    """Return the hosts that passed: reached, and named by no failure."""
+    """Return the hosts that passed: reached, checked to the end, and named by no failure."""
+    if report.cancelled:
+        return []
     failed = {
         host
         for finding in report.findings
-        if finding.severity is Severity.FAIL
+        if finding.severity is Severity.FAIL or finding.check == INCOMPLETE
         for host in finding.hosts
     }
     return [name for name, host in report.hosts.items() if host.reachable and name not in failed]

@@ -35,7 +35,7 @@ from distconsole.checks.collective_facts import (
     MpiCollFacts,
 )
 from distconsole.checks.engine_job import StartJob
-from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome
+from distconsole.checks.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts import (
     EnvFacts,
     Facts,
@@ -63,6 +63,7 @@ from distconsole.checks.passport import Passports
 from distconsole.checks.reaching import connect
 from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
+from distconsole.checks.rules.ssh import REACHING
 from distconsole.checks.select import at_level, expecting, selected
 from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
@@ -119,7 +120,8 @@ def run_check(
 
     Yields:
         ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found and
-        once more when its cure was tried, and at the end ``CheckEnded`` with the whole report.
+        once more when its cure was tried, and at the end ``CheckEnded`` with the whole report. A
+        KeyboardInterrupt that comes up meanwhile, or is thrown in, makes this the end.
 
     Raises:
         UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
@@ -130,12 +132,25 @@ def run_check(
     gathering = Gathering(request, session, needs_of(rules), clock)
     unasked = [rule for rule in selected(CATALOGUE, (), request.skip) if rule not in chosen]
     ways = [rule for rule in unasked if rule.id in broken_ways.WAYS]
-    checking = _Checking(gathering, rules, start, sweep, plan, ways)
-    yield from checking.stages()
+    reaching = [rule for rule in CATALOGUE if rule.id in REACHING and rule not in rules]
+    checking = _Checking(gathering, rules, start, sweep, plan, ways, reaching)
+    cancelled = False
+    try:
+        yield from checking.stages()
+    except KeyboardInterrupt:
+        cancelled = True
+        yield from checking.conclude_early()
     for rule in chosen:
         if rule not in rules:
             yield from checking.skip(rule, f"from --level {rule.level.value} on")
-    report = make_report(gathering, checking.verdicts, rules, clock() - gathering.began)
+    report = make_report(
+        gathering,
+        checking.verdicts,
+        rules,
+        clock() - gathering.began,
+        made=bool(checking.rules),
+        cancelled=cancelled,
+    )
     for finding in report.findings[len(checking.verdicts.findings) :]:
         yield FindingMade(finding=finding)
     _write_files(request, report, session)
@@ -171,12 +186,14 @@ class _Checking:
     sweep: collective.Sweep | None = None
     plan: PlanLaunch | None = None
     ways: Sequence[Rule] = ()
+    reaching: Sequence[Rule] = ()
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
         yield from self._stage("ssh.connect", connect(self.gathering))
+        yield from self._tell_of_reach()
         yield from self._planned()
         needed = self.gathering.needed
         if not self.gathering.links:
@@ -209,8 +226,20 @@ class _Checking:
             yield from self._stage("net.bw_pair", tournament.measure(self.gathering))
         losses.note_life(self.gathering)
         yield from self._judge(frozenset(), at_end=True)
+        yield from self._tell_of_reach()
         if self.gathering.request.proves:
             yield from self._proofs()
+
+    def conclude_early(self) -> Iterator[Event]:
+        """Judge what is known, as nobody waits for the rest."""
+        gathering = self.gathering
+        gathering.given_up.set()
+        gathering.lack((*gathering.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
+        losses.note_life(gathering)
+        if gathering.launch is None:
+            yield from self._leave_out(_without_launch if self.plan is None else _unplanned)
+        yield from self._judge(frozenset(), at_end=True)
+        yield from self._tell_of_reach()
 
     def _proofs(self) -> Iterator[Event]:
         """Try the cures of what was found, and tell each finding again that has a proof now."""
@@ -247,7 +276,7 @@ class _Checking:
         left = [job for job in self._wanted_jobs() if job.kind in needed]
         if left:
             # Jobs leave hosts out for them, also where nobody asked for the checks of the ways.
-            yield from self._tell_of_ways(self.ways)
+            yield from self._tell_of(self.ways)
         if self._may_coincide():
             works = [(job.stage, job.begin(1)) for job in left]
             yield from self._stages_at_once(works)
@@ -260,7 +289,13 @@ class _Checking:
             waiting = {each.kind for each in left}
             yield from self._judge(needed & ({BandwidthFacts} | waiting))
 
-    def _tell_of_ways(self, rules: Iterable[Rule]) -> Iterator[Event]:
+    def _tell_of_reach(self) -> Iterator[Event]:
+        """Tell which hosts cannot be asked, each check of it once, though nobody asked for these checks."""
+        told = {found.check for found in self.verdicts.findings}
+        yield from self._tell_of([rule for rule in self.reaching if rule.id not in told])
+
+    def _tell_of(self, rules: Iterable[Rule]) -> Iterator[Event]:
+        """Judge by ``rules`` that nobody asked for; only what they find is told."""
         for finding in broken_ways.told(self.gathering, rules, self.verdicts):
             yield FindingMade(finding=finding)
 
@@ -273,7 +308,7 @@ class _Checking:
         if broken_ways.any_broken(self.gathering):
             broken_ways.excuse(self.gathering, stuck)
             asked = [rule for rule in self.rules if rule.id in broken_ways.WAYS]
-            yield from self._tell_of_ways([*asked, *self.ways])
+            yield from self._tell_of([*asked, *self.ways])
 
     def _wanted_jobs(self) -> Iterator[_Job]:
         gathering, sweep, start = self.gathering, self.sweep, self.start
@@ -327,8 +362,9 @@ class _Checking:
         for rule in self.rules:
             if rule.id in self.judged or unknown & {*rule.needs, *rule.after}:
                 continue
+            found = judge(rule, self.gathering.hosts.values(), view, self.verdicts)
             self.judged.add(rule.id)
-            for finding in judge(rule, self.gathering.hosts.values(), view, self.verdicts):
+            for finding in found:
                 yield FindingMade(finding=finding)
             for name, cells in self.verdicts.cells.items():
                 cell = cells[rule.id]
@@ -339,6 +375,10 @@ class _Checking:
 
 def _without_launch(rule: Rule) -> str:
     return "no script was given" if rule.group == "script" else ""
+
+
+def _unplanned(rule: Rule) -> str:
+    return CANCELLED if rule.group == "script" else ""
 
 
 def _compared(report: CheckReport, passports: Passports) -> CheckReport:

@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from msgspec import UNSET
 
+from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import (
     BenchEnded,
     CheckEnded,
@@ -35,9 +36,6 @@ def exit_code_of(event: Event) -> int | None:
         case RunEnded() | BenchEnded() | CollectivesMeasured() | ConditionJudged():
             return event.exit_code
         case CheckEnded():
-            hosts = event.report.hosts.values()
-            if hosts and not any(host.reachable for host in hosts):
-                return ExitCode.UNREACHABLE
-            return ExitCode.OK if event.report.ok else ExitCode.UNHEALTHY
+            return exit_code_of_check(event.report)
         case _:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
@@ -14,7 +14,8 @@ from distconsole.cli.notices import notifier_for
 from distconsole.cli.streams import Streams
 from distconsole.errors import ConsoleError, OutputError
 from distconsole.model import requests as ask
-from distconsole.operations import Control, StopReason, perform
+from distconsole.model.events import Event
+from distconsole.operations import Control, StopReason, interrupt, perform
 from distconsole.operations.sessions import SessionSource
 from distconsole.session import open_session
 from distconsole.text.paint import Paint
@@ -38,15 +39,12 @@ def perform_headless(
     code: int = ExitCode.OK
     control = Control(partial(_confirmed, streams.say) if sys.stdin.isatty() else None)
     notifier = None
+
     try:
         notifier = notifier_for(request, streams)
         with interruptible(request, control, streams.say):
-            for event in perform(request, sessions, control):
-                show.event(event)
-                if notifier is not None:
-                    notifier.see(event)
-                decided = exit_code_of(event)
-                code = code if decided is None else decided
+            takers = [show.event] if notifier is None else [show.event, notifier.see]
+            code = _follow(request, perform(request, sessions, control), takers)
             show.finish()
     except ConsoleError as error:
         code = error.exit_code
@@ -61,6 +59,30 @@ def perform_headless(
         if notifier is not None:
             notifier.close()
         code = _closed(streams, code)
+    return code
+
+
+def _follow(
+    request: ask.Request, events: Iterator[Event], takers: Sequence[Callable[[Event], object]]
+) -> int:
+    """Give every event to ``takers`` and return the exit code that they decide."""
+    code: int = ExitCode.OK
+
+    def take(event: Event) -> None:
+        nonlocal code
+        for each in takers:
+            each(event)
+        decided = exit_code_of(event)
+        code = code if decided is None else decided
+
+    try:
+        for event in events:
+            take(event)
+    except KeyboardInterrupt:
+        if not isinstance(request, ask.Check):
+            raise
+        for event in interrupt(events):
+            take(event)
     return code
 
 

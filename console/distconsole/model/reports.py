@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from distconsole.model.findings import Finding
@@ -148,10 +150,24 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     left: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class CheckOutcome(StrEnum):
+    """How a check came out as a whole."""
+
+    HEALTHY = "healthy"
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+    """A part of it could not be made: nothing is said of what was not looked at."""
+
+
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """The object that ``check --json`` prints."""
 
     ok: bool
+    """Whether ``outcome`` is healthy."""
+    outcome: CheckOutcome
+    """As ``check_outcome`` has it."""
+    cancelled: bool = False
+    """Whether it was ended before its end (Ctrl-C)."""
     hosts: dict[str, HostReport]
     findings: tuple[Finding, ...]
     network: NetworkReport

@@ -1,7 +1,7 @@
 """The only door to what distconsole does: a request in, events out. It prints and draws nothing."""
 
-from distconsole.operations.control import Control, StopReason
+from distconsole.operations.control import Control, StopReason, interrupt
 from distconsole.operations.perform import perform
 from distconsole.operations.sessions import SessionSource
 
-__all__ = ["Control", "SessionSource", "StopReason", "perform"]
+__all__ = ["Control", "SessionSource", "StopReason", "interrupt", "perform"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import CheckEnded, CheckProgress, CollectivesMeasured, Event
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
@@ -25,7 +26,7 @@ CHECKS = {
 }
 """The checks of each engine's job."""
 
-FAILED, UNREACHED = 1, 3
+FAILED = 1
 
 
 def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Iterator[Event]:
@@ -60,7 +61,6 @@ def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Ite
 def measured(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured:
     """Return what a check's report says of an engine's job."""
     hosts = tuple(report.hosts)
-    reached = any(host.reachable for host in report.hosts.values())
     told = tuple(f for f in report.findings if f.severity in (Severity.WARN, Severity.FAIL))
     well = report.ok and bool(report.collectives)
     some = next(iter(report.collectives), None)
@@ -76,5 +76,5 @@ def measured(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured
         findings=told,
         seconds=report.seconds,
         state=EndState.SUCCEEDED if well else EndState.FAILED,
-        exit_code=0 if well else FAILED if reached else UNREACHED,
+        exit_code=0 if well else exit_code_of_check(report) or FAILED,
     )

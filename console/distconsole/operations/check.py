@@ -10,6 +10,7 @@ from distconsole.config.paths import passports_dir
 from distconsole.errors import ConfigError
 from distconsole.model.events import CheckEnded, Event
 from distconsole.model.requests import Check, Explain
+from distconsole.operations.control import interrupt
 from distconsole.operations.sessions import SessionSource
 from distconsole.session import Session
 
@@ -34,13 +35,17 @@ def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
 
 
 def _written(file: str, events: Iterator[Event], session: Session) -> Iterator[Event]:
-    """Write proven cures at the end; the report is told also where that fails."""
+    """Write proven cures at the end, not after Ctrl-C; the report is told also where that fails."""
     from distconsole.operations.profile import profile_path, write_profile  # noqa: PLC0415
 
     path = profile_path(file)
     for event in events:
-        if not isinstance(event, CheckEnded):
-            yield event
+        if not isinstance(event, CheckEnded) or event.report.cancelled:
+            try:
+                yield event
+            except KeyboardInterrupt:
+                yield from interrupt(events)
+                return
             continue
         report = event.report
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from queue import SimpleQueue
+
+from distconsole.model.events import Event
 
 
 class StopReason(StrEnum):
@@ -39,6 +41,18 @@ class Command:
     wish: Wish
     reason: StopReason = StopReason.INTERRUPT
     grace_seconds: float | None = None
+
+
+def interrupt(events: Iterator[Event]) -> Iterator[Event]:
+    """End an operation that tells what it has found so far, and yield that.
+
+    Raises:
+        KeyboardInterrupt: from an operation that tells nothing, or that is over.
+    """
+    if not isinstance(events, Generator):
+        raise KeyboardInterrupt
+    yield events.throw(KeyboardInterrupt())
+    yield from events
 
 
 class Control:

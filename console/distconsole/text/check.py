@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from distconsole.model.events import CheckProgress, PairProgress
 from distconsole.model.findings import Cure, Finding, Severity
-from distconsole.model.reports import CheckReport, ProfileReport, TargetReport
+from distconsole.model.reports import CheckOutcome, CheckReport, ProfileReport, TargetReport
 from distconsole.model.time_text import date_text
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, is_red, panel_lines
@@ -21,6 +21,11 @@ MAX_ROWS = 12
 MAX_CHANGES_TOLD = 4
 MAX_HOSTS_NAMED = 6
 HANGING = 7
+OUTCOME_WORDS = {
+    CheckOutcome.HEALTHY: ("healthy", "green"),
+    CheckOutcome.FAILED: ("not healthy", "red"),
+    CheckOutcome.INCOMPLETE: ("incomplete", "yellow"),
+}
 HOW_TO_SEE_MORE = (
     "what was seen, whole hints and the interfaces taken: --details; what a check is: --explain ID"
 )
@@ -235,13 +240,12 @@ def _show_summary(output: Output, report: CheckReport) -> None:
     counts = ", ".join(
         f"{count} {outcome.replace('_', ' ')}" for outcome, count in outcomes.most_common()
     )
-    verdict = (
-        paint("healthy", "green", "bold") if report.ok else paint("not healthy", "red", "bold")
-    )
+    verdict = paint(*OUTCOME_WORDS[report.outcome], "bold")
+    cancelled = "cancelled, " if report.cancelled else ""
     output.data("")
     tell(
         output,
-        f"{verdict}: {reachable} of {len(report.hosts)} hosts reachable, "
+        f"{verdict}: {cancelled}{reachable} of {len(report.hosts)} hosts reachable, "
         f"{counts or 'nothing checked'}, {report.seconds:.1f} s",
         2,
     )

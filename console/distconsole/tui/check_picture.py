@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from distconsole.model.check_outcome import INCOMPLETE, with_outcome
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport, ChoiceReport, NetworkReport, PairReport
@@ -58,6 +59,8 @@ class CheckPicture:
                 self.rounds = (event.stage, event.round, event.rounds)
             case FindingMade() if not self.again:
                 self._find(event.finding)
+            case CheckEnded() if self.again and event.report.cancelled:
+                pass  # it stands as it was before
             case CheckEnded():
                 before = self.report if self.again else None
                 report = event.report
@@ -118,23 +121,41 @@ class CheckPicture:
 def again_in(
     before: CheckReport, after: CheckReport, check: str, *, strict: bool = False
 ) -> CheckReport:
-    """Return ``before`` with what ``after`` says of ``check``, which alone was made again."""
-    findings = (
-        *(finding for finding in before.findings if finding.check != check),
-        *(finding for finding in after.findings if finding.check == check),
-    )
-    bad = {Severity.FAIL, Severity.WARN} if strict else {Severity.FAIL}
+    """Return ``before`` with what ``after`` says of ``check``, which alone was made again.
+
+    Whether its hosts can be asked at all, it says in any case.
+    """
+    from distconsole.checks.rules.ssh import REACHING  # noqa: PLC0415 - loaded by the check itself
+    from distconsole.checks.unmade import find_unmade  # noqa: PLC0415
+
+    older = {check, INCOMPLETE}
+    findings = [
+        *(
+            found
+            for found in before.findings
+            if found.check not in older
+            and not (found.check in REACHING and after.hosts.keys() >= set(found.hosts))
+        ),
+        *(found for found in after.findings if found.check != INCOMPLETE),
+    ]
+    cells, why = before.cells, before.why
+    for each in (check, *REACHING):
+        cells, why = _with(cells, after.cells, each), _with(why, after.why, each)
     newer = {(pair.source, pair.target): pair for pair in after.network.pairs}
     pairs = {(pair.source, pair.target): pair for pair in before.network.pairs} | newer
-    return msgspec.structs.replace(
+    merged = msgspec.structs.replace(
         before,
-        ok=not any(finding.severity in bad for finding in findings),
-        findings=findings,
+        hosts={
+            name: msgspec.structs.replace(host, reachable=after.hosts.get(name, host).reachable)
+            for name, host in before.hosts.items()
+        },
+        findings=(*findings, *find_unmade(cells, why, findings)),
         network=NetworkReport(pairs=tuple(pairs.values())),
         choices=after.choices or before.choices,
-        cells=_with(before.cells, after.cells, check),
-        why=_with(before.why, after.why, check),
+        cells=cells,
+        why=why,
     )
+    return with_outcome(merged, strict=strict)
 
 
 def _with(

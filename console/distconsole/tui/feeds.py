@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
+from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import (
     CheckEnded,
     ConditionJudged,
@@ -27,10 +28,10 @@ from distconsole.model.run_summary import RunSummary
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.timeline import RunTimeline
-from distconsole.operations import Control, SessionSource, perform
+from distconsole.operations import Control, SessionSource, interrupt, perform
 from distconsole.operations.notifying import Notifier
 from distconsole.text.run_notes import WORTH_WORDS, note_event
-from distconsole.text.show import show_for
+from distconsole.text.show import Show, show_for
 from distconsole.tui.check_picture import CheckPicture
 from distconsole.tui.pictures import Clocks, LoadPicture
 from distconsole.tui.precedence import Precedence
@@ -171,8 +172,8 @@ class Feed:
                 self.exit_code = event.exit_code
             if isinstance(event, ConditionJudged):
                 self.exit_code = event.exit_code
-            if isinstance(event, CheckEnded) and not event.report.ok and not self.is_run:
-                self.exit_code = 1
+            if isinstance(event, CheckEnded) and not self.is_run:
+                self.exit_code = exit_code_of_check(event.report)
             if isinstance(event, RunsCompared):
                 self.compared = event
             if isinstance(event, RunListed):
@@ -206,7 +207,7 @@ class Feed:
         for event in events:
             self.precedence.give_way()
             if self.is_cancelled:
-                _close(events)
+                self._conclude(events, show)
                 break
             self.fold(event)
             if self.notifier is not None:
@@ -221,6 +222,17 @@ class Feed:
             show.finish()
         if self._left:
             self.voice.say(f"cancelled: {masked(self.line)}")
+
+    def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
+        """Let an operation clear away what it began; a check tells what it has found so far."""
+        if not isinstance(self.request, ask.Check):
+            _close(events)
+            return
+        with suppress(KeyboardInterrupt):  # it was over
+            for event in interrupt(events):
+                self.fold(event)
+                if show is not None:
+                    show.event(event)
 
     def _note(self, event: RunEvents) -> None:
         if not isinstance(self.request, ask.Replay):

@@ -24,7 +24,13 @@ from distconsole.checks.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
-from distconsole.model.reports import CheckReport, ChoiceReport, HostReport, NetworkReport
+from distconsole.model.reports import (
+    CheckOutcome,
+    CheckReport,
+    ChoiceReport,
+    HostReport,
+    NetworkReport,
+)
 from distconsole.model.requests import Level
 
 DOCS = Path(__file__).parents[3] / "docs/checks.md"
@@ -189,6 +195,7 @@ def test_a_sweep_times_one_type_and_verifies_the_others_at_an_odd_size() -> None
 def report() -> CheckReport:
     return CheckReport(
         ok=False,
+        outcome=CheckOutcome.FAILED,
         hosts={
             "a": HostReport(reachable=True, facts={}),
             "b": HostReport(reachable=True, facts={}),
@@ -210,8 +217,10 @@ def test_a_hostfile_has_the_hosts_that_passed() -> None:
 
 def test_junit_counts_every_cell() -> None:
     suite = ElementTree.fromstring(junit(report()))  # noqa: S314 - our own text
-    assert suite.attrib["tests"] == "4"
-    assert (suite.attrib["failures"], suite.attrib["skipped"]) == ("1", "1")
+    assert suite.attrib["tests"] == "5"
+    assert (suite.attrib["failures"], suite.attrib["skipped"]) == ("2", "1")
     failure = suite.find("testcase/failure")
     assert failure is not None
     assert failure.attrib["message"] == "bad <thing>"
+    *_, whole = suite
+    assert [dict(each.attrib) for each in whole] == [{"message": "failed; bad"}]

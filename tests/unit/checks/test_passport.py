@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from distconsole.checks.passport import MAX_CHANGES, Passport, Passports, differences, marks_of
-from distconsole.model.reports import ChangeReport, CheckReport, HostReport, NetworkReport
+from distconsole.model.reports import (
+    ChangeReport,
+    CheckOutcome,
+    CheckReport,
+    HostReport,
+    NetworkReport,
+)
 from distconsole.text.check import changes_text
 
 T0 = 1_790_000_000.0
@@ -166,6 +172,7 @@ def test_a_folder_that_cannot_be_made_costs_nothing_else(tmp_path: Path) -> None
 def report(*changes: ChangeReport, ok: bool = False, last: float | None = T0) -> CheckReport:
     return CheckReport(
         ok=ok,
+        outcome=CheckOutcome.HEALTHY if ok else CheckOutcome.FAILED,
         hosts={"a": HostReport(reachable=True, facts={})},
         findings=(),
         network=NetworkReport(pairs=()),

@@ -12,7 +12,9 @@ import pytest
 from distconsole.checks.rule import fail
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.streams import Streams
+from distconsole.model.check_outcome import with_outcome
 from distconsole.model.reports import (
+    CheckOutcome,
     CheckReport,
     CollectiveReport,
     HostReport,
@@ -44,6 +46,7 @@ def timed(op: str, count: int, time_us: float, **more: Any) -> CollectiveReport:
 
 REPORT = CheckReport(
     ok=True,
+    outcome=CheckOutcome.HEALTHY,
     hosts={name: HostReport(reachable=True, facts={}) for name in ("a", "b")},
     findings=(),
     network=NetworkReport(),
@@ -104,7 +107,7 @@ def test_json_has_the_fields_of_a_check() -> None:
     ("changed", "code", "words"),
     [
         (
-            {"ok": False, "findings": (fail("mpi.correct", "wrong values", ("b",), hint="h"),)},
+            {"findings": (fail("mpi.correct", "wrong values", ("b",), hint="h"),)},
             1,
             "FAIL b: wrong values",
         ),
@@ -123,7 +126,7 @@ def test_json_has_the_fields_of_a_check() -> None:
 def test_what_could_not_be_measured_has_a_reason_and_an_exit_code(
     changed: dict[str, Any], code: int, words: str
 ) -> None:
-    text, found = lines_of(msgspec.structs.replace(REPORT, **changed))
+    text, found = lines_of(with_outcome(msgspec.structs.replace(REPORT, **changed)))
     assert found == code
     assert words.lower() in text.lower()
 

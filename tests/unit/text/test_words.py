@@ -15,6 +15,7 @@ from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, Event, Narration
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.model.reports import (
+    CheckOutcome,
     CheckReport,
     ChoiceReport,
     HostReport,
@@ -217,6 +218,7 @@ def report(*, ok: bool, reachable: bool = True) -> CheckReport:
     )
     return CheckReport(
         ok=ok,
+        outcome=CheckOutcome.HEALTHY if ok else CheckOutcome.FAILED,
         hosts={"node1": HostReport(reachable=reachable, facts={"os": {}})},
         findings=() if ok else (finding,),
         network=NetworkReport(

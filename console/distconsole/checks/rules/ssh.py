@@ -12,6 +12,7 @@ from distconsole.checks.host_facts import LifeFacts
 from distconsole.checks.majority import named
 from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
+from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
 
 SLOW_RTT_MS = 300.0
@@ -63,6 +64,9 @@ _STEPS: tuple[tuple[str, tuple[str, ...], str, str, str], ...] = (
     ),
 )
 """Id, error kinds, what it catches, hint, what is expected; in the order in which they are met."""
+
+REACHING = frozenset({*(step[0] for step in _STEPS), LOST})
+"""Checks of whether a host can be asked at all: what they find is told whoever asked for what."""
 
 
 def _step(position: int) -> Judge:
@@ -154,7 +158,7 @@ def _lost(view: View) -> Iterator[Said]:
     for name, life in view.of(LifeFacts).items():
         if life.lost:
             yield fail(
-                "ssh.lost",
+                LOST,
                 f"{name} stopped answering in the middle of the check: {life.lost}",
                 (name,),
                 seen=life.lost,
@@ -181,7 +185,7 @@ RULES: tuple[Rule, ...] = (
         for position, (check, _, catches, hint, _) in enumerate(_STEPS)
     ),
     _rule(
-        "ssh.lost",
+        LOST,
         "A host that dies in the middle of the check: power, kernel, network.",
         "Look at its power and its kernel's log before you train on it.",
         _lost,

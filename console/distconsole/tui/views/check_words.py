@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from distconsole.expression import Condition
+from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Finding, Severity
-from distconsole.model.reports import CheckReport
+from distconsole.model.reports import CheckOutcome, CheckReport
 from distconsole.monitor.check_fields import CheckRow
 from distconsole.tui.check_picture import (
     OUTCOME_MARKS,
@@ -148,6 +149,13 @@ def _matching_cells(
     return {place for place, yes in zip(places, condition.answers(rows), strict=True) if yes}
 
 
+OUTCOME_WORDS = {
+    CheckOutcome.HEALTHY: ("✓ healthy", "good"),
+    CheckOutcome.FAILED: ("✗ not healthy", "bad"),
+    CheckOutcome.INCOMPLETE: ("? incomplete", "warn"),
+}
+
+
 def check_line(picture: CheckPicture, checks: int, *, done: bool, cancelled: bool) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     report = picture.report
@@ -156,16 +164,17 @@ def check_line(picture: CheckPicture, checks: int, *, done: bool, cancelled: boo
     if report is None:
         words = "the check ended without a report" if done else f"checking{now}"
         if cancelled:
-            words = "cancelled" if done else "cancelling, once the hosts have answered"
+            words = "incomplete: cancelled" if done else "cancelling, once the hosts have answered"
         return text.append(words, style="warn" if done or cancelled else "note")
     if picture.again:
         text.append_text(_again(picture, now, done=done, cancelled=cancelled)).append("  ")
     counts = Counter(finding.severity for finding in report.findings)
-    if report.ok:
-        text.append("✓ healthy", style="good")
-    else:
-        text.append("✗ not healthy", style="bad")
-    parts = [
+    text.append(*OUTCOME_WORDS[report.outcome])
+    parts = ["cancelled"] if report.cancelled else []
+    unreached = sum(not host.reachable for host in report.hosts.values())
+    if unreached and not report.cancelled:
+        parts.append(f"{unreached} host{'s' if unreached > 1 else ''} not reached")
+    parts += [
         f"{counts[severity]} {word}{'s' if counts[severity] > 1 else ''}"
         for severity, word in ((Severity.FAIL, "failure"), (Severity.WARN, "warning"))
         if counts[severity]
@@ -187,6 +196,8 @@ def _again(picture: CheckPicture, now: str, *, done: bool, cancelled: bool) -> T
         return Text(f"{check} again{now}", style="note")
     if not picture.repeated:
         return Text(f"{check}: could not be made again", style="warn")
+    if UNKNOWN.intersection(picture.cells.get(check, {}).values()):
+        return Text(f"{check}: could not be made again on every host", style="warn")
     left = any(
         found.check == check and found.severity.order >= Severity.WARN.order
         for found in picture.findings

@@ -1,0 +1,257 @@
+"""Every way in which a check can come to its end, and that all that tells of it says the same."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from distconsole.checks import Passports, run_check
+from distconsole.cli.exit_codes import exit_code_of
+from distconsole.cli.main import perform_headless
+from distconsole.cli.streams import Streams
+from distconsole.config.schema import Config
+from distconsole.model.events import CheckEnded, CheckProgress, Event
+from distconsole.model.expectation import Expectation
+from distconsole.model.reports import CheckReport
+from distconsole.model.requests import Check, Level, Request
+from distconsole.operations.sessions import lent
+from distconsole.operations.short_run import short_run
+from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.session import Session
+from distconsole.text.show import show_for
+from distconsole.tui.check_picture import CheckPicture
+from distconsole.tui.views.check_words import check_line
+
+
+@dataclass
+class Going:
+    """A check that goes on over two nodes, and what can be done to it."""
+
+    nodes: EmbeddedCluster
+    session: Session
+    late_seconds: float = 0.0
+
+    def clock(self) -> float:
+        """Monotonic seconds, which pass only where a case says so."""
+        return self.late_seconds
+
+    def interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def cut_power(self) -> None:
+        self.nodes.power_cut("node2")
+
+    def cut_all_power(self) -> None:
+        for name in self.nodes.hosts:
+            self.nodes.power_cut(name)
+
+    def kill_agent(self) -> None:
+        os.kill(self.session.link("node2").hello.agent_pid, signal.SIGKILL)
+
+    def spend_budget(self) -> None:
+        self.late_seconds = 1000.0
+
+
+Deed = Callable[[Going], None]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to an outcome: what is asked for, and what happens before, or as a stage begins."""
+
+    name: str
+    outcome: str
+    code: int
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    before: Deed | None = None
+    deed: Deed | None = None
+    at: str = "local facts"
+    level: Level = Level.QUICK
+    expected: Expectation = field(default_factory=Expectation)
+    passed: tuple[str, ...] = ()
+    """The hosts that ``--emit-hostfile`` may name."""
+
+
+BOTH = ("node1", "node2")
+WAYS = (
+    Way("all is well", "healthy", 0, only=("os",), passed=BOTH),
+    Way("a failure", "failed", 1, only=("expect",), expected=Expectation(gpus=99)),
+    Way("a host that is down", "incomplete", 1, ("os",), before=Going.cut_power, passed=BOTH[:1]),
+    Way("one that is down, ssh skipped", "incomplete", 1, (), ("ssh",), before=Going.cut_power,
+        passed=BOTH[:1]),
+    Way("one that is down, only ssh.lost", "incomplete", 1, ("ssh.lost",), before=Going.cut_power,
+        passed=BOTH[:1]),
+    Way("no host is up", "incomplete", 3, ("os",), before=Going.cut_all_power),
+    Way("no host is up, ssh skipped", "incomplete", 3, (), ("ssh",), before=Going.cut_all_power),
+    Way("the budget ends before the facts", "incomplete", 1, ("os",), deed=Going.spend_budget),
+    Way("the budget ends before the network", "incomplete", 1, ("os", "net"),
+        deed=Going.spend_budget, at="net.reach_tcp"),
+    Way("Ctrl-C before a host is reached", "incomplete", 130, ("os",), deed=Going.interrupt,
+        at="ssh.connect"),
+    Way("Ctrl-C half-way", "incomplete", 130, ("os",), deed=Going.interrupt),
+    Way("Ctrl-C in the network", "incomplete", 130, ("os", "net"), deed=Going.interrupt,
+        at="net.reach_tcp"),
+    Way("a host dies half-way", "incomplete", 1, ("os",), deed=Going.cut_power, passed=BOTH[:1]),
+    Way("a host dies half-way, ssh skipped", "incomplete", 1, ("os",), ("ssh",),
+        deed=Going.cut_power, passed=BOTH[:1]),
+    Way("a host dies in the network", "incomplete", 1, ("net",), deed=Going.cut_power,
+        at="net.reach_tcp", passed=BOTH[:1]),
+    Way("all hosts die", "incomplete", 1, ("os",), deed=Going.cut_all_power),
+    Way("an agent dies", "incomplete", 1, ("os",), deed=Going.kill_agent, passed=BOTH[:1]),
+    Way("an agent dies in the network", "incomplete", 1, ("net",), deed=Going.kill_agent,
+        at="net.reach_tcp", passed=BOTH[:1]),
+    Way("no check is selected", "incomplete", 1, ("os",), ("os",)),
+    Way("none at this level", "incomplete", 1, ("coll",)),
+    Way("only of a script, and there is none", "incomplete", 1, ("script",)),
+    Way("only what nobody expects", "incomplete", 1, ("expect",)),
+)  # fmt: skip
+
+
+@dataclass
+class Told:
+    """What a check says at each of its ends."""
+
+    report: CheckReport
+    text: str
+    json: dict[str, object]
+    junit: ElementTree.Element
+    hostfile: list[str]
+    screen: str
+    code: int | None
+
+    @property
+    def headline(self) -> str:
+        heads = ("healthy", "not healthy", "incomplete")
+        return next(line for line in self.text.splitlines() if line.split(":")[0] in heads)
+
+
+def go(way: Way, folder: Path, tmp_path: Path) -> tuple[Told, Passports]:
+    """Make the check of ``way`` and let happen what is to happen."""
+    passports = Passports(tmp_path / "passports")
+    request = Check(
+        level=way.level,
+        only=way.only,
+        skip=way.skip,
+        budget_seconds=100.0,
+        junit=str(tmp_path / "junit.xml"),
+        emit_hostfile=str(tmp_path / "hosts"),
+    )
+    with (
+        EmbeddedCluster(2, folder=folder) as nodes,
+        Session(Config(expect=way.expected), nodes.cluster) as session,
+    ):
+        going = Going(nodes, session)
+        if way.before is not None:
+            way.before(going)
+        events = run_check(
+            request, session, clock=going.clock, passports=passports, start=short_run
+        )
+        seen = list(followed(events, way, going))
+    return told_by(request, seen), passports
+
+
+def followed(events: Iterator[Event], way: Way, going: Going) -> Iterator[Event]:
+    for event in events:
+        yield event
+        begins = CheckProgress(check=way.at, host="", outcome="running")
+        if way.deed is not None and event == begins:
+            try:
+                way.deed(going)
+            except KeyboardInterrupt as interrupt:
+                yield events.throw(interrupt)  # type: ignore[attr-defined] - it is a generator
+
+
+def told_by(request: Check, seen: list[Event]) -> Told:
+    assert request.junit is not None
+    assert request.emit_hostfile is not None
+    *_, ended = seen
+    assert isinstance(ended, CheckEnded)
+    picture = CheckPicture()
+    for event in seen:
+        picture.fold(event)
+    return Told(
+        ended.report,
+        printed(request, seen),
+        json.loads(printed(replace(request, json=True), seen)),
+        ElementTree.parse(request.junit).getroot(),  # noqa: S314 - our own text
+        [line.split()[0] for line in Path(request.emit_hostfile).read_text().splitlines()],
+        check_line(picture, 1, done=True, cancelled=False).plain,
+        exit_code_of(ended),
+    )
+
+
+def printed(request: Request, seen: list[Event]) -> str:
+    out = io.StringIO()
+    streams = Streams(out, io.StringIO())
+    show = show_for(request, streams)
+    for event in seen:
+        show.event(event)
+    show.finish()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_every_end_of_a_check_says_the_same_outcome(
+    way: Way, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> None:
+    told, passports = go(way, tmp_path_factory.mktemp("e"), tmp_path)
+    words = {"healthy": "healthy", "failed": "not healthy", "incomplete": "incomplete"}
+    assert told.headline.split(":")[0] == words[way.outcome], told.text
+    assert words[way.outcome] in told.screen
+    assert (way.outcome == "incomplete") == ("healthy" not in told.screen)
+    assert told.code == way.code
+    assert (told.json["ok"], told.json["outcome"]) == (way.outcome == "healthy", way.outcome)
+    bad = {tag: len(told.junit.findall(f"testcase/{tag}")) for tag in ("failure", "error")}
+    assert {tag: int(told.junit.attrib[f"{tag}s"]) for tag in bad} == bad
+    assert any(bad.values()) == (way.outcome != "healthy")
+    assert bool(bad["error"]) == (way.outcome == "incomplete")
+    assert set(told.hostfile) <= set(way.passed), told.report.findings
+    assert all((passports.read(name) is None) == (way.outcome != "healthy") for name in BOTH)
+
+
+def test_ctrl_c_says_what_was_found_so_far(
+    tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> None:
+    config = Config(expect=Expectation(gpus=99))
+    with (
+        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes,
+        Session(config, nodes.cluster) as session,
+    ):
+        err = Pressing("checking net.reach_tcp")
+        streams = Streams(io.StringIO(), err, clock=count().__next__)
+        request = Check(level=Level.QUICK, only=("expect", "net"))
+        code = perform_headless(request, streams, lambda _where: lent(session))
+    assert code == 130
+    text = streams.out.getvalue()  # type: ignore[attr-defined] - it is a StringIO
+    assert "expected 99" in text
+    assert "\nincomplete: cancelled, 2 of 2 hosts reachable" in text
+
+
+class Pressing(io.StringIO):
+    """A terminal at which Ctrl-C is pressed as soon as it shows some words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self._words = words
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError("no descriptor")
+
+    def write(self, text: str) -> int:
+        if self._words and self._words in text:
+            self._words = ""
+            os.kill(os.getpid(), signal.SIGINT)
+        return len(text)

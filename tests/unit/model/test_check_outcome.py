@@ -1,0 +1,57 @@
+"""The outcome of a check over every combination of what can be wrong with one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from distconsole.model.check_outcome import exit_code_of_check, with_outcome
+from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import CheckOutcome, CheckReport, HostReport, NetworkReport
+
+REACHED = (2, 1, 0)
+TOLD = ("ssh.lost", "check.incomplete", "os.user")
+CELLS = ("pass", "skipped", "could_not_run", "timed_out")
+
+
+def report(
+    reached: int = 2,
+    findings: tuple[tuple[str, Severity], ...] = (),
+    cell: str = "pass",
+    *,
+    cancelled: bool = False,
+) -> CheckReport:
+    return CheckReport(
+        ok=True,
+        outcome=CheckOutcome.HEALTHY,
+        cancelled=cancelled,
+        hosts={name: HostReport(reachable=at < reached, facts={}) for at, name in enumerate("ab")},
+        findings=tuple(
+            Finding(check=check, severity=severity, summary="") for check, severity in findings
+        ),
+        network=NetworkReport(),
+        collectives=(),
+        seconds=1.0,
+        cells={"a": {"os.user": "pass"}, "b": {"os.user": cell}},
+    )
+
+
+@pytest.mark.parametrize("reached", REACHED)
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_only_what_was_looked_at_and_found_well_is_healthy(
+    reached: int, cell: str, cancelled: bool
+) -> None:
+    for check, severity, strict in product((*TOLD, ""), Severity, (False, True)):
+        findings = ((check, severity),) if check else ()
+        found = with_outcome(report(reached, findings, cell, cancelled=cancelled), strict=strict)
+        unmade = reached < 2 or cancelled or check in ("ssh.lost", "check.incomplete")
+        bad = check and (severity is Severity.FAIL or (strict and severity is Severity.WARN))
+        unknown = cell in ("could_not_run", "timed_out")
+        expected = (
+            "incomplete" if unmade else "failed" if bad else "incomplete" if unknown else "healthy"
+        )
+        assert (found.outcome, found.ok) == (expected, expected == "healthy"), found
+        code = 130 if cancelled else 0 if found.ok else 3 if reached == 0 else 1
+        assert exit_code_of_check(found) == code
