@@ -92,8 +92,8 @@ class Runs:
                 continue  # ``describe_all`` tells of it
             try:
                 self._attend(ActiveRun(folder, spec, self._forget_active))
-            except RuntimeError as error:
-                complain(f"the run {run} waits for a thread: {error}")
+            except Refusal as refusal:
+                complain(f"the run {run} waits: {refusal.message}")
 
     def leave(self) -> None:
         """Let go of every run; they go on."""
@@ -348,13 +348,13 @@ class Runs:
         shim = start_shim(self._program, folder, environment)
         try:
             status = await_shim(folder, shim)
+            self._attend(ActiveRun(folder, spec, self._forget_active))
         except BaseException:
             shim.kill()
             shim.wait()
             raise
         with self._lock:
             self._shims[spec["run"]] = shim
-        self._attend(ActiveRun(folder, spec, self._forget_active))
         return {
             "coordinator": status.get("coordinator"),
             "master_port": status.get("master_port"),
@@ -372,9 +372,11 @@ class Runs:
             self._active[active.run] = active
         try:
             active.begin()
-        except RuntimeError:
+        except RuntimeError as error:
             self._forget_active(active)
-            raise
+            raise Refusal(
+                ErrorCode.TOO_MANY, f"this node starts no thread: {error}", "see: ulimit -u"
+            ) from None
 
     def _forget_active(self, active: ActiveRun) -> None:
         with self._lock:

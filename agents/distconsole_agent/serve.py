@@ -84,7 +84,8 @@ class Agent:
 
     def work(self) -> None:
         """Serve until told to leave, or idle."""
-        threading.Thread(target=self._compile, name="compile", daemon=True).start()
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=self._compile, name="compile", daemon=True).start()
         signal.signal(signal.SIGTERM, self._leave_soon)
         signal.signal(signal.SIGINT, self._leave_soon)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -95,11 +96,12 @@ class Sampling:
         self._running = False
 
     def ensure(self) -> None:
-        """Start the thread unless it runs."""
+        """Start the thread unless it runs; one that cannot start now does the next time."""
         with self._lock:
             if not self._running:
-                self._running = True
-                threading.Thread(target=self._run, name="sampling", daemon=True).start()
+                with contextlib.suppress(RuntimeError):
+                    threading.Thread(target=self._run, name="sampling", daemon=True).start()
+                    self._running = True
 
     def _run(self) -> None:
         try:
