@@ -1,0 +1,48 @@
+"""An agent that the system gives no thread: it leaves nothing behind and answers again later."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from distconsole_agent.folders import NodeFolders, open_node_dir, this_program
+from distconsole_agent.refusal import Refusal
+from distconsole_agent.runs import Runs
+from distconsole_agent.watch import Sampling, Telemetry
+from fakes.agents import AgentNode, spec_of
+
+
+def refuse(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_run_that_no_thread_can_attend_leaves_no_shim(
+    node: AgentNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = open_node_dir(str(node.node_dir))
+    runs = Runs(NodeFolders(folder, "dev"), this_program())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Refusal, match="thread"):
+        runs.prepare("a-run", spec_of("a-run", [""]))
+    left = [each.cmdline() for each in psutil.Process().children() if "shim" in each.cmdline()]
+    assert left == []
+    assert list(Path(folder, "runs").iterdir()) == []
+    assert runs.active == []
+
+
+def test_a_sampling_that_no_thread_can_do_begins_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = threading.Event()
+
+    def targets() -> list[tuple[list[dict[str, object]], object]]:
+        sampled.set()
+        return []
+
+    sampling = Sampling(Telemetry(), targets)  # type: ignore[arg-type]
+    with monkeypatch.context() as starved:
+        starved.setattr(threading.Thread, "start", refuse)
+        sampling.ensure()
+    sampling.ensure()
+    assert sampled.wait(20)
