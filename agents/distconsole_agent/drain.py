@@ -80,6 +80,7 @@ class Drain:
         self._story = Story(spec, self.ranks)
         self._entries: list[Entry] = []
         self._shim_offset = 0
+        self._unread_told = 0
         self._next_window = self._next_check = self._next_scan = 0.0
         self._late = min(MOST_LATE_SECONDS, index * LATER_SECONDS)
         self._srun_until: float | None = None
@@ -166,6 +167,7 @@ class Drain:
         """Open logs and rings that have appeared."""
         mark = self._journal.mark
         self._recorders.scan(mark.get("rings", {}))
+        self._say_unread()
         folder = os.path.join(self._folder, "logs")
         for name in sorted(os.listdir(folder)):
             matched = LOG_NAME.match(name)
@@ -175,6 +177,22 @@ class Drain:
                     tail = LogTail(os.path.join(folder, name), offset)
                     number = None if matched[1] is None else int(matched[1])
                     self._logs[name] = (number, matched[2], tail)
+
+    def _say_unread(self) -> None:
+        """Tell of rings that cannot be opened, whenever they are more than ever."""
+        unread = self._recorders.unread
+        if len(unread) <= self._unread_told:
+            return
+        self._unread_told = len(unread)
+        rings = "1 ring" if len(unread) == 1 else f"{len(unread)} rings"
+        note = {
+            "check": "run.rings_unread",
+            "severity": "warn",
+            "summary": f"{rings} cannot be read: {next(iter(unread.values()))}; what these processes "
+            "record is not shown, until it can be; the training goes on",
+            "hint": "see the limits of the agent on this host: ulimit -Hn",
+        }
+        self._entries.append({"t": round(self._wall_ns() / 1e9, 6), "kind": "note", **note})
 
     def _take_shim(self, now: float) -> bool:
         told = False
@@ -201,7 +219,7 @@ class Drain:
     def _apply(self, event: Entry) -> None:
         """Fold one event of the shim into entries."""
         if event["event"] == "attempt":
-            self._recorders.begin_again(event["t_ns"])
+            self._recorders.begin_again(event["restart"], event["t_ns"])
             forget_raised(self._errors, event["t_ns"])
         self._entries += self._story.tell(event)
 
@@ -209,7 +227,7 @@ class Drain:
         """Take all that a rank (or all ranks) left until it ended, in batches of bounded size."""
         self._open_sources()
         only = rank if self.ranks.engine_ranks else None
-        self._entries += self._recorders.drain(only, ended_ns=ended_ns)
+        self._entries += self._recorders.drain(only, ended_ns=ended_ns, everybody=rank is None)
         if not self.ranks.engine_ranks:
             self._take_vanished(self._wall_ns() / 1e9)
         while self._take_logs(now, final=True, only=only):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ENV_RUN, ENV_RINGS = "DISTCONSOLE_RUN", "DISTCONSOLE_RINGS"
 ENV_ERRORS, ENV_HOOK = "DISTCONSOLE_ERRORS", "DISTCONSOLE_HOOK"
+ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
 """As in ``distconsole_training.records``, which a shim does not import."""
 
 PORT_PLACEHOLDER, RUN_DIR_PLACEHOLDER = "{port}", "{run_dir}"
@@ -246,6 +247,7 @@ def environment(
         old = env.get("PYTHONPATH")
         env["PYTHONPATH"] = f"{places.hook}:{old}" if old else places.hook
         env.update({ENV_HOOK: places.hook, ENV_RINGS: places.rings, ENV_ERRORS: places.errors})
+        env[ENV_ATTEMPT] = str(spec.restart + 1)
     return env
 
 

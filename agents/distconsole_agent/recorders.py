@@ -105,7 +105,12 @@ class Recorder:
 
 
 class Recorders:
-    """All rings in one folder."""
+    """All rings in one folder.
+
+    Attributes:
+        unread: Rings that the last ``scan`` could not open, and why; the next one tries again.
+        busy: Whether so much was read that it should be looked again soon.
+    """
 
     def __init__(self, folder: str, ranks: RankStates, wall_ns: Callable[[], int]) -> None:
         self._folder = folder
@@ -113,7 +118,8 @@ class Recorders:
         self._wall_ns = wall_ns
         self._found: dict[str, Recorder] = {}
         self._since_ns = 0
-        self._refused: set[str] = set()
+        self._restart = 0
+        self.unread: dict[str, str] = {}
         self._active: dict[int, Recorder] = {}
         self._memory: dict[int, StepMemory] = {}
         self.busy = False
@@ -133,8 +139,12 @@ class Recorders:
             names = [name for name in os.listdir(self._folder) if name.endswith(RING_SUFFIX)]
         except OSError:
             return
+        self.unread.clear()
         for name in names:
-            if name in self._found or name in self._refused or len(self._found) >= MAX_RINGS:
+            if name in self._found:
+                continue
+            if len(self._found) >= MAX_RINGS:
+                self.unread[name] = f"more than {MAX_RINGS}"
                 continue
             path = os.path.join(self._folder, name)
             try:
@@ -144,24 +154,24 @@ class Recorders:
             except ValueError:
                 # Perhaps its process is still writing the header.
                 continue
-            except OSError:
-                self._refused.add(name)
+            except OSError as error:
+                self.unread[name] = error.strerror or str(error)
                 continue
-            if recorder.started_ns < self._since_ns:
+            if self._is_past(recorder):
                 recorder.discard()
                 continue
             self._found[name] = recorder
             if name in marks:
                 self._restore(recorder, marks[name])
 
-    def begin_again(self, t_ns: int) -> None:
-        """Forget every process that started before ``t_ns``, UNIX: the ranks are started anew then.
+    def begin_again(self, restart: int, t_ns: int) -> None:
+        """Forget every process of an earlier attempt: at ``t_ns``, UNIX, the ranks are started anew.
 
         All that they recorded must have been read. A rank's new process counts its steps from 0.
         """
-        self._since_ns = t_ns
+        self._restart, self._since_ns = restart, t_ns
         for name, recorder in list(self._found.items()):
-            if recorder.started_ns < t_ns:
+            if self._is_past(recorder):
                 del self._found[name]
                 recorder.discard()
         self._active.clear()
@@ -169,13 +179,28 @@ class Recorders:
         for recorder in self._found.values():
             recorder.active = False
 
-    def drain(self, rank: int | None = None, *, ended_ns: int | None = None) -> list[Entry]:
+    def _is_past(self, recorder: Recorder) -> bool:
+        """Return whether a process is of an earlier attempt; a hook of before tells only its time."""
+        attempt = recorder.ring.header.attempt
+        return attempt <= self._restart if attempt else recorder.started_ns < self._since_ns
+
+    def _is_later(self, recorder: Recorder, ended_ns: int, *, everybody: bool) -> bool:
+        """Return whether a process started after the end of those that are told to have ended."""
+        attempt = recorder.ring.header.attempt
+        if everybody and attempt:
+            return attempt > self._restart + 1
+        return recorder.started_ns > ended_ns
+
+    def drain(
+        self, rank: int | None = None, *, ended_ns: int | None = None, everybody: bool = False
+    ) -> list[Entry]:
         """Return the entries for what was recorded since last time, of one rank or of all.
 
         Args:
             rank: Only this rank's.
             ended_ns: Its processes that started before this UNIX time have ended: of these also
                 what is still hidden behind another ring is read, and of no other.
+            everybody: All processes of the attempt have ended then.
         """
         self.busy = False
         heard = []
@@ -184,7 +209,7 @@ class Recorders:
                 continue
             recorder.ring.refresh()
             final = ended_ns is not None
-            if ended_ns is not None and recorder.started_ns > ended_ns:
+            if ended_ns is not None and self._is_later(recorder, ended_ns, everybody=everybody):
                 continue
             if recorder.rank < 0:
                 recorder.rank = self._rank_of(recorder, final=final)

@@ -58,7 +58,7 @@ class Restart(NamedTuple):
             news[ENV_TORCHRUNS] = str(self.number)
         if self.checkpoint is not None:
             news[ENV_CHECKPOINT] = self.checkpoint
-        return spec._replace(env={**spec.env, **news})
+        return spec._replace(env={**spec.env, **news}, restart=self.number)
 
 
 class Restarts:

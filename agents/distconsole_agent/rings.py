@@ -71,6 +71,7 @@ RUN_VARIABLES = (
     records.ENV_ERRORS,
     records.ENV_HOOK,
     records.ENV_VERIFY,
+    records.ENV_ATTEMPT,
 )
 """The variables by which a run reaches its processes; the agent itself must not carry them."""
 
@@ -108,6 +109,7 @@ class Header(NamedTuple):
     started_monotonic_ns: int
     parent_pid: int
     finished: bool
+    attempt: int
 
 
 class Ring:
@@ -266,4 +268,5 @@ class Ring:
             started_monotonic_ns=raw["started_monotonic_ns"],
             parent_pid=raw["parent_pid"],
             finished=bool(raw["flags"] & records.HEADER_FINISHED),
+            attempt=raw["attempt"],
         )

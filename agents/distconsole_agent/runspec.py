@@ -56,6 +56,7 @@ class RunSpec(NamedTuple):
         max_restarts: How often ranks that failed are started anew.
         driver: The command of what tells node 0 which ranks to start where (elastic Horovod); with
             none all ranks start at once.
+        restart: How often the ranks were started anew; not of ``spec.json``.
     """
 
     run: str
@@ -79,6 +80,7 @@ class RunSpec(NamedTuple):
     below_slurm: bool = False
     max_restarts: int = 0
     driver: tuple[str, ...] = ()
+    restart: int = 0
 
     @property
     def host(self) -> str:

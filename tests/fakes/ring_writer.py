@@ -22,6 +22,7 @@ class RingWriter:
         rank: What its process believes to be; -1 for not known yet.
         pid: Its process; this one unless given.
         capacity: Records that it holds.
+        attempt: Which one of the run its process is of, from 1; 0 as the first version wrote it.
         clock_ns: The clock of its records; this machine's, whose zero is the machine's start.
     """
 
@@ -35,6 +36,7 @@ class RingWriter:
         parent_pid: int = 0,
         local_rank: int = 0,
         started_ns: int | None = None,
+        attempt: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,7 @@ class RingWriter:
             file.truncate(size)
             self._map = mmap.mmap(file.fileno(), size)
         records.HEADER.pack_into(
-            self._map, 0, records.MAGIC, records.RECORD.size, capacity, 0, self.pid, rank,
+            self._map, 0, records.MAGIC, records.RECORD.size, capacity, attempt, self.pid, rank,
             local_rank, 1, 0, 0, 0, started, clock_ns(), 0, parent_pid, 0, b"test",
         )  # fmt: skip
 

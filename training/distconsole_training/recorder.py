@@ -66,7 +66,7 @@ class Recorder:
             records.MAGIC,
             records.RECORD.size,
             capacity,
-            0,
+            _attempt(),
             os.getpid(),
             identity.rank,
             identity.local_rank,
@@ -194,6 +194,11 @@ class Recorder:
         self.map[offset : offset + len(raw)] = raw
         _INT32.pack_into(self.map, records.OFFSET_NAMES_USED, index + 1)
         return index
+
+
+def _attempt() -> int:
+    text = os.environ.get(records.ENV_ATTEMPT, "")
+    return int(text) if text.isdecimal() and len(text) < 9 else 0
 
 
 def _mapped_file(path: str, size: int) -> mmap.mmap:

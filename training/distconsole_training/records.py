@@ -43,16 +43,17 @@ NAME_BYTES = 48
 MAX_NAMES = 64
 
 HEADER = struct.Struct("<8s IIII i i i I q q q q q i i 64s")
-"""magic, record bytes, capacity, reserved, pid, rank, local rank, world size, names used,
+"""magic, record bytes, capacity, attempt, pid, rank, local rank, world size, names used,
 written, guard errors, started time_ns (UNIX), started monotonic_ns, run's hash, parent pid,
 flags, title. Live fields: rank, local rank, world size, names used, written, guard errors, flags.
-``rank`` is -1 until it is known."""
+``rank`` is -1 until it is known.
+``attempt`` is that of ``ENV_ATTEMPT``, and 0 where nothing says it."""
 
 HEADER_FIELDS = (
     "magic",
     "record_bytes",
     "capacity",
-    "reserved",
+    "attempt",
     "pid",
     "rank",
     "local_rank",
@@ -137,6 +138,10 @@ ENV_ERRORS = "DISTCONSOLE_ERRORS"
 "type", "message", "traceback"}``, written aside and renamed."""
 ENV_HOOK = "DISTCONSOLE_HOOK"
 """The folder on PYTHONPATH that holds our ``sitecustomize``; "0" switches the hook off."""
+
+ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
+"""Which attempt of the run this is, from 1: the ranks of a run may be started anew. A clock would not
+tell, which may be set in between."""
 
 ENV_VERIFY = "DISTCONSOLE_VERIFY"
 """Every how many steps a rank checks itself (``run --verify-sync``); without it none does."""

@@ -721,3 +721,97 @@ def test_the_rank_of_an_engines_next_round_is_known_before_it_trains(engine_run:
     run.ring(1, pid=os.getpid(), parent_pid=50)
     run.tick(1.0)
     assert run.states()[-1] == (1, "starting")
+
+
+def restart(run: Run, number: int) -> None:
+    run.shim("attempt", restart=number, of=3, checkpoint=None)
+
+
+def steps_told(run: Run) -> list[int]:
+    return [entry["steps"] for entry in run.entries("window")]
+
+
+def test_the_rings_of_a_new_attempt_are_read_although_the_clock_went_back(run: Run) -> None:
+    run.start(0)
+    run.tick()
+    old = run.ring(0, attempt=1)
+    old.step(0, 1.0)
+    run.tick(1.1)
+    restart(run, 1)
+    run.now -= 2.0
+    new = run.ring(0, pid=6000, attempt=2)
+    run.start(0, pid=6000)
+    run.tick(0.1)
+    new.step(0, 1.0)
+    new.step(1, 1.0)
+    run.now += 10.0
+    run.tick(1.1)
+    assert new.path.exists()
+    assert not old.path.exists()
+    assert steps_told(run) == [1, 2]
+
+
+def test_what_an_attempt_recorded_before_the_clock_went_back_is_read_before_it_goes(
+    run: Run,
+) -> None:
+    run.start(0)
+    run.tick()
+    ring = run.ring(0, attempt=1)
+    run.tick(1.1)
+    ring.step(0, 1.0)
+    run.now -= 60.0
+    run.exit(0, 1)
+    restart(run, 1)
+    run.tick(0.1)
+    assert steps_told(run) == [1]
+    assert not ring.path.exists()
+
+
+def test_a_ring_that_does_not_say_its_attempt_is_judged_by_its_time(run: Run) -> None:
+    """As the first version wrote it."""
+    run.start(0)
+    run.tick()
+    old = run.ring(0)
+    old.step(0, 1.0)
+    run.tick(1.1)
+    restart(run, 1)
+    run.now += 0.1
+    new = run.ring(0, pid=6000)
+    new.step(0, 1.0)
+    run.start(0, pid=6000)
+    run.tick(1.1)
+    assert (old.path.exists(), new.path.exists()) == (False, True)
+
+
+def test_a_ring_without_a_descriptor_is_read_once_there_is_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.start(0)
+    run.tick()
+    ring = run.ring(0)
+    ring.step(0, 1.0)
+    taken = os.open
+
+    def refuse(path: Any, *how: Any, **more: Any) -> int:
+        if str(path).endswith(".ring"):
+            raise OSError(24, "Too many open files", path)
+        return taken(path, *how, **more)
+
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(os, "open", refuse)
+        run.tick(1.1)
+        run.tick(1.1)
+    (note,) = run.entries("note")
+    assert (note["check"], note["severity"]) == ("run.rings_unread", "warn")
+    assert note["summary"].startswith("1 ring cannot be read: Too many open files")
+    run.tick(1.1)
+    assert steps_told(run) == [1]
+
+
+def test_rings_beyond_what_is_read_are_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distconsole_agent.recorders.MAX_RINGS", 1)
+    run.ring(0)
+    run.ring(1)
+    run.tick(1.1)
+    (note,) = run.entries("note")
+    assert note["summary"].startswith("1 ring cannot be read: more than 1")
