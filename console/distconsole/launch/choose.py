@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distconsole.errors import PlanError
@@ -31,27 +31,31 @@ class Choice:
 
 
 def choose_launcher(
-    asked: LauncherName, traits: ScriptTraits, pass_args: PassArgs | None = None
+    asked: LauncherName,
+    traits: ScriptTraits,
+    pass_args: PassArgs | None = None,
+    arguments: Sequence[str] = (),
 ) -> Choice:
-    """Return how to start a script."""
+    """Return how to start a script with these arguments."""
     if asked is not LauncherName.AUTO:
         return _elastic(Choice(asked, "asked for", pass_args), traits)
     if pass_args is not None:
         spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
         launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
         return Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
-    return _by_traits(traits)
+    return by_traits(traits, arguments)
 
 
-def _by_traits(traits: ScriptTraits) -> Choice:
-    for applies, launcher, why, pass_args in _rules(traits):
+def by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Choice:
+    """Return how a script wants to be started with these arguments."""
+    for applies, launcher, why, pass_args in _rules(traits, arguments):
         if applies:
             return _elastic(Choice(launcher, why, pass_args), traits)
     return Choice(LauncherName.TORCH, "the script names no launcher: env:// ranks")
 
 
 def _rules(
-    traits: ScriptTraits,
+    traits: ScriptTraits, arguments: Sequence[str]
 ) -> list[tuple[bool, LauncherName, str, PassArgs | None]]:
     """Return the rules, strongest first: whether it applies, the launcher, why, arguments to add."""
     torch, single = LauncherName.TORCH, LauncherName.SINGLE
@@ -71,6 +75,13 @@ def _rules(
         ),
         (traits.horovod, LauncherName.HOROVOD, "the script imports Horovod", None),
         (traits.mpi, LauncherName.MPI, "the script imports mpi4py", None),
+        (
+            _meets_by_variables(traits, arguments),
+            torch,
+            f"{traits.init_method} is env://, and {traits.spawn_flag}, with which the script "
+            "starts its own ranks, is not given: env:// ranks",
+            None,
+        ),
         (
             traits.spawns and init_method,
             single,
@@ -97,15 +108,15 @@ def _rules(
             PassArgs.INIT_METHOD,
         ),
         (
-            traits.distributed,
-            torch,
-            "the script uses torch.distributed: env:// ranks",
-            None,
-        ),
-        (
             traits.data_parallel,
             single,
             "the script wraps its model in DataParallel: one process a node",
+            None,
+        ),
+        (
+            traits.distributed,
+            torch,
+            "the script uses torch.distributed: env:// ranks",
             None,
         ),
         (
@@ -122,6 +133,14 @@ def _rules(
             None,
         ),
     ]
+
+
+def _meets_by_variables(traits: ScriptTraits, arguments: Sequence[str]) -> bool:
+    """Whether ranks are told to meet at env:// by a script that starts its own only with another flag."""
+    if not (traits.spawn_flag and traits.init_method) or traits.spawn_flag in arguments:
+        return False
+    words = " ".join(arguments).replace(f"{traits.init_method}=", f"{traits.init_method} ")
+    return f"{traits.init_method} env://" in words
 
 
 def _elastic(choice: Choice, traits: ScriptTraits) -> Choice:

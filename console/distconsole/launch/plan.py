@@ -62,11 +62,11 @@ def make_plan(
         PlanError: if the job cannot be placed.
     """
     engines = {host: each.engines for host, each in facts.items()}
-    choice = choose_launcher(request.launcher, traits, request.pass_args)
+    choice = choose_launcher(request.launcher, traits, request.pass_args, request.arguments)
     choice = settle_controller(choice, env, engines)
     if request.may_lose_hosts:
         choice = able_to_lose_hosts(choice, request.launcher)
-    one_a_node = is_one_a_node(choice, traits)
+    one_a_node = is_one_a_node(choice, traits, request.arguments)
     choice = below_slurm(choice, allocation)
     if allocation is not None and request.may_lose_hosts:
         raise PlanError(
@@ -80,7 +80,7 @@ def make_plan(
     can_lose = request.may_lose_hosts or choice.elastic
     min_nodes = wanted[0] if wanted is not None and can_lose else None
     addresses = choose_addresses(hosts, facts, request.nic)
-    slots, notes = [1] * len(hosts), list[str]()
+    slots, notes = [1] * len(hosts), _unused_nproc(request, traits)
     if not one_a_node:
         slots, notes = _slots(request, hosts, facts, in_job=allocation is not None)
     nodes = _placed(hosts, facts, addresses, slots)
@@ -155,6 +155,17 @@ def _slots(
         slots.append(count)
     notes = [f"no GPU on {', '.join(without_gpu)}: one rank each"] if without_gpu else []
     return slots, notes
+
+
+def _unused_nproc(request: Run, traits: ScriptTraits) -> list[str]:
+    if request.nproc is None:
+        return []
+    instead = (
+        ", and the script itself says how many ranks it starts"
+        if traits.spawns
+        else "; --launcher torch starts that many ranks"
+    )
+    return [f"--nproc {request.nproc} is not used: one process a node was chosen{instead}"]
 
 
 def _refuse_more(request: Run, host: Host) -> None:

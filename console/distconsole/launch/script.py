@@ -8,6 +8,8 @@ from pathlib import Path
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 SPAWNERS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "xmp.spawn")
+OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
+DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
@@ -22,8 +24,9 @@ class ScriptTraits:
         mpi: It imports mpi4py.
         torch: It imports torch, or something that is built on it.
         distributed: It initialises torch.distributed, or uses a library that does.
-        data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node).
+        data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node), and opens no process group.
         spawns: It starts its own ranks (``mp.spawn``).
+        spawn_flag: The flag without which it does not, as it declares it, else empty.
         slurm: It reads ``SLURM_PROCID`` or the like.
         local_rank: ``--local_rank`` or ``--local-rank`` as it declares it, else empty.
         init_method: ``--init_method`` or the like as it declares it, else empty.
@@ -40,6 +43,7 @@ class ScriptTraits:
     distributed: bool = False
     data_parallel: bool = False
     spawns: bool = False
+    spawn_flag: str = ""
     slurm: bool = False
     local_rank: str = ""
     init_method: str = ""
@@ -74,8 +78,11 @@ def traits_of(source: str) -> ScriptTraits:
         mpi=_imports(modules, "mpi4py"),
         torch=_imports(modules, "torch", "lightning", "pytorch_lightning", "transformers"),
         distributed=seen.distributed or _imports(modules, "torch.distributed", "deepspeed"),
-        data_parallel=any(name.rpartition(".")[2] == "DataParallel" for name in seen.calls),
-        spawns=seen.spawns,
+        data_parallel="DataParallel" in seen.called
+        and not seen.called & DISTRIBUTED_MODELS
+        and not (seen.distributed or _imports(modules, "deepspeed")),
+        spawns=bool(seen.spawners),
+        spawn_flag=_option(seen.options, *seen.spawn_guards),
         slurm=any(name in seen.strings for name in SLURM_NAMES),
         local_rank=_option(seen.options, "local_rank"),
         init_method=_option(seen.options, "init_method", "dist_url"),
@@ -90,7 +97,8 @@ class _Seen(ast.NodeVisitor):
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
-        self.calls: set[str] = set()
+        self.calls: dict[str, set[str]] = {}
+        self.guards: tuple[str, ...] = ()
         self.attributes: set[str] = set()
         self.strings: set[str] = set()
         self.options: list[str] = []
@@ -98,22 +106,28 @@ class _Seen(ast.NodeVisitor):
         self.aliases: dict[str, str] = {}
 
     @property
-    def distributed(self) -> bool:
-        return any(
-            name.rpartition(".")[2] in ("init_process_group", "init_device_mesh", "Accelerator")
-            for name in self.calls
-        )
+    def called(self) -> set[str]:
+        """What is called, without the modules that it is of."""
+        return {name.rpartition(".")[2] for name in self.calls}
 
     @property
-    def spawns(self) -> bool:
-        for name in self.calls:
-            head, _, rest = name.partition(".")
-            full = (
-                f"{self.aliases.get(head, head)}.{rest}" if rest else self.aliases.get(name, name)
-            )
-            if name in SPAWNERS or full in SPAWNERS or full.endswith("multiprocessing.spawn"):
-                return True
-        return False
+    def distributed(self) -> bool:
+        return bool(self.called & OPENERS)
+
+    @property
+    def spawners(self) -> list[str]:
+        return [name for name in self.calls if self._spawns(name)]
+
+    @property
+    def spawn_guards(self) -> set[str]:
+        """What has to be set in the arguments, whichever way the script comes to spawn."""
+        guards = [self.calls[name] for name in self.spawners]
+        return set.intersection(*guards) if guards else set()
+
+    def _spawns(self, name: str) -> bool:
+        head, _, rest = name.partition(".")
+        full = f"{self.aliases.get(head, head)}.{rest}" if rest else self.aliases.get(name, name)
+        return name in SPAWNERS or full in SPAWNERS or full.endswith("multiprocessing.spawn")
 
     @property
     def elastic(self) -> bool:
@@ -139,9 +153,19 @@ class _Seen(ast.NodeVisitor):
             self.modules.add(full)
             self.aliases[alias.asname or alias.name] = full
 
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        outside = self.guards
+        self.guards = (*outside, *_needed(node.test))
+        for each in node.body:
+            self.visit(each)
+        self.guards = outside
+        for each in node.orelse:
+            self.visit(each)
+
     def visit_Call(self, node: ast.Call) -> None:
         name = _dotted(node.func)
-        self.calls.add(name)
+        self.calls[name] = self.calls.get(name, set(self.guards)) & set(self.guards)
         if name.rpartition(".")[2] == "init_process_group":
             given = [word.value for word in node.keywords if word.arg == "backend"]
             for value in (*node.args[:1], *given):
@@ -160,6 +184,14 @@ class _Seen(ast.NodeVisitor):
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and len(node.value) < 64:
             self.strings.add(node.value)
+
+
+def _needed(test: ast.expr) -> list[str]:
+    """Return the attributes that must be true for ``test`` to be, as in ``args.spawn and ranks > 1``."""
+    parts = (
+        test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    )
+    return [part.attr for part in parts if isinstance(part, ast.Attribute)]
 
 
 def _dotted(node: ast.expr) -> str:

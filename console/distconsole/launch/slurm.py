@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import Choice
+from distconsole.launch.choose import Choice, by_traits
 from distconsole.launch.job import Job, PlacedNode
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.cluster import Cluster, Host
@@ -165,11 +165,11 @@ def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
     return Choice(launcher, why, choice.pass_args)
 
 
-def is_one_a_node(choice: Choice, traits: ScriptTraits) -> bool:
+def is_one_a_node(choice: Choice, traits: ScriptTraits, arguments: Sequence[str] = ()) -> bool:
     """Whether ``choice``, as it is without a job, means one process a node: it spawns, or is alone."""
-    alone = traits.data_parallel and not traits.distributed
     if choice.launcher is LauncherName.SLURM:
-        return traits.spawns or alone
+        without_engines = replace(traits, horovod=False, mpi=False)
+        choice = by_traits(without_engines, arguments)
     return choice.launcher is LauncherName.SINGLE
 
 

@@ -161,7 +161,7 @@ def chosen(request: Run, traits: ScriptTraits) -> Choice:
     Raises:
         ConsoleError: as ``choose_launcher`` and ``able_to_lose_hosts``.
     """
-    choice = choose_launcher(request.launcher, traits, request.pass_args)
+    choice = choose_launcher(request.launcher, traits, request.pass_args, request.arguments)
     return able_to_lose_hosts(choice, request.launcher) if request.may_lose_hosts else choice
 
 

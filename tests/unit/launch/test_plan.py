@@ -287,6 +287,26 @@ def test_a_script_that_spawns_gets_its_nodes_place_in_its_own_spelling() -> None
     )
 
 
+@pytest.mark.parametrize("launcher", [LauncherName.AUTO, LauncherName.SINGLE])
+def test_a_number_of_ranks_that_is_not_used_is_told(launcher: LauncherName) -> None:
+    traits = ScriptTraits(readable=True, torch=True, data_parallel=True)
+    made = plan(Run("dp.py", nproc="4", launcher=launcher), traits=traits)
+    assert (made.launcher, made.world_size) == ("single", 2)
+    assert made.notes == (
+        "--nproc 4 is not used: one process a node was chosen; "
+        "--launcher torch starts that many ranks",
+    )
+    assert plan(Run("dp.py", launcher=launcher), traits=traits).notes == ()
+
+
+def test_a_script_that_spawns_is_asked_itself_for_another_number_of_ranks() -> None:
+    made = plan(Run("s.py", nproc="4"), traits=ScriptTraits(readable=True, spawns=True))
+    assert made.notes == (
+        "--nproc 4 is not used: one process a node was chosen, "
+        "and the script itself says how many ranks it starts",
+    )
+
+
 def test_a_spawning_script_is_not_its_own_rank() -> None:
     traits = ScriptTraits(readable=True, spawns=True)
     assert not plan(Run("spawn.py"), traits=traits).engine_ranks

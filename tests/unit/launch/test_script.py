@@ -40,6 +40,19 @@ from distconsole.model.requests import LauncherName, PassArgs
         ),
         ("import torch\nm = torch.nn.DataParallel(m)", "single", None, "DataParallel"),
         (
+            "import torch, torch.distributed as dist\nm = torch.nn.DataParallel(m)",
+            "single",
+            None,
+            "DataParallel",
+        ),
+        (
+            "import torch.distributed as dist\nfrom mine import setup_ranks\n"
+            "m = nn.parallel.DistributedDataParallel(m) if ranks else nn.DataParallel(m)",
+            "torch",
+            None,
+            "torch.distributed",
+        ),
+        (
             "import torch.distributed as d\n"
             "m = torch.nn.parallel.DistributedDataParallel(m)\nd.init_process_group()",
             "torch",
@@ -131,3 +144,59 @@ def test_a_word_in_a_string_or_comment_is_no_import() -> None:
     traits = traits_of("# import horovod\nx = 'import horovod; mp.spawn'")
     assert not traits.horovod
     assert not traits.spawns
+
+
+IMAGENET = """
+import argparse, os
+import torch.distributed as dist
+import torch.multiprocessing as mp
+parser = argparse.ArgumentParser()
+parser.add_argument('--world-size', default=-1, type=int)
+parser.add_argument('--rank', default=-1, type=int)
+parser.add_argument('--dist-url', default='tcp://224.66.41.62:23456', type=str)
+parser.add_argument('--gpu', default=None, type=int)
+parser.add_argument('--multiprocessing-distributed', action='store_true')
+
+def main():
+    args = parser.parse_args()
+    if args.dist_url == "env://" and args.world_size == -1:
+        args.world_size = int(os.environ["WORLD_SIZE"])
+    if {test}:
+        mp.spawn(main_worker, nprocs=8, args=(8, args))
+    else:
+        main_worker(args.gpu, 8, args)
+
+def main_worker(gpu, ngpus_per_node, args):
+    dist.init_process_group(backend=args.dist_backend, init_method=args.dist_url)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "launcher"),
+    [
+        (("--dist-url", "env://", "data"), "torch"),
+        (("--dist-url=env://",), "torch"),
+        (("--dist-url", "env://", "--multiprocessing-distributed"), "single"),
+        (("--dist-url", "tcp://10.0.0.1:9"), "single"),
+        ((), "single"),
+    ],
+)
+def test_ranks_that_are_to_meet_by_variables_are_started_where_the_script_will_not_spawn(
+    arguments: tuple[str, ...], launcher: str
+) -> None:
+    traits = traits_of(IMAGENET.replace("{test}", "args.multiprocessing_distributed"))
+    choice = choose_launcher(LauncherName.AUTO, traits, arguments=arguments)
+    assert choice.launcher == LauncherName(launcher)
+    if launcher == "torch":
+        assert choice.pass_args is None
+        assert choice.why == (
+            "--dist-url is env://, and --multiprocessing-distributed, with which the script "
+            "starts its own ranks, is not given: env:// ranks"
+        )
+
+
+@pytest.mark.parametrize("test", ["True", "torch.cuda.is_available()", "args.gpu is None"])
+def test_a_script_that_may_spawn_without_a_flag_is_left_to_spawn(test: str) -> None:
+    traits = traits_of(IMAGENET.replace("{test}", test))
+    choice = choose_launcher(LauncherName.AUTO, traits, arguments=("--dist-url", "env://"))
+    assert choice.launcher is LauncherName.SINGLE
