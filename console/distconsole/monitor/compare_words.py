@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from distconsole.model.comparison import LETTERS, Figure, Setting
 from distconsole.model.run_summary import RunSummary
-from distconsole.monitor.series import Series
 from distconsole.monitor.tally import Tally
 
 ALIKE_SHARE = 0.03
@@ -18,6 +16,8 @@ PART_MS = 0.1
 NAMED_SETTINGS = 5
 VALUE_CHARS = 32
 LOSS_SHARE = 0.01
+NEAR_END = 0.9
+"""Losses are compared at a step that both runs have, if it is so far on in the shorter of them."""
 UNEVEN = 1.2
 """A run is uneven if its slowest rank takes so many times as long as its fastest."""
 
@@ -176,33 +176,33 @@ def _unevenness(index: int, tallies: Sequence[Tally]) -> Iterator[str]:
 
 
 def _quality(index: int, tallies: Sequence[Tally]) -> Iterator[str]:
-    """Say how the losses compare where both runs were."""
-    one, other = tallies[0], tallies[index]
-    name = next(
-        (n for n in ("loss", *one.steps_of) if n in one.steps_of and n in other.steps_of), None
-    )
+    """Say how the losses compare, as they were measured: at the same step, or each at its own."""
+    one, other = tallies[0].measured, tallies[index].measured
+    name = next((n for n in ("loss", *one) if n in one and n in other), None)
     if name is None:
         return
-    at = min(one.steps_of[name][1], other.steps_of[name][1])
-    was, now = (_value_at(tally.timeline.metrics[name], at) for tally in (one, other))
-    if was is None or now is None:
+    values, others = one[name].values(), other[name].values()
+    if not values or not others:
         return
+    here, there = _steps_to_compare(list(values), list(others))
     letter, first = LETTERS[index], LETTERS[0]
-    said = f"at step {at:,}, which both reached, {name} is {was:.4g} in {first} and {now:.4g} in {letter}"
-    if was and abs(now / was - 1) < LOSS_SHARE:
-        said = f"at step {at:,}, which both reached, {name} is alike: {was:.4g} and {now:.4g}"
-    yield said
+    where = f"at step {here:,}, which both reached"
+    if here != there:
+        where = f"at step {here:,} of {first} and {there:,} of {letter}, the nearest with a value"
+    was, now = values[here], others[there]
+    if was == now or (was and abs(now / was - 1) < LOSS_SHARE):
+        yield f"{where}, {name} is alike: {was:.4g} and {now:.4g}"
+    else:
+        yield f"{where}, {name} is {was:.4g} in {first} and {now:.4g} in {letter}"
 
 
-def _value_at(series: Series, x: float) -> float | None:
-    """Return the value at ``x``, on the line between its neighbours; None outside of the curve."""
-    points = list(zip(series.xs, series.values, strict=True))
-    if not points or x < points[0][0]:
-        return None
-    for (left, below), (right, above) in pairwise(points):
-        if left <= x <= right and right > left:
-            return below + (above - below) * (x - left) / (right - left)
-    return points[-1][1]
+def _steps_to_compare(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
+    """Return the last step that both have, unless that is long ago; else where the shorter ends and what is nearest."""
+    end = min(one[-1], other[-1])
+    common = max(set(one) & set(other), default=-1)
+    if common >= end * NEAR_END:
+        return common, common
+    return min(one, key=lambda step: abs(step - end)), min(other, key=lambda step: abs(step - end))
 
 
 def _configuration(differs: Sequence[Setting]) -> str:

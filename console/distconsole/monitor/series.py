@@ -9,6 +9,8 @@ MAX_POINTS = 2048
 """Points a series keeps; beyond that neighbours are merged in pairs."""
 MAX_BROKEN = 64
 """Places of values that are no numbers that a series keeps."""
+MAX_MEASURED = 1024
+"""Values that are kept as they were measured."""
 FARTHEST = 1e100
 """A value further from 0 is no figure any more: with it on a scale the differences overflow."""
 
@@ -112,6 +114,38 @@ class Series:
         self.highs = [max(a, b) for a, b in zip(self.highs[::2], self.highs[1::2], strict=True)]
         self.xs = self.xs[1::2]
         self._stride *= 2
+
+
+class Measured:
+    """Values at the steps at which they were measured, none of them merged: the last of every stretch of steps.
+
+    Stretches are as long in every record with as many steps, so that two records of like steps keep the same ones.
+    """
+
+    __slots__ = ("_kept", "_stretch")
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[int, float]] = {}
+        self._stretch = 1
+
+    def put(self, step: int, value: float) -> None:
+        """Take a value; one at the newest step takes its place, an older one is ignored, as in a ``Series``."""
+        newest = next(reversed(self._kept.values()), None)
+        if newest is not None and step < newest[0]:
+            return
+        if abs(value) <= FARTHEST:
+            self._kept[step // self._stretch] = step, value
+        if len(self._kept) > MAX_MEASURED:
+            self._stretch *= 2
+            self._kept = {each[0] // self._stretch: each for each in self._kept.values()}
+
+    def cut(self, step: int) -> None:
+        """Forget the values from ``step`` on."""
+        self._kept = {bucket: each for bucket, each in self._kept.items() if each[0] < step}
+
+    def values(self) -> dict[int, float]:
+        """Return what is kept, by step, the earliest first."""
+        return dict(self._kept.values())
 
 
 class Band:

@@ -17,7 +17,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
-from distconsole.monitor.series import Band, Series
+from distconsole.monitor.series import Band, Measured, Series
 from distconsole.monitor.timeline import RunTimeline
 
 PARTS = ("data_ms", "forward_ms", "backward_ms", "optimizer_ms")
@@ -62,6 +62,8 @@ class Tally:
         """Metric -> the first step at which it was no number."""
         self.steps_of: dict[str, tuple[int, int]] = {}
         """Metric -> its first and its last step."""
+        self.measured: dict[str, Measured] = {}
+        """Metric -> its values at their own steps."""
         self.step_band, self.gpu_band = Band(), Band()
         self.first_step_t: float | None = None
         self.restarts = 0
@@ -69,6 +71,7 @@ class Tally:
         self.warnings: list[str] = []
         """Checks that warned or failed, each once."""
         self._warm: set[int] = set()
+        self._resuming: set[str] = set()
 
     @property
     def start(self) -> float:
@@ -93,6 +96,7 @@ class Tally:
             case RunRestarted():
                 self.restarts = event.restart
                 self._warm.clear()
+                self._resuming = set(self.measured)
             case RunFinding(severity=Severity.WARN | Severity.FAIL):
                 if event.check not in self.warnings:
                     self.warnings.append(event.check)
@@ -142,6 +146,11 @@ class Tally:
         self.steps_of[name] = min(first, event.step), max(last, event.step)
         if name not in self.along["seconds"] and len(self.along["seconds"]) >= MAX_CURVES:
             return
+        measured = self.measured.setdefault(name, Measured())
+        if name in self._resuming:
+            self._resuming.discard(name)
+            measured.cut(event.step)
+        measured.put(event.step, event.value)
         for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
             series = self.along[axis].setdefault(name, Series())
             series.put(x, event.value, event.min, event.max)

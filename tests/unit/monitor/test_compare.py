@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from distconsole.model.comparison import Comparison
-from distconsole.model.run_events import Metric, RunEvents, Window
+from distconsole.model.run_events import Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.monitor.compare import Compared, compare, curves_of
 from distconsole.monitor.tally import Tally
@@ -157,3 +157,58 @@ def test_nothing_known_is_no_error(events: list[RunEvents]) -> None:
     nothing = {"samples_s": None, "steps": None, "seconds": None}
     found = both(compared([], **nothing), compared(events, run="b-1", **nothing))
     assert found.words[-1] == "nothing that is known of their configuration differs"
+
+
+def losses(*points: tuple[int, float]) -> list[RunEvents]:
+    told = [metric("loss", step, value, START + 5 + step / 100) for step, value in points]
+    return [scenes.plan(2), *told]
+
+
+def quality(one: Sequence[RunEvents], other: Sequence[RunEvents]) -> str:
+    words = both(compared(one), compared(other, run="b-1")).words
+    return next(line for line in words if "loss" in line)
+
+
+def test_a_loss_is_one_that_was_measured_at_the_step_that_is_named() -> None:
+    """Both had 0.6198 at step 430; a line between its neighbours says 0.9575 for 435 in the longer run."""
+    shared = [(400, 1.5), (430, 0.6198)]
+    said = quality(losses(*shared, (435, 0.6)), losses(*shared, (470, 3.0), (900, 0.1)))
+    assert said == "at step 430, which both reached, loss is alike: 0.6198 and 0.6198"
+
+
+def test_losses_that_were_never_measured_at_one_step_are_told_each_with_its_own() -> None:
+    said = quality(losses((100, 2.0), (435, 0.6198)), losses((101, 2.0), (431, 0.7), (470, 3.0)))
+    assert said == (
+        "at step 435 of A and 431 of B, the nearest with a value, loss is 0.6198 in A and 0.7 in B"
+    )
+    alike = quality(losses((435, 0.62)), losses((431, 0.62), (470, 3.0)))
+    assert alike == (
+        "at step 435 of A and 431 of B, the nearest with a value, loss is alike: 0.62 and 0.62"
+    )
+
+
+def test_a_loss_of_a_long_run_is_no_mean_of_its_neighbours() -> None:
+    """A curve merges its points; what is stated does not."""
+
+    def loss(step: int) -> float:
+        return 1.0 if step % 2 else 3.0
+
+    short = losses(*((step, loss(step)) for step in range(6_000)))
+    long = losses(*((step, loss(step)) for step in range(40_000)))
+    said = quality(short, long)
+    at = int(said.split()[2].rstrip(",").replace(",", ""))
+    assert 5_400 <= at <= 5_999
+    assert said.endswith(f"loss is alike: {loss(at):.4g} and {loss(at):.4g}")
+
+
+def test_a_loss_that_was_measured_again_after_a_restart_is_the_later_one() -> None:
+    again = RunRestarted(t=START + 6, run=scenes.RUN, restart=1, of=3)
+    one = [*losses((10, 5.0), (20, 4.0), (30, 3.0)), again, *losses((20, 1.0))[1:]]
+    assert quality(one, losses((20, 4.0), (30, 2.0))).endswith("1 in A and 4 in B")
+    one += losses((25, 0.5))[1:]
+    assert quality(one, losses((20, 4.0), (25, 2.0))).endswith("0.5 in A and 2 in B")
+
+
+def test_a_step_whose_loss_was_no_number_is_none_to_compare_at() -> None:
+    said = quality(losses((10, 5.0), (20, math.nan)), losses((10, 5.0), (20, 4.0)))
+    assert said == "at step 10, which both reached, loss is alike: 5 and 5"
