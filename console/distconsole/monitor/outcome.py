@@ -13,18 +13,27 @@ LOST = "lost"
 
 
 class Outcome:
-    """One run's, or that of its last attempt."""
+    """One run's, or that of its last attempt.
 
-    def __init__(self) -> None:
+    Only what the host of the coordinator says counts. What others say, which may have lost it, counts
+    once it will not be heard of again, which is when the state is asked for without a word of it.
+
+    Args:
+        coordinator: The run's first host.
+    """
+
+    def __init__(self, coordinator: str) -> None:
+        self._coordinator = coordinator
         self._failures: list[tuple[int, str, frames.FailureEntry]] = []
         self._verdict: frames.VerdictEntry | None = None
-        self._lone_verdict: frames.VerdictEntry | None = None
+        self._others: dict[str, frames.VerdictEntry] = {}
         self._ends: dict[str, frames.EndEntry] = {}
 
     @property
     def judged(self) -> bool:
         """Whether a node has said how the run ended."""
-        return self._verdict is not None or bool(self._ends)
+        known = any(verdict.state != LOST for verdict in self._others.values())
+        return self._verdict is not None or known or bool(self._ends)
 
     @property
     def has_verdict(self) -> bool:
@@ -49,10 +58,10 @@ class Outcome:
         """Keep a failure: which one came first is the coordinator's to say."""
         self._failures.append((entry.t_ns + int((t - entry.t) * 1e9), host, entry))
 
-    def take(self, entry: frames.VerdictEntry) -> FirstFailure | None:
-        """Take a verdict; return whom it blames, if it is the first that counts."""
-        if entry.state == LOST:
-            self._lone_verdict = self._lone_verdict or entry
+    def take(self, host: str, entry: frames.VerdictEntry) -> FirstFailure | None:
+        """Take a verdict; return whom it blames, if it is the coordinator's."""
+        if host != self._coordinator:
+            self._others.setdefault(host, entry)
             return None
         if self._verdict is not None:
             return None
@@ -64,10 +73,13 @@ class Outcome:
         self._ends[host] = entry
 
     def first_failure(self) -> FirstFailure | None:
-        """Return whom the coordinator blames; without one, the earliest failure that we know."""
-        verdict = self._verdict or self._lone_verdict
-        if verdict is not None:
-            return blamed(verdict.first_failure)
+        """Return whom the coordinator blames; without it, whom others do; else the earliest failure."""
+        if self._verdict is not None:
+            return blamed(self._verdict.first_failure)
+        others = self._others.values()
+        for verdict in sorted(others, key=lambda verdict: verdict.state == LOST):
+            if verdict.first_failure is not None:
+                return blamed(verdict.first_failure)
         if not self._failures:
             return None
         _, host, entry = min(self._failures, key=lambda failure: failure[0])
@@ -82,14 +94,23 @@ class Outcome:
 
     def state(self, first: FirstFailure | None) -> tuple[EndState, int]:
         """Return state and exit code; a run without a verdict did not succeed."""
-        judged = [self._verdict] if self._verdict is not None else list(self._ends.values())
-        for said in judged:
-            if said.state in (EndState.STOPPED, EndState.FAILED, LOST):
-                state = EndState.STOPPED if said.state == EndState.STOPPED else EndState.FAILED
-                return state, said.exit_code or 1
+        judged = self._judged()
+        for state in (EndState.FAILED, LOST, EndState.STOPPED):
+            said = next((said for said in judged if said.state == state), None)
+            if said is not None:
+                ended = EndState.STOPPED if state == EndState.STOPPED else EndState.FAILED
+                return ended, said.exit_code or 1
         if judged and all(said.state == EndState.SUCCEEDED for said in judged):
             return EndState.SUCCEEDED, 0
         return EndState.FAILED, first.exit_code if first is not None else 1
+
+    def _judged(self) -> list[frames.VerdictEntry | frames.EndEntry]:
+        """Return the words that count: the coordinator's, else what the others judge, else their ends."""
+        word = self._verdict or self._ends.get(self._coordinator)
+        if word is not None:
+            return [word]
+        others = [verdict for verdict in self._others.values() if verdict.state != LOST]
+        return [*others] or [*self._ends.values()]
 
 
 def blamed(said: frames.FailedFirst | None) -> FirstFailure | None:

@@ -74,7 +74,7 @@ class RunReducer:
         self._not_finite = NotFiniteWatch()
         self._exited: dict[int, frames.StateEntry] = {}
         """Rank -> how it said to have exited: by itself, or because it was asked to."""
-        self._outcome = Outcome()
+        self._outcome = Outcome(self._coordinator)
         self._restart = 0
         self._restarts: dict[str, int] = {}
         """Host -> the attempt that its journal has come to."""
@@ -139,7 +139,7 @@ class RunReducer:
                 if host == self._coordinator:
                     yield from self._lose(entry, t)
             case frames.VerdictEntry():
-                first = self._outcome.take(entry)
+                first = self._outcome.take(host, entry)
                 if first is not None:
                     yield from self._blame(first, t)
             case frames.RestartEntry():
