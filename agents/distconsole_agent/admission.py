@@ -37,9 +37,6 @@ class Admission:
         expects: Whether a node of this number may connect.
         admitted: Gets a connection that proved itself, and the lines that it has sent already.
 
-    Attributes:
-        met: The addresses from which nodes that know the secret have connected.
-
     Raises:
         OSError: when the address is not this host's.
     """
@@ -58,7 +55,6 @@ class Admission:
         self._expects = expects
         self._admitted = admitted
         self._strangers: dict[Wire, Timer] = {}
-        self.met: set[str] = set()
         self._listener = tcp.listen(spec.nodes[0].address, BACKLOG)
         loop.watch(self._listener.fileno(), READ, self._accept)
 
@@ -109,7 +105,6 @@ class Admission:
             self._dismiss(wire)
             return
         self._strangers.pop(wire).cancel()
-        self.met.add(wire.peer_address)
         self._admitted(wire, proof, lines[1:])
 
     def _proof(self, line: bytes, nonce: str) -> Proof:

@@ -28,6 +28,7 @@ from distconsole_agent.link import (
 )
 from distconsole_agent.members import Member
 from distconsole_agent.restarts import Restart, Restarts, again_message
+from distconsole_agent.whose import ANSWER, Whose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +45,9 @@ means the run."""
 
 class Coordinator(Link):
     """Serves the run's other nodes on a free port of its own node's address.
+
+    Attributes:
+        whose: Asks the nodes whose process a connection comes from.
 
     Raises:
         OSError: when the address is not this host's.
@@ -78,6 +82,7 @@ class Coordinator(Link):
             Member(node, self._conversation(index) if index else None)
             for index, node in enumerate(spec.nodes)
         ]
+        self.whose = Whose(self._nodes)
         self._timers: list[Timer] = []
         self._door: Admission | None = None
         if len(spec.nodes) > 1:
@@ -88,11 +93,6 @@ class Coordinator(Link):
     def endpoint(self) -> tuple[str, int] | None:
         """Address and port that the other nodes connect to; None in a run of one node."""
         return self._door.endpoint if self._door is not None else None
-
-    @property
-    def met(self) -> set[str]:
-        """The addresses from which nodes that know the secret have connected."""
-        return self._door.met if self._door is not None else set()
 
     @property
     def has_outlived(self) -> bool:
@@ -165,6 +165,7 @@ class Coordinator(Link):
     def _admit(self, wire: Wire, proof: Proof, lines: list[bytes]) -> None:
         conversation = self._nodes[proof.node].conversation
         assert conversation is not None
+        self.whose.met(proof.node, wire.peer_address)
         wire.hand_to(lambda: self._read(wire, conversation))
         conversation.attach(Session(wire, proof.key("server"), proof.key("client")))
         conversation.receive(lines)
@@ -201,6 +202,8 @@ class Coordinator(Link):
             self._heard_below_engine(node, message)
         elif op == "ended":
             self._ended(node)
+        elif op == ANSWER:
+            self.whose.heard(node, message)
         elif op == SHIM_GONE:
             self._bereaved(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
         else:

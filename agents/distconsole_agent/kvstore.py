@@ -1,8 +1,9 @@
 """Horovod's rendezvous: a key-value store over HTTP, in the shim of node 0, for the life of the run.
 
 Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol has no
-place for a secret, so only connections from the run's own hosts are answered, what is kept is
-bounded, and bytes are stored, never read. It has no thread and no process of its own.
+place for a secret, so only connections of processes of this user on the run's own hosts are
+answered, what is kept is bounded, and bytes are stored, never read. It has no thread and no process
+of its own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from distconsole_agent import tcp
 from distconsole_agent.loop import READ, WRITE, Loop
+from distconsole_agent.whose import Ends
 
 if TYPE_CHECKING:
     from distconsole_agent.loop import Timer
@@ -54,8 +57,9 @@ class KeyValueStore:
     """Listens on ``address``, on a free port.
 
     Args:
-        admits: Whether a connection from this address is of the run.
-        refused: Told once of an address that is not.
+        admits: Says of a connection, at once or later, whether it is of the run; until then it is
+            not read.
+        refused: Told once of an address from which one came that is not.
 
     Attributes:
         asks: Takes a GET, and with it the duty to give the value at some time; returns whether it did.
@@ -71,7 +75,7 @@ class KeyValueStore:
         loop: Loop,
         address: str,
         room: Room,
-        admits: Callable[[str], bool],
+        admits: Callable[[Ends, Callable[[bool], None]], None],
         refused: Callable[[str], None],
     ) -> None:
         self._loop = loop
@@ -121,16 +125,20 @@ class KeyValueStore:
                 sock, peer = self._listener.accept()
             except OSError:
                 return
-            address = str(peer[0])
-            if not self._admits(address):
-                sock.close()
-                self._turn_away(address)
-                continue
             if len(self._connections) >= MAX_CONNECTIONS:
                 self._close_oldest()
-            self._connections[sock.fileno()] = _Connection(
+            connection = self._connections[sock.fileno()] = _Connection(
                 self._loop, sock, self._room.value_bytes, self._answer, self._connections
             )
+            ends = Ends(_end(peer), _end(sock.getsockname()))
+            self._admits(ends, partial(self._admit, connection, ends.maker[0]))
+
+    def _admit(self, connection: _Connection, address: str, ours: bool) -> None:
+        if ours:
+            connection.begin()
+        else:
+            connection.close()
+            self._turn_away(address)
 
     def _turn_away(self, address: str) -> None:
         if address not in self._strangers and len(self._strangers) < MAX_CONNECTIONS:
@@ -192,6 +200,12 @@ class KeyValueStore:
             del self._done[scope]
 
 
+def _end(where: tuple[object, ...]) -> tuple[str, int]:
+    """Return the address and the port of a socket's name, which is longer for IPv6."""
+    address, port = where[:2]
+    return str(address), int(str(port))
+
+
 class Request(NamedTuple):
     """What one connection asks; ``body`` is empty unless it is a PUT."""
 
@@ -227,8 +241,12 @@ class _Connection:
         sock.setblocking(False)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        loop.watch(sock.fileno(), READ, self._ready)
         self._timer: Timer = loop.call_later(CONNECTION_SECONDS, self.close)
+
+    def begin(self) -> None:
+        """Read from it; one that was closed meanwhile stays so."""
+        if self._sock.fileno() >= 0:
+            self._loop.watch(self._sock.fileno(), READ, self._ready)
 
     def close(self) -> None:
         self._timer.cancel()

@@ -41,6 +41,26 @@ def leftover(pids: Iterable[int]) -> Note:
     }
 
 
+def port_stranger(told: str) -> Note:
+    """Return the note that says which other user listens where the ranks would meet."""
+    return {
+        "check": "run.port",
+        "severity": "fail",
+        "summary": told,
+        "hint": "start the run again: it takes another port; see docs/security.md for who may listen there",
+    }
+
+
+def port_taken(port: int) -> Note:
+    """Return the note that says that something of this user's, but not of the run, listens there."""
+    return {
+        "check": "run.port",
+        "severity": "warn",
+        "summary": f"port {port}, where the ranks meet, is listened on by a process that the run did not start",
+        "hint": f"see which: ss -ltnp sport = :{port}; where it is of another job, the two mix",
+    }
+
+
 def unkillable(host: str, pids: Iterable[int]) -> Note:
     """Return the note that says what the kernel does not end."""
     return {

@@ -35,6 +35,7 @@ from distconsole_agent.link import (
 )
 from distconsole_agent.loop import WRITE, Loop
 from distconsole_agent.restarts import Restart, read_again_message
+from distconsole_agent.whose import ASK, answer_of
 
 if TYPE_CHECKING:
     from distconsole_agent.blame import Failure, Stop, Verdict
@@ -278,6 +279,8 @@ class Peer(Link):
             self._events.command(str(message.get("name")), str(message.get("command")))
         elif op == "node_lost":
             self._events.node_lost(read_integer(message, "node"))
+        elif op == ASK:
+            self._conversation.post(answer_of(message))
         elif op == "again":
             self._take_again(read_again_message(message))
         elif op == "verdict":

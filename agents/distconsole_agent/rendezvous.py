@@ -20,10 +20,12 @@ class HeldPort:
     The socket is bound with SO_REUSEADDR. On Linux such a socket keeps the port from everybody who
     asks for a free one and from binds without SO_REUSEADDR, while torch's store, which sets
     SO_REUSEADDR in both of its implementations, can bind and listen on it. Bound to the IPv6
-    wildcard in dual-stack mode it keeps the IPv4 port as well.
+    wildcard in dual-stack mode it keeps the IPv4 port as well. Whoever else sets SO_REUSEADDR can
+    listen there, too, until torch's store does: ``portwatch`` looks for that.
 
     Attributes:
-        port: The first of them.
+        ports: All of them.
+        port: The first one.
 
     Raises:
         OSError: when no port is free.
@@ -36,7 +38,8 @@ class HeldPort:
                 break
         else:
             self._sockets = _adjacent(count)
-        self.port = int(self._sockets[0].getsockname()[1])
+        self.ports = [int(sock.getsockname()[1]) for sock in self._sockets]
+        self.port = self.ports[0]
 
     def close(self) -> None:
         """Give the ports back."""
@@ -64,15 +67,14 @@ def open_rendezvous(
     # Late: other runs start sooner without it.
     from distconsole_agent.kvstore import KeyValueStore, room_for
 
-    hosts = frozenset(node.address for node in spec.nodes)
-
     def refused(address: str) -> None:
         note(
             {
                 "check": "run.stranger",
                 "severity": "warn",
                 "summary": f"a connection from {address} to Horovod's rendezvous was refused",
-                "hint": "it is none of the run's hosts; where it is, give its address in the configuration",
+                "hint": "it is no process of yours on one of the run's hosts; where it is, give that host's "
+                "address in the configuration, and let its ranks connect from the host's own network",
             }
         )
 
@@ -81,7 +83,7 @@ def open_rendezvous(
         loop,
         spec.nodes[0].address,
         room_for(ranks),
-        lambda address: address in hosts or address in coordinator.met,
+        coordinator.whose.ask,
         refused,
     )
 

@@ -31,6 +31,7 @@ from distconsole_agent.lingering import Lingering
 from distconsole_agent.link import FAILURE_GRACE_SECONDS, Link, LinkEvents
 from distconsole_agent.loop import Loop
 from distconsole_agent.peer import Peer
+from distconsole_agent.portwatch import PortWatch
 from distconsole_agent.postmortem import find_failure
 from distconsole_agent.processes import (
     Places,
@@ -43,7 +44,7 @@ from distconsole_agent.processes import (
 from distconsole_agent.proctree import descendants, send
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
-from distconsole_agent.rendezvous import Rendezvous, open_rendezvous
+from distconsole_agent.rendezvous import HeldPort, Rendezvous, open_rendezvous
 from distconsole_agent.restarts import ENV_CHECKPOINT, Restart, last_checkpoint, restart_event
 from distconsole_agent.rounds import Rounds
 from distconsole_agent.runlog import RunLog, keep_endpoint
@@ -91,6 +92,7 @@ class Shim:
         )
         self._coordinator, self._held = self._prepare()
         self._link: Link | None = self._coordinator
+        self._port_watch = self._make_port_watch()
         folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
         self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
         self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
@@ -195,6 +197,10 @@ class Shim:
         self._state = "starting"
         self._kills = count_kills()
         self._master_port = port
+        if told := self._port_watch.look():
+            self._cannot_start(told, "start the run again: it takes another port")
+            return
+        self._port_watch.begin()
         try:
             places = self._make_places()
             self._ranks.start(
@@ -220,6 +226,21 @@ class Shim:
         rank = self._spec.ranks[0].rank
         self._fail(
             blame.Failure(self._spec.node_index, rank, 0, time.time_ns(), 126, None, why, "")
+        )
+
+    def _make_port_watch(self) -> PortWatch:
+        held = self._held
+        ports = held.ports if isinstance(held, HeldPort) else []
+        return PortWatch(self._loop, ports, self._note, self._refuse_port)
+
+    def _refuse_port(self, told: str) -> None:
+        """End the run before its ranks trust whom they meet."""
+        if self._teardown.begun or not self._ranks.alive:
+            return
+        self._note(notes.port_stranger(told))
+        rank = self._spec.ranks[0].rank
+        self._fail(
+            blame.Failure(self._spec.node_index, rank, 0, time.time_ns(), 1, None, told, "")
         )
 
     def _settled(self, rank: RankProcess) -> None:
@@ -332,6 +353,7 @@ class Shim:
             return
         if self._state != "stopping":
             self._state = "stopping"
+            self._port_watch.close()
             self._log.write("stopping", reason=reason)
         if not self._is_gone:
             self._teardown.begin(grace_seconds)
@@ -383,6 +405,7 @@ class Shim:
         self._lingering.close()
         self._lingering = Lingering(self._loop, self._ranks, self._end_linger)
         self._teardown = self._make_teardown()
+        self._port_watch = self._make_port_watch()
         self._ending.gone = False
 
     def _has_to_end(self) -> bool:

@@ -5,13 +5,15 @@ What every launcher does is in ``test_every_launcher``.
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from distconsole.errors import PlanError
 from distconsole.model.requests import Run, Where
-from distconsole.model.run_events import EndState, LogLine, PlanMade
+from distconsole.model.run_events import EndState, LogLine, PlanMade, RunFinding
 from distconsole.session import open_session
 from suite.driving import Operator
 from suite.remains import gone
@@ -72,6 +74,54 @@ def test_one_name_on_loopback_among_lower_addresses_is_in_nobodys_way(
     finally:
         node2.mend_etc_hosts()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+
+
+WAIT = """
+import os, time
+print("store", os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+print("sum", total())
+while not os.path.exists(os.environ["GO"]):
+    time.sleep(0.05)
+hvd.shutdown()
+hvd.init()
+print("again", total())
+"""
+
+ASK = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as sock:
+    sock.settimeout(15)
+    sock.sendall(b"PUT /" + sys.argv[3].encode() + b"/0 HTTP/1.1\\r\\nContent-Length: 5\\r\\n\\r\\nfalse")
+    try:
+        print(sock.recv(12).decode() or "nothing")
+    except ConnectionResetError:
+        print("nothing")
+"""
+
+
+def test_another_user_of_any_host_gets_no_answer_from_the_store_and_the_ranks_do(
+    standing_bed: Testbed, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    asked = replace(request(standing_bed, tmp_path, WAIT), env=(("GO", str(go)),))
+    with Operator(asked, open_session) as run:
+        told = run.see(LogLine, lambda event: event.line.startswith("store ")).line
+        run.see(LogLine, lambda event: event.line == "sum 111")
+        for host in standing_bed.hosts[:2]:
+            for user, scope, answer in (
+                (nobody, "global", "nothing"),
+                ([], "own", "HTTP/1.0 200"),
+            ):
+                words = [*user, sys.executable, "-c", ASK, *told.split()[1:], scope]
+                assert host.exec(words, cwd="/").stdout.strip() == answer, (host.name, scope)
+        go.touch()
+        end = run.end()
+        run.finish()
+    assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
+    refused = [found.summary for found in run.of(RunFinding) if found.check == "run.stranger"]
+    assert len(refused) == 2, refused
+    assert run.lines().count("again 111") == 3
 
 
 def test_names_that_mean_loopback_are_refused_before_anything_starts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -20,6 +20,7 @@ from distconsole_agent.kvstore import (
     room_for,
 )
 from distconsole_agent.loop import Loop
+from distconsole_agent.whose import Ends
 
 ROOM = Room(value_bytes=1000, total_bytes=2500, keys=5)
 
@@ -33,8 +34,11 @@ class Store:
         self.refused: list[str] = []
         self.admitted = {"127.0.0.1"}
         self.server = KeyValueStore(
-            self.loop, "127.0.0.1", ROOM, self.admitted.__contains__, self.refused.append
+            self.loop, "127.0.0.1", ROOM, self._admits, self.refused.append
         )
+
+    def _admits(self, ends: Ends, answer: Callable[[bool], None]) -> None:
+        answer(ends.maker[0] in self.admitted)
 
     def close(self) -> None:
         self.server.close()
