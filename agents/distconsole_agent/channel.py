@@ -30,8 +30,8 @@ class LinkTimes(NamedTuple):
 
     Attributes:
         heartbeat: Between two signs of life.
-        silent: A link without one for so long is cut.
-        give_up: A node without a link for so long is lost, and the run has failed.
+        silent: A link without one for so long is cut, and what is beyond it goes on unsupervised.
+        give_up: A node without a sign of life for so long is lost, and the run has failed.
         refused: A coordinator whose host refuses its port for so long, once linked, is gone.
         handshake: For a connection to prove that it is of the run.
         connect: For one try to connect.
@@ -43,7 +43,7 @@ class LinkTimes(NamedTuple):
 
     heartbeat: float = 1.0
     silent: float = 10.0
-    give_up: float = 30.0
+    give_up: float = 120.0
     refused: float = 1.0
     handshake: float = 3.0
     connect: float = 3.0
@@ -51,6 +51,14 @@ class LinkTimes(NamedTuple):
     clock: float = 30.0
     farewell: float = 5.0
     settle: float = 10.0
+
+
+def times_for(lost_after_seconds: float) -> LinkTimes:
+    """Return the times of a run whose nodes are lost after so long."""
+    usual = LinkTimes()
+    return usual._replace(
+        give_up=lost_after_seconds, silent=min(usual.silent, lost_after_seconds / 2)
+    )
 
 
 class LinkError(Exception):

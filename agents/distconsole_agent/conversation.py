@@ -22,7 +22,8 @@ class Conversation:
         on_cut: Called with the reason whenever a connection ended.
 
     Attributes:
-        unlinked_since: Loop time since when there is no connection; None while there is one.
+        unlinked_since: Loop time of the last sign of life before the connection was lost; None
+            while there is one.
     """
 
     def __init__(
@@ -51,6 +52,12 @@ class Conversation:
     def settled(self) -> bool:
         """Whether the other side has every message that is kept."""
         return self._delivery.settled
+
+    @property
+    def quiet_seconds(self) -> float | None:
+        """How long the other side has not been heard of; None while there is a connection."""
+        since = self.unlinked_since
+        return None if since is None else self._loop.clock() - since
 
     def attach(self, session: Session) -> None:
         """Go on over a new connection, in place of the one that there was."""
@@ -103,7 +110,7 @@ class Conversation:
         self._session.close()
         self._session = None
         self._resumed = False
-        self.unlinked_since = self._loop.clock()
+        self.unlinked_since = self._heard
         self._on_cut(reason)
 
     def close(self) -> None:

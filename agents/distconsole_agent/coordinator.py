@@ -28,6 +28,7 @@ from distconsole_agent.link import (
 )
 from distconsole_agent.members import Member
 from distconsole_agent.restarts import Restart, Restarts, again_message
+from distconsole_agent.supervision import Supervision
 from distconsole_agent.whose import ANSWER, Whose
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Coordinator(Link):
             for index, node in enumerate(spec.nodes)
         ]
         self.whose = Whose(self._nodes)
+        self._supervision = Supervision(times, events.note, events.written)
         self._timers: list[Timer] = []
         self._door: Admission | None = None
         if len(spec.nodes) > 1:
@@ -261,13 +263,16 @@ class Coordinator(Link):
 
     def _tick(self) -> None:
         self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
+        missed: dict[int, float | None] = {}
         for index, node in enumerate(self._nodes):
             if node.conversation is None or node.lost:
                 continue
             node.conversation.beat()
-            since = node.conversation.unlinked_since
-            missed = since is not None and self._loop.clock() - since > self._times.give_up
-            if self._begun and missed and self._is_needed(node):
+            if self._begun and self._is_needed(node):
+                missed[index] = node.conversation.quiet_seconds
+        self._supervision.look({self._nodes[i].spec.host: s for i, s in missed.items()})
+        for index, seconds in missed.items():
+            if seconds is not None and seconds > self._times.give_up:
                 self._lose(index)
         self._part()
 
@@ -310,7 +315,8 @@ class Coordinator(Link):
         if lost.why:
             note = notes.shim_gone(host, then, lost.why)
         else:
-            note = notes.node_lost(host, then, self._times.give_up)
+            went_on = self._supervision.ranks_went_on()
+            note = notes.node_lost(host, then, self._times.give_up, ranks_went_on=went_on)
         self._events.note({**note, "severity": severity})
 
     def _conclude(self, complete: bool = True) -> None:

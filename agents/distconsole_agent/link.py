@@ -53,6 +53,7 @@ class LinkEvents(NamedTuple):
             and the checkpoint that they are to go on from. May raise OSError.
         restart: Only on node 0: an attempt has failed, and another will follow after so many seconds.
         again: Start the ranks anew; nothing of them was left, which ``Link.ended`` has said.
+        written: Says how many records the ranks here have written.
     """
 
     stop: Callable[[str, float], None]
@@ -66,6 +67,7 @@ class LinkEvents(NamedTuple):
     renew: Callable[[], tuple[int, str | None]] = _renew_nothing
     restart: Callable[[Restart, Verdict, float], None] = lambda _restart, _failed, _seconds: None
     again: Callable[[Restart], None] = lambda _restart: None
+    written: Callable[[], int] = lambda: 0
 
 
 class Link:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 from distconsole_agent.link import NODE_LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 MAX_PIDS_NAMED = 8
+MAX_HOSTS_NAMED = 4
+
+UNSUPERVISED = "run.unsupervised"
 
 Note = dict[str, Any]
 
@@ -81,14 +84,47 @@ def never_started(minutes: float) -> Note:
     }
 
 
-def node_lost(host: str, then: str, seconds: float) -> Note:
-    """Return the note that says that ``host`` is lost, and what becomes of the run."""
+def node_lost(host: str, then: str, seconds: float, *, ranks_went_on: bool = False) -> Note:
+    """Return the note that says that ``host`` is lost, and what becomes of the run.
+
+    Args:
+        ranks_went_on: Ranks on the node that says so have made steps meanwhile.
+    """
+    hint = f"is {host} up? if it is, the way from node to node broke: distconsole check --only net"
+    if ranks_went_on:
+        hint = (
+            "ranks still made steps, so the way between the nodes broke that supervision takes, "
+            "not the training: distconsole check --only net; --lost-after SECONDS waits longer"
+        )
     return {
         "check": NODE_LOST,
         "severity": "fail",
         "summary": f"node {host} has not answered for {seconds:g} s; {then}",
-        "hint": f"is {host} up? if it is, the way from node to node broke: distconsole check --only net",
+        "hint": hint,
         "host": host,
+    }
+
+
+def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
+    """Return the note that says that hosts are not heard of, and that their ranks are left alone."""
+    return {
+        "check": UNSUPERVISED,
+        "severity": "warn",
+        "summary": f"{_named(hosts)} not heard of for {seconds:g} s: "
+        "the run goes on unsupervised there",
+        "hint": f"ranks are left alone; a host is given up after {give_up:g} s (--lost-after). "
+        "The way from node to node: distconsole check --only net",
+    }
+
+
+def supervised(hosts: Iterable[str], seconds: float) -> Note:
+    """Return the note that says that hosts are heard of again, after so long."""
+    return {
+        "check": UNSUPERVISED,
+        "severity": "info",
+        "summary": f"{_named(list(hosts))} heard of again after {seconds:.0f} s: "
+        "the run is supervised",
+        "hint": "",
     }
 
 
@@ -121,6 +157,12 @@ def not_restarted(why: str) -> Note:
         "summary": f"not restarted: {why}",
         "hint": "distconsole rerun starts the run again, with another id",
     }
+
+
+def _named(hosts: Sequence[str]) -> str:
+    shown = ", ".join(hosts[:MAX_HOSTS_NAMED])
+    more = len(hosts) - MAX_HOSTS_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _listed(pids: Iterable[int]) -> str:

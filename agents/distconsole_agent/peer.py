@@ -35,6 +35,7 @@ from distconsole_agent.link import (
 )
 from distconsole_agent.loop import WRITE, Loop
 from distconsole_agent.restarts import Restart, read_again_message
+from distconsole_agent.supervision import Supervision
 from distconsole_agent.whose import ASK, answer_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Peer(Link):
         self._times = times
         self._wall_ns = wall_ns
         self._conversation = Conversation(loop, times, self._heard, self._cut)
+        self._supervision = Supervision(times, events.note, events.written)
         self._connecting: socket.socket | None = None
         self._meeting: tuple[Wire, Proof | None] | None = None
         self._wire: Wire | None = None
@@ -263,8 +265,12 @@ class Peer(Link):
     def _tick(self) -> None:
         self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
         self._conversation.beat()
-        since = self._conversation.unlinked_since
-        if since is not None and self._loop.clock() - since > self._times.give_up:
+        seconds = self._conversation.quiet_seconds
+        if self._alone or self._verdict is not None:
+            return
+        first = self._spec.nodes[0].host
+        self._supervision.look({first: seconds})
+        if seconds is not None and seconds > self._times.give_up:
             self._go_alone("")
 
     # What the coordinator says
@@ -324,7 +330,9 @@ class Peer(Link):
         elif self._spec.may_lose_nodes:
             note = notes.cut_off(self._spec.host, host, self._times.give_up)
         else:
-            note = notes.node_lost(host, "the run was stopped", self._times.give_up)
+            went_on = self._supervision.ranks_went_on()
+            stopped = "the run was stopped"
+            note = notes.node_lost(host, stopped, self._times.give_up, ranks_went_on=went_on)
         self._events.note(note)
         self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
         self._conclude_alone()

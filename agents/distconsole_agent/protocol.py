@@ -158,6 +158,7 @@ SPEC_FIELDS = (
     "engine_ranks",
     "watch",
     "grace",
+    "lost_after",
     "created",
     "code",
     "needs",
@@ -172,7 +173,7 @@ argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env 
 rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
 ``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
 ``needs`` are paths of which each must be a script on the node. With ``min_nodes`` (null: all) the run
-outlives nodes while so many are left. ``below_slurm``: srun starts the shims. ``max_restarts`` says
+outlives nodes while so many are left. A node that was not heard of for ``lost_after`` seconds is lost. ``below_slurm``: srun starts the shims. ``max_restarts`` says
 how often ranks that failed are started anew. ``driver`` is the command of Horovod's elastic driver,
 which node 0 runs and which says which of the ranks are started and when; ``{agent}`` in it stands for
 this program. ``secret`` is 32 random bytes in hexadecimal."""

@@ -11,6 +11,9 @@ HOROVOD, MPI, TORCHRUN = "horovod", "mpi", "torchrun"
 
 DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
+
+LOST_AFTER_SECONDS = 120.0
+LOST_AFTER_BOUNDS = (5.0, 7 * 86400.0)
 MAX_RESTARTS = 1000
 
 MAX_NODES = 1 << 31
@@ -46,6 +49,7 @@ class RunSpec(NamedTuple):
         engine_ranks: True when the processes started are the ranks; False when an engine
             (torchrun, mp.spawn) makes the ranks below them.
         grace: Seconds between SIGTERM and SIGKILL.
+        lost_after: A node that the others have not heard of for so many seconds is lost.
         hook: The folder that holds our ``sitecustomize``, or None to look for the newest.
         rings: Where the ranks' rings go, or None for ``rings`` in the run's folder.
         agent_argv: The command that starts the agent again; empty leaves a dead agent dead.
@@ -81,6 +85,7 @@ class RunSpec(NamedTuple):
     max_restarts: int = 0
     driver: tuple[str, ...] = ()
     restart: int = 0
+    lost_after: float = LOST_AFTER_SECONDS
 
     @property
     def host(self) -> str:
@@ -154,6 +159,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         below_slurm=raw.get("below_slurm") is True,
         max_restarts=min(max(int(raw.get("max_restarts") or 0), 0), MAX_RESTARTS),
         driver=tuple(_text(word) for word in raw.get("driver") or ()),
+        lost_after=_lost_after(raw.get("lost_after", LOST_AFTER_SECONDS)),
     )
 
 
@@ -177,9 +183,17 @@ def bounded_grace(seconds: object) -> float:
     Raises:
         ValueError: if it is not a number.
     """
+    return _bounded(seconds, 0.0, MAX_GRACE_SECONDS)
+
+
+def _lost_after(seconds: object) -> float:
+    return _bounded(seconds, *LOST_AFTER_BOUNDS)
+
+
+def _bounded(seconds: object, least: float, most: float) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != seconds:
         raise ValueError(f"{seconds!r} is not a number of seconds")
-    return min(max(float(seconds), 0.0), MAX_GRACE_SECONDS)
+    return min(max(float(seconds), least), most)
 
 
 def _rank(raw: dict[str, Any]) -> RankSpec:

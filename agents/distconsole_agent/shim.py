@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from typing import Any
 
 from distconsole_agent import blame, notes
 from distconsole_agent.agentwatch import AgentWatch
+from distconsole_agent.channel import times_for
 from distconsole_agent.control import (
     Answer,
     ControlSocket,
@@ -49,6 +51,7 @@ from distconsole_agent.restarts import ENV_CHECKPOINT, Restart, last_checkpoint,
 from distconsole_agent.rounds import Rounds
 from distconsole_agent.runlog import RunLog, keep_endpoint
 from distconsole_agent.runspec import RunSpec
+from distconsole_agent.supervision import records_written
 from distconsole_agent.teardown import Teardown
 
 PREPARED_SECONDS = 900.0
@@ -89,7 +92,9 @@ class Shim:
             again=self._again,
             outlived=self._outlived,
             node_lost=self._node_lost,
+            written=partial(records_written, spec.rings or os.path.join(run_dir, "rings")),
         )
+        self._times = times_for(spec.lost_after)
         self._coordinator, self._held = self._prepare()
         self._link: Link | None = self._coordinator
         self._port_watch = self._make_port_watch()
@@ -167,7 +172,7 @@ class Shim:
             return None, None
         address = self._spec.nodes[0].address
         try:
-            coordinator = Coordinator(self._loop, self._spec, self._events)
+            coordinator = Coordinator(self._loop, self._spec, self._events, self._times)
             return coordinator, open_rendezvous(self._loop, self._spec, coordinator, self._note)
         except OSError as error:
             why = f"cannot listen on {address}: {error.strerror or error}"
@@ -187,7 +192,7 @@ class Shim:
         if self._link is None:
             endpoint = read_endpoint(request)
             keep_endpoint(self._run_dir, endpoint)
-            self._link = Peer(self._loop, self._spec, endpoint, self._events)
+            self._link = Peer(self._loop, self._spec, endpoint, self._events, self._times)
         self._link.begin()
         self._start_answer = Later()
         self._start_ranks(port)

@@ -41,6 +41,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "env": (("A", "1"), ("TOKEN", ""), ("_b", "x y='z'"), ("A", "-2")),
     "max_restarts": (0, 1, 2, 1000),
     "grace_seconds": (0.0, 1.5, 10.0, 0.00001, 12345.678),
+    "lost_after_seconds": (5.0, 7.5, 120.0, 3600.0, 12345.678),
     "verify_sync": (1, 100),
     "launcher": tuple(ask.LauncherName),
     "pass_args": tuple(ask.PassArgs),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.blame import Failure
-from distconsole_agent.channel import LinkTimes
+from distconsole_agent.channel import LinkTimes, times_for
 from distconsole_agent.coordinator import Coordinator
 from distconsole_agent.link import LinkEvents
 from distconsole_agent.loop import Loop
@@ -15,7 +15,7 @@ from distconsole_agent.runspec import RunSpec, parse_spec
 from fakes.relay import Relay
 
 SECOND = 10**9
-TIMES = LinkTimes()
+TIMES = times_for(40.0)
 
 
 class World:
@@ -28,10 +28,12 @@ class World:
         *,
         min_nodes: int | None = None,
         max_restarts: int = 0,
+        times: LinkTimes = TIMES,
     ) -> None:
         more = {"min_nodes": min_nodes, "max_restarts": max_restarts}
         self.now = 1000.0
         self.port = 4000
+        self.written = 0
         self.no_port: OSError | None = None
         self.loop = Loop(clock=lambda: self.now)
         self.told: list[list[tuple[str, Any]]] = [[] for _ in range(nodes)]
@@ -40,7 +42,7 @@ class World:
             self.loop,
             spec(nodes, 0, **more),
             self._events(0),
-            TIMES,
+            times,
             self._wall(0),
         )
         assert self.coordinator.endpoint is not None
@@ -51,7 +53,7 @@ class World:
                 spec(nodes, i, **more),
                 self.relay.endpoint,
                 self._events(i),
-                TIMES,
+                times,
                 self._wall(i),
             )
             for i in range(1, nodes)
@@ -113,6 +115,7 @@ class World:
             renew=self.renew,
             restart=lambda *what: told.append(("restart", what)),
             again=lambda restart: told.append(("again", restart)),
+            written=lambda: self.written,
         )
 
     def _wall(self, node: int) -> Callable[[], int]:

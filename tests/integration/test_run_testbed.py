@@ -60,6 +60,48 @@ def test_agents_that_are_killed_while_ranks_start_anew_tell_everything(
         assert [f["check"] for f in console.of("finding")] == ["run.restart"]
 
 
+def test_ranks_live_on_while_their_hosts_cannot_hear_each_other(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    first, second = bed.hosts[:2]
+    go = tmp_path / "go"
+    text = f"n = 0\nwhile not os.path.exists({str(go)!r}):\n    print(n, flush=True)\n    n += 1\n    time.sleep(0.02)"
+    with Console(
+        bed, tmp_path, "run", "--json", "--lost-after", "60", script(tmp_path, text)
+    ) as console:
+        for rank in (0, 1):
+            console.see(event="log", rank=rank, line="20")
+        first.lose_what_goes_to(second)
+        second.lose_what_goes_to(first)
+        alone = console.see(event="finding", check="run.unsupervised", severity="warn")
+        later = str(int(console.lines(0)[-1]) + 200)
+        console.see(event="log", rank=0, line=later)
+        console.see(event="log", rank=1, line=later)
+        first.lose_nothing()
+        second.lose_nothing()
+        again = console.see(event="finding", check="run.unsupervised", severity="info")
+        assert "the run goes on unsupervised there" in alone["summary"]
+        assert "heard of again after" in again["summary"]
+        go.touch()
+        assert console.wait() == 0
+        checks = {finding["check"] for finding in console.of("finding")}
+        assert checks == {"run.unsupervised"}
+
+
+def test_a_host_that_is_not_heard_of_for_as_long_as_was_asked_is_lost(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    first, second = bed.hosts[:2]
+    words = ("run", "--json", "--lost-after", "8", script(tmp_path, COUNT.format(15000)))
+    with Console(bed, tmp_path, *words) as console:
+        for rank in (0, 1):
+            console.see(event="log", rank=rank, line="20")
+        first.lose_what_goes_to(second)
+        second.lose_what_goes_to(first)
+        assert console.wait() == 1
+        assert console.events[-1]["first_failure"]["error"] == f"node {second.name} lost"
+
+
 def test_a_cut_network_loses_and_doubles_nothing(bed: Testbed, tmp_path: Path) -> None:
     words = ("run", "--json", script(tmp_path, COUNT.format(1500)))
     with Console(bed, tmp_path, *words) as console:

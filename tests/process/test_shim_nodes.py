@@ -16,6 +16,7 @@ from distconsole_agent.channel import LinkTimes
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 
 PY = sys.executable
+WELL_BEFORE_LOST_SECONDS = LinkTimes().give_up / 4
 
 ALL_REDUCE = """
 import os, sys, time, torch, torch.distributed as dist
@@ -99,7 +100,7 @@ def test_the_death_of_node_zeros_shim_ends_the_other_nodes_long_before_a_lost_ne
             linked_to_the_coordinator(run, shim)
         run.shims[0].process.send_signal(signal.SIGKILL)
         for shim in run.shims[1:]:
-            verdict = shim.wait(LinkTimes().give_up - 5)
+            verdict = shim.wait(WELL_BEFORE_LOST_SECONDS)
             assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
             first = verdict["first_failure"]
             assert (first["rank"], first["host"]) == (0, "host0")
@@ -117,7 +118,7 @@ def test_a_stop_asked_after_the_shim_of_node_zero_died_acts_at_once_and_hides_no
         run.shims[0].process.wait(10)
         run.shims[1].ask(op="stop", reason="user")
         assert run.shims[1].event("exited", 5)["signal"] == signal.SIGTERM
-        verdict = run.shims[1].wait(LinkTimes().give_up - 5)
+        verdict = run.shims[1].wait(WELL_BEFORE_LOST_SECONDS)
         assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
         assert verdict["first_failure"]["error"] == "node host0 lost: its shim is gone"
 

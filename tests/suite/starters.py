@@ -279,7 +279,7 @@ class Starter:
         if self.name == "slurm":
             how = ["--slurm", "-N2", "--slurm-login", login]
         # Longer than any end may take: who needed it was not ended by a signal.
-        how += ["--grace", "40", "--json"]
+        how += ["--grace", "40", "--lost-after", "40", "--json"]
         return ["run", *how, self.script(folder), what, str(steps)]
 
 

@@ -287,16 +287,24 @@ class SecondsValue(click.ParamType):  # type: ignore[type-arg]
 
     name = "seconds"
 
+    def __init__(self, fewest: float = 0.0) -> None:
+        """Refuse durations that are shorter than ``fewest`` seconds."""
+        self._fewest = fewest
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the duration in seconds.
 
         Raises:
-            click.BadParameter: if it is not a duration.
+            click.BadParameter: if it is not a duration, or too short a one.
         """
-        if isinstance(value, float):
-            return value
+        seconds = value if isinstance(value, float) else self._read(value, param, ctx)
+        if seconds < self._fewest:
+            self.fail(f"{value!r} is too short: at least {self._fewest:g} s", param, ctx)
+        return seconds
+
+    def _read(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).strip())
         if match is None:
             self.fail(f"{value!r} is not a duration such as 10, 1.5 or 2m", param, ctx)

@@ -23,6 +23,8 @@ from distconsole.grammar.values import (
 )
 from distconsole.model import requests as ask
 
+FEWEST_LOST_AFTER_SECONDS = 5.0
+
 
 @click.command(
     cls=CommandVerb,
@@ -147,6 +149,13 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     type=SecondsValue(),
     default=10.0,
     help="Seconds between SIGTERM and SIGKILL.  [default: 10]",
+)
+@click.option(
+    "--lost-after",
+    "lost_after_seconds",
+    type=SecondsValue(FEWEST_LOST_AFTER_SECONDS),
+    default=ask.LOST_AFTER_SECONDS,
+    help="Seconds without a word from a host until it is given up.  [default: 120]",
 )
 @click.option(
     "--watch/--no-watch",

@@ -75,6 +75,7 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "engine_ranks": plan.engine_ranks,
         "watch": plan.watch,
         "grace": plan.grace_seconds,
+        "lost_after": plan.lost_after_seconds,
         "created": created,
         "code": plan.code,
         "needs": list(plan.needs),

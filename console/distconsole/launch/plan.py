@@ -241,6 +241,7 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         script=job.script,
         engine_ranks=engine_ranks,
         grace_seconds=request.grace_seconds,
+        lost_after_seconds=request.lost_after_seconds,
         watch=request.watch,
         max_restarts=_restarts(request, choice),
         min_nodes=fewest,

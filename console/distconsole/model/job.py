@@ -68,6 +68,7 @@ class LaunchPlan:
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
         max_restarts: How often the shims start ranks that failed anew.
+        lost_after_seconds: A node that the others have not heard of for so long is lost.
         min_nodes: The run goes on while so many nodes are left; None ends it with the first lost.
     """
 
@@ -80,6 +81,7 @@ class LaunchPlan:
     script: str
     engine_ranks: bool = True
     grace_seconds: float = 10.0
+    lost_after_seconds: float = 120.0
     watch: bool = True
     notes: tuple[str, ...] = field(default=())
     slurm_job: str | None = None

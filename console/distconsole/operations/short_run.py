@@ -44,6 +44,7 @@ KILLED = "killed"
 
 TICK_SECONDS = 0.25
 KILL_SECONDS = 5.0
+LOST_AFTER_SECONDS = 40.0
 MAX_LINES, MAX_LOG_CHARS, MAX_ERROR_LINES = 2000, 4 << 20, 12
 
 
@@ -91,6 +92,7 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
         workdir="/",
         name=f"check-{job.launcher}",
         grace_seconds=1.0,
+        lost_after_seconds=LOST_AFTER_SECONDS,
         watch=False,
     )
     links = [session.link(host.name) for host in job.hosts]

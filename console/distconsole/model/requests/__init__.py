@@ -14,6 +14,7 @@ from distconsole.model.requests.benches import (
 from distconsole.model.requests.console import Demo, Notify, OpenConsole, ShowHelp, Trust
 from distconsole.model.requests.hosts import Check, Explain, Level, Prepare, Target, Top
 from distconsole.model.requests.launches import (
+    LOST_AFTER_SECONDS,
     EmitKind,
     Foresee,
     LauncherName,
@@ -40,6 +41,7 @@ from distconsole.model.requests.runs import (
 from distconsole.model.requests.where import Where
 
 __all__ = [
+    "LOST_AFTER_SECONDS",
     "NEED_NO_TRUST",
     "Attach",
     "Bench",

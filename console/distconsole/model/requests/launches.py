@@ -43,6 +43,10 @@ def hosts_wanted(nnodes: str | None) -> tuple[int, int] | None:
     return int(fewest), int(most or fewest)
 
 
+LOST_AFTER_SECONDS = 120.0
+"""A node that was not heard of for so long is lost, unless ``--lost-after`` says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Launch a script and follow it."""
@@ -62,6 +66,7 @@ class Run:
     nic: str | None = None
     name: str | None = None
     grace_seconds: float = 10.0
+    lost_after_seconds: float = LOST_AFTER_SECONDS
     detach: bool = False
     dry_run: bool = False
     json: bool = False
