@@ -164,7 +164,7 @@ VERB_KEYS: dict[str, dict[str, Key]] = {
         "emit": _choice(EmitKind),
         "output": trusted(Kind.FILE),
         **_NOTIFY,
-        "lost_after": Key(Kind.SECONDS, "lost_after_seconds"),
+        "lost_after": plain(Kind.SECONDS, "lost_after_seconds"),
         **_GRACE,
         **_JSON,
     },
