@@ -119,3 +119,14 @@ def test_an_mpirun_of_another_mpi_than_the_library_is_named(tmp_path: Path) -> N
     assert f"mpirun: {mpirun}" in found.seen
     assert report.cells["here"]["mpi.correct"] == "could_not_run"
     assert list((node_dir / "runs").iterdir()) == []
+
+
+def test_what_was_not_known_in_time_is_not_taken_for_absent(tmp_path: Path) -> None:
+    node_dir = tmp_path / "n"
+    setup = f"if ls {node_dir}/agent-*.sock; then sleep 60; fi >/dev/null 2>&1"
+    host = Host(HostName("here"), local=True, node_dir=str(node_dir), setup=setup)
+    with Session(Config(), Cluster((host,))) as session:
+        report = check(session, only=("coll.", "horovod.init"), budget_seconds=4.0)
+        os.kill(session.links[host.name].hello.agent_pid, signal.SIGTERM)
+    assert set(report.cells["here"].values()) <= {"timed_out", "could_not_run"}, report.why
+    assert report.outcome == "incomplete"

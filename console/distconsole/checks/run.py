@@ -37,35 +37,29 @@ from distconsole.checks.collective_facts import (
 from distconsole.checks.engine_job import StartJob
 from distconsole.checks.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts import (
-    EnvFacts,
     Facts,
     GpuFacts,
-    HorovodFacts,
-    MpiFacts,
-    OsFacts,
     SshFacts,
-    TorchFacts,
 )
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.folder_facts import SpeedFacts
 from distconsole.checks.gather import Gathering, expected_of, local_facts
 from distconsole.checks.gpu_facts import GpuLoadFacts
 from distconsole.checks.host_facts import (
-    BetweenFacts,
-    ImportFacts,
     LifeFacts,
     MpiSshFacts,
     NameFacts,
 )
 from distconsole.checks.judge import Verdicts, judge
-from distconsole.checks.net_facts import BandwidthFacts, NetFacts, ReachFacts
+from distconsole.checks.leaning import needs_of, tell_unknown
+from distconsole.checks.net_facts import BandwidthFacts, ReachFacts
 from distconsole.checks.passport import Passports
 from distconsole.checks.reaching import connect
 from distconsole.checks.report import make_report, passed_hosts
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules.ssh import REACHING
 from distconsole.checks.select import at_level, expecting, selected
-from distconsole.checks.slurm_facts import MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.slurm_facts import MungeFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
 from distconsole.errors import ConfigError
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
@@ -79,23 +73,6 @@ JOBS: frozenset[type[Facts]] = frozenset(
 LOADS: frozenset[type[Facts]] = frozenset({NameFacts, SpeedFacts, GpuLoadFacts})
 NETWORK: frozenset[type[Facts]] = JOBS.union(LOADS, {ReachFacts, BandwidthFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
-LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
-    ImportFacts: frozenset({OsFacts}),
-    HorovodCollFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, GpuFacts}),
-    HorovodMpiFacts: frozenset({ReachFacts, NetFacts, HorovodFacts, MpiFacts, GpuFacts}),
-    MpiCollFacts: frozenset({ReachFacts, NetFacts, MpiFacts, GpuFacts}),
-    CollFacts: frozenset({ReachFacts, NetFacts, TorchFacts, GpuFacts}),
-    BandwidthFacts: frozenset({ReachFacts, NetFacts}),
-    SpeedFacts: frozenset({OsFacts}),
-    GpuLoadFacts: frozenset({GpuFacts}),
-    ReachFacts: frozenset({NetFacts}),
-    EnvFacts: frozenset({NetFacts}),
-    NameFacts: frozenset({OsFacts, NetFacts}),
-    MpiSshFacts: frozenset({BetweenFacts, ReachFacts, NetFacts, MpiFacts}),
-    MungeFacts: frozenset({SlurmFacts}),
-    StepFacts: frozenset({SlurmFacts}),
-}
-"""Facts that are gathered for the sake of others."""
 
 
 def run_check(
@@ -157,15 +134,6 @@ def run_check(
     if passports is not None:
         report = _compared(report, passports)
     yield CheckEnded(report=report)
-
-
-def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
-    """Return the groups of facts that ``rules`` need, with those that they lean on."""
-    needed = {kind for rule in rules for kind in rule.needs}
-    for kind in LEANS_ON:
-        if kind in needed:
-            needed |= LEANS_ON[kind]
-    return frozenset(needed | {SshFacts})
 
 
 class _Job(NamedTuple):
@@ -358,6 +326,8 @@ class _Checking:
     def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
         """Judge what was not yet and needs none of ``unknown``, nor, before the end, who is left."""
         unknown = unknown if at_end else unknown | {LifeFacts}
+        for evidence in self.gathering.hosts.values():
+            tell_unknown(evidence)
         view = self.gathering.view()
         for rule in self.rules:
             if rule.id in self.judged or unknown & {*rule.needs, *rule.after}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from distconsole.model.check_outcome import LOST
 from distconsole.model.events import CheckProgress, PairProgress
 from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import CheckOutcome, CheckReport, ProfileReport, TargetReport
@@ -236,7 +237,10 @@ def _show_collectives(output: Output, report: CheckReport) -> None:
 def _show_summary(output: Output, report: CheckReport) -> None:
     paint = output.paint_out
     outcomes = Counter(outcome for cells in report.cells.values() for outcome in cells.values())
-    reachable = sum(1 for host in report.hosts.values() if host.reachable)
+    lost = {host for found in report.findings if found.check == LOST for host in found.hosts}
+    reachable = sum(
+        1 for name, host in report.hosts.items() if host.reachable and name not in lost
+    )
     counts = ", ".join(
         f"{count} {outcome.replace('_', ' ')}" for outcome, count in outcomes.most_common()
     )

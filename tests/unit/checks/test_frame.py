@@ -15,10 +15,10 @@ from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome, View
 from distconsole.checks.facts import Facts, OsFacts, SshFacts
 from distconsole.checks.files import hostfile, junit
 from distconsole.checks.judge import Verdicts, judge
+from distconsole.checks.leaning import needs_of
 from distconsole.checks.net_facts import NetFacts, ReachFacts
 from distconsole.checks.reference import explain, reference_page
 from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
-from distconsole.checks.run import needs_of
 from distconsole.checks.select import at_level, selected
 from distconsole.checks.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
