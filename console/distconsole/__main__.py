@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from distconsole.config.schema import Config
     from distconsole.model.requests import Request
+
+BEGAN = time.monotonic()
+"""When this program was started, but for the interpreter's own start."""
 
 INTERRUPTED = 130
 """As ``cli.exit_codes``, which is not imported this early."""
@@ -126,9 +130,9 @@ def _headless(request: Request, config: Config | None = None) -> int:
     from distconsole.cli.main import perform_headless  # noqa: PLC0415
 
     if ahead is None:
-        return perform_headless(request)
+        return perform_headless(request, began=BEGAN)
     try:
-        return perform_headless(request, sessions=ahead)
+        return perform_headless(request, sessions=ahead, began=BEGAN)
     finally:
         ahead.close()
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -255,3 +256,20 @@ class Pressing(io.StringIO):
             self._words = ""
             os.kill(os.getpid(), signal.SIGINT)
         return len(text)
+
+
+def test_the_seconds_of_a_check_are_those_since_it_was_asked_for(
+    tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> None:
+    out = io.StringIO()
+    with (
+        EmbeddedCluster(1, folder=tmp_path_factory.mktemp("e")) as nodes,
+        Session(Config(), nodes.cluster) as session,
+    ):
+        perform_headless(
+            Check(level=Level.QUICK, only=("os.user",), json=True),
+            Streams(out, io.StringIO()),
+            lambda _where: lent(session),
+            began=time.monotonic() - 1000.0,
+        )
+    assert json.loads(out.getvalue())["seconds"] > 1000.0

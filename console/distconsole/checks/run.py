@@ -83,6 +83,7 @@ def run_check(
     start: StartJob | None = None,
     sweep: collective.Sweep | None = None,
     plan: PlanLaunch | None = None,
+    began: float | None = None,
 ) -> Iterator[Event]:
     """Judge the hosts of ``session``, and compare them with their ``passports``.
 
@@ -94,6 +95,7 @@ def run_check(
         start: How a short job by an engine is started; without it there is none.
         sweep: What collective jobs do instead of what the level says.
         plan: Plans the launch that is to be checked; None where there is none.
+        began: When somebody began to wait for it, by ``clock``; None takes this moment.
 
     Yields:
         ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found and
@@ -124,7 +126,7 @@ def run_check(
         gathering,
         checking.verdicts,
         rules,
-        clock() - gathering.began,
+        clock() - (gathering.began if began is None else began),
         made=bool(checking.rules),
         cancelled=cancelled,
     )

@@ -26,6 +26,7 @@ def perform_headless(
     request: ask.Request,
     streams: Streams | None = None,
     sessions: SessionSource = open_session,
+    began: float | None = None,
 ) -> int:
     """Do ``request``, print its events, and return the program's exit code.
 
@@ -33,11 +34,12 @@ def perform_headless(
         request: What to do.
         streams: Where to print; the process's own if not given.
         sessions: Where sessions come from.
+        began: When the program was started, in monotonic seconds; None takes this moment.
     """
     streams = streams or Streams.standard()
     show = show_for(request, streams)
     code: int = ExitCode.OK
-    control = Control(partial(_confirmed, streams.say) if sys.stdin.isatty() else None)
+    control = Control(partial(_confirmed, streams.say) if sys.stdin.isatty() else None, began)
     notifier = None
 
     try:

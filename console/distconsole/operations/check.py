@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -15,8 +16,13 @@ from distconsole.operations.sessions import SessionSource
 from distconsole.session import Session
 
 
-def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
-    """Judge the hosts."""
+def check(request: Check, sessions: SessionSource, began: float | None = None) -> Iterator[Event]:
+    """Judge the hosts.
+
+    Args:
+        began: As ``Control`` has it; None takes this moment.
+    """
+    began = time.monotonic() if began is None else began
     from distconsole.checks import Passports, run_check  # noqa: PLC0415  (for this verb alone)
     from distconsole.operations.short_run import short_run  # noqa: PLC0415
 
@@ -27,7 +33,9 @@ def check(request: Check, sessions: SessionSource) -> Iterator[Event]:
         plan = targeted(request, request.target)
     with sessions(request.where) as session:
         passports = Passports(passports_dir())
-        events = run_check(request, session, passports=passports, start=short_run, plan=plan)
+        events = run_check(
+            request, session, passports=passports, start=short_run, plan=plan, began=began
+        )
         if request.write_profile is None:
             yield from events
         else:

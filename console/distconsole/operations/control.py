@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -71,10 +72,14 @@ class Control:
 
     Attributes:
         confirm: Asks the person a question, for yes or no; None where nobody can be asked.
+        began: When the person began to wait, in monotonic seconds; as a rule when this was made.
     """
 
-    def __init__(self, confirm: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self, confirm: Callable[[str], bool] | None = None, began: float | None = None
+    ) -> None:
         self.confirm = confirm
+        self.began = time.monotonic() if began is None else began
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._asked: Command | None = None
 

@@ -49,7 +49,7 @@ def _operation(  # noqa: C901, PLR0915  (one case a verb, nothing nested)
         case ask.Check():
             from distconsole.operations import check
 
-            return check.check(request, sessions)
+            return check.check(request, sessions, control.began)
         case ask.Explain():
             from distconsole.operations import check
 
