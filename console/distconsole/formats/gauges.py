@@ -15,14 +15,19 @@ from distconsole.formats.exposition import Page
 from distconsole.model.events import HostStatus
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
+from distconsole.monitor.present import is_fresh, present
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 
 MAX_METRIC_NAMES_A_RANK = 16
 
 
-def run_page(timeline: RunTimeline) -> Page:
-    """Return what a run looks like now."""
+def run_page(timeline: RunTimeline, now: float) -> Page:
+    """Return what a run looks like at ``now`` (UNIX seconds).
+
+    While it goes on, what is not measured now is left out; of one that has ended the last is told,
+    beside when that was.
+    """
     page = Page()
     run = timeline.run
     plan, end = timeline.plan, timeline.end
@@ -36,9 +41,9 @@ def run_page(timeline: RunTimeline) -> Page:
         script=plan.script if plan else "",
     )
     for state in ("running", *EndState):
-        now = end.state if end else "running"
+        known = end.state if end else "running"
         page.put(
-            "distconsole_run_state", "1 for the run's state.", now == state, run=run, state=state
+            "distconsole_run_state", "1 for the run's state.", known == state, run=run, state=state
         )
     page.put("distconsole_run_ranks", "Ranks of the run.", timeline.world, run=run)
     page.put("distconsole_run_started_timestamp_seconds", "Its begin.", timeline.started, run=run)
@@ -51,7 +56,8 @@ def run_page(timeline: RunTimeline) -> Page:
     page.put("distconsole_run_exit_code", "How it ended.", end.exit_code if end else None, run=run)
     restarts = timeline.restart.restart if timeline.restart else 0
     page.put("distconsole_run_restarts", "Times its ranks were started anew.", restarts, run=run)
-    rate = timeline.samples_s if end is None else None
+    figures = present(timeline, now)
+    rate = figures.samples_s if end is None else None
     page.put("distconsole_run_samples_per_second", "Sum over the ranks.", rate, run=run)
     _run_metrics(page, timeline)
     found = Counter(finding.severity for finding in timeline.findings)
@@ -63,9 +69,22 @@ def run_page(timeline: RunTimeline) -> Page:
             run=run,
             severity=severity.value,
         )
-    for _, view in sorted(timeline.ranks.items()):
-        _rank(page, run, view)
-    _load(page, run, timeline.nodes.values(), timeline.gpus.values())
+    at_work = {view.rank for view in figures.at_work}
+    for number, view in sorted(timeline.ranks.items()):
+        _rank(page, run, view, measured=number in at_work)
+    told = {node.host: node.t for node in timeline.nodes.values()}
+    told |= {gpu.host: max(gpu.t, told.get(gpu.host, gpu.t)) for gpu in timeline.gpus.values()}
+    for host, t in sorted(told.items()):
+        labels = {"run": run, "host": host}
+        page.put("distconsole_host_last_sample_timestamp_seconds", "When.", t, **labels)
+    if end is None:
+        told = {host: t for host, t in told.items() if is_fresh(t, now)}
+    _load(
+        page,
+        run,
+        (node for node in timeline.nodes.values() if node.host in told),
+        (gpu for gpu in timeline.gpus.values() if gpu.host in told),
+    )
     return page
 
 
@@ -91,7 +110,7 @@ def _run_metrics(page: Page, timeline: RunTimeline) -> None:
         page.put("distconsole_run_metric_step", "The step it is of.", metric.step, **labels)
 
 
-def _rank(page: Page, run: str, view: RankView) -> None:
+def _rank(page: Page, run: str, view: RankView, *, measured: bool) -> None:
     labels = {"run": run, "host": view.host, "rank": view.rank}
     if view.gpu is not None:
         labels["gpu"] = view.gpu
@@ -105,7 +124,7 @@ def _rank(page: Page, run: str, view: RankView) -> None:
         )
     page.put("distconsole_rank_step", "The last step it did.", view.step, **labels)
     page.put("distconsole_rank_last_window_timestamp_seconds", "When.", view.last_seen, **labels)
-    if view.alive:
+    if measured:
         times: dict[str, float | None] = {
             "distconsole_rank_step_seconds": view.step_ms_mean,
             "distconsole_rank_step_p95_seconds": view.step_ms_p95,

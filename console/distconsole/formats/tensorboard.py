@@ -34,6 +34,7 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
+from distconsole.monitor.present import present
 from distconsole.monitor.timeline import RunTimeline
 
 FILE_VERSION = "brain.Event:2"
@@ -102,10 +103,10 @@ class TensorBoardFolder:
             return
         self._second = int(event.t)
         step = self._timeline.steps or 0
-        if self._timeline.samples_s is not None:
-            self._scalar(event, "", "throughput/samples_s", self._timeline.samples_s, step)
-        times = [v.step_ms_mean for v in self._timeline.ranks.values() if v.alive]
-        known = [each for each in times if each is not None]
+        figures = present(self._timeline, event.t)
+        if figures.samples_s is not None:
+            self._scalar(event, "", "throughput/samples_s", figures.samples_s, step)
+        known = [v.step_ms_mean for v in figures.at_work if v.step_ms_mean is not None]
         if known:
             reduced = {"": sum(known) / len(known), "lowest": min(known), "highest": max(known)}
             for place, value in reduced.items():

@@ -24,6 +24,9 @@ NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
 
 FIRST_FAILURE, STRAGGLER = "run.first_failure", "run.straggler"
+NOT_FINITE = "run.not_finite"
+UNSOUND = ("run.desync", "run.world", "run.split", "run.same_batch", "run.same_epoch")
+"""Checks that say that the ranks do not train one model as they should; that does not pass by itself."""
 
 MAX_RANKS_NAMED = 8
 MAX_HOSTS_NAMED = 4
@@ -98,6 +101,15 @@ def restart_finding(
 def _short(first: FirstFailure) -> str:
     error = first.error or f"exit code {first.exit_code}"
     return error if len(error) <= MAX_SUMMARY_CHARS else f"{error[:MAX_SUMMARY_CHARS]}…"
+
+
+def is_unsound(finding: RunFinding) -> bool:
+    """Whether what ``finding`` says makes the training worthless until it is started anew.
+
+    A metric that is no number says so itself, and may be one again; ``seen`` has its value.
+    """
+    of_gradient = finding.check == NOT_FINITE and not finding.seen
+    return finding.check in UNSOUND or of_gradient
 
 
 def straggler_finding(run: str, host: str, slow: Straggler, t: float) -> RunFinding:
@@ -186,7 +198,7 @@ def not_finite_finding(run: str, found: NotFinite, hosts: tuple[str, ...]) -> Ru
     return RunFinding(
         t=found.t,
         run=run,
-        check="run.not_finite",
+        check=NOT_FINITE,
         severity=Severity.WARN,
         hosts=hosts,
         rank=found.ranks[0] if len(found.ranks) == 1 else UNSET,
@@ -301,7 +313,7 @@ def _epoch_said(found: Disagreement) -> _Said:
 def _gradient_said(found: Disagreement) -> _Said:
     of = f" of {found.name}" if found.name else ""
     return _Said(
-        "run.not_finite",
+        NOT_FINITE,
         f"the gradient{of} is not finite at step {found.step} on {_ranks(found.ranks)}",
         "finite gradients",
         "look for a division by zero, a root or logarithm of 0, and at the learning rate",

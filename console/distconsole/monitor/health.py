@@ -9,8 +9,9 @@ from statistics import median
 from msgspec import UNSET
 
 from distconsole.model.run_events import RankState, RunEnded
-from distconsole.model.time_text import ms_text, span_text, unusual_text
+from distconsole.model.time_text import span_text, unusual_text
 from distconsole.monitor.conclusions import STRAGGLER
+from distconsole.monitor.present import Present, age_text, is_fresh, present
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
@@ -24,8 +25,6 @@ OWN_PARTS = {"data": "its data", "forward": "the forward part", "optimizer": "th
 WARM_UP_STEPS = 20
 """A rank's first steps are slow and say nothing."""
 
-STALE_SECONDS = 5.0
-"""A host tells of itself every second; what is not older than this counts as of now."""
 LONG_START_SECONDS = 30.0
 """From then on it is said for how long ranks have been on one part of their way to the first step."""
 
@@ -68,17 +67,17 @@ def health_line(timeline: RunTimeline, now: float) -> str:
     if timeline.end is not None:
         return _ended_line(timeline.end)
     parts = [f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"]
-    if timeline.samples_s is not None:
-        parts.append(f"{timeline.samples_s:,.0f} samples/s")
-    slowest = timeline.slowest
-    if slowest is not None and slowest.step_ms_mean is not None:
-        parts.append(f"step {ms_text(slowest.step_ms_mean)}")
-    if loss := _loss(timeline):
+    figures = present(timeline, now)
+    if figures.samples_s is not None or any(view.windows for view in timeline.ranks.values()):
+        parts.append(figures.rate_text)
+    if timeline.slowest is not None:
+        parts.append(f"step {figures.step_text}")
+    if loss := _loss(timeline, figures, now):
         parts.append(loss)
     if timeline.restart is not None:
         parts.append(f"restart {timeline.restart.restart} of {timeline.restart.of}")
     condition = _condition(timeline, now)
-    left = _left(timeline, now) if condition == "healthy" else None
+    left = _left(timeline, figures, now) if condition == "healthy" else None
     if left is not None:
         parts.append(f"{span_text(left)} left")
     return f"{condition}: {', '.join(parts)}"
@@ -105,20 +104,20 @@ def silent_ranks(timeline: RunTimeline, now: float) -> dict[RankView, float]:
     return {view: silent[view] for view in order}
 
 
-def _loss(timeline: RunTimeline) -> str:
+def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
     newest, loss = timeline.metric_last.get("loss"), timeline.metrics.get("loss")
-    if newest is not None and not math.isfinite(newest.value):
-        return f"loss {newest.value}"
-    if loss is None or loss.last is None:
+    if newest is None or loss is None:
         return ""
-    return f"loss {loss.last:.3g} {_trend(loss)}".rstrip()
+    age = age_text(newest.t, now, figures.step_ms)
+    if not math.isfinite(newest.value):
+        return f"loss {newest.value}{age}"
+    trend = "" if age else f" {_trend(loss)}"
+    return f"loss {newest.value:.3g}{age}{trend}".rstrip()
 
 
-def _left(timeline: RunTimeline, now: float) -> float | None:
-    slowest = timeline.slowest
+def _left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
     metrics = {name: metric.value for name, metric in timeline.metric_last.items()}
-    step_ms = slowest.step_ms_mean if slowest is not None else None
-    return timeline.outlook.seconds_left(now, timeline.steps, step_ms, metrics)
+    return timeline.outlook.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
 
 def _condition(timeline: RunTimeline, now: float) -> str:
@@ -141,18 +140,24 @@ def _condition(timeline: RunTimeline, now: float) -> str:
         return f"starting{_slowest_start(timeline, now)}"
     if silent := silent_ranks(timeline, now):
         return _silent(there, silent)
-    newest = timeline.metric_last.get("loss")
-    if newest is not None and not math.isfinite(newest.value):
-        step = timeline.not_finite_since.get("loss", newest.step)
-        return f"loss is {newest.value} since step {step}"
+    if wrong := _wrong(timeline):
+        return wrong
     slow = slow_rank(timeline)
     return slow.words if slow is not None else "healthy"
+
+
+def _wrong(timeline: RunTimeline) -> str:
+    """Say what makes the training's result worthless, though every rank goes on."""
+    broken = sorted(timeline.not_finite_since.items(), key=lambda each: each[0] != "loss")
+    for name, step in broken:
+        return f"{name} is {timeline.metric_last[name].value} since step {step}"
+    return "" if timeline.unsound is None else timeline.unsound.summary.partition(";")[0]
 
 
 def _told_until(timeline: RunTimeline, host: str, now: float) -> float:
     """Return until when it is known how ``host`` is: now, if its newest word is hardly older."""
     newest = timeline.nodes[host].t
-    return now if now - newest <= STALE_SECONDS else newest
+    return now if is_fresh(newest, now) else newest
 
 
 def _stale(timeline: RunTimeline, there: list[RankView], now: float) -> str:

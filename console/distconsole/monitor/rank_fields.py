@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
+from distconsole.monitor.present import present
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 
@@ -16,6 +17,8 @@ class RankOfRun:
 
     view: RankView
     run: RunTimeline
+    samples_s: float | None = None
+    """Of all ranks, when the run's newest event came."""
 
     @property
     def data_percent(self) -> float | None:
@@ -50,7 +53,8 @@ class RankOfRun:
 
 def ranks_of(run: RunTimeline) -> list[RankOfRun]:
     """Return the ranks of ``run``, by number."""
-    return [RankOfRun(view, run) for _, view in sorted(run.ranks.items())]
+    rate = None if run.last_t is None else present(run, run.last_t).samples_s
+    return [RankOfRun(view, run, rate) for _, view in sorted(run.ranks.items())]
 
 
 def percent(part: float | None, whole: float | None) -> float | None:
@@ -156,7 +160,7 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("power", lambda row: row.view.power_w, "of its GPU", unit="W"),
         Field("run.state", _state_of, "running, succeeded, failed or stopped", TEXT),
         Field("run.seconds", lambda row: row.run_seconds, "how long the run went on", unit="s"),
-        Field("run.samples_s", lambda row: row.run.samples_s, "samples a second of all ranks"),
+        Field("run.samples_s", lambda row: row.samples_s, "samples a second of all ranks"),
         Field("run.loss", lambda row: row.run_metric("loss"), "loss over all ranks"),
         Field(
             "run.restarts",

@@ -69,7 +69,9 @@ class RankView:
     def begin_again(self) -> None:
         """Forget what its process that has ended had come to: another one starts."""
         self.exit_code = self.signal = self.step = self.phase = None
-        self.stepped_at = self.started_at = None
+        self.stepped_at = self.started_at = self.samples_s = None
+        self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
+        self.forward_ms = self.backward_ms = self.optimizer_ms = None
         self.last_ms = ()
         self.phases = {}
 

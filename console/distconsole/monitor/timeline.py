@@ -28,8 +28,9 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.monitor.best import take_best
-from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST
+from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST, is_unsound
 from distconsole.monitor.outlook import Outlook
+from distconsole.monitor.present import is_fresh
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 
@@ -37,8 +38,6 @@ MAX_LOG_LINES = 5000
 MAX_LOG_CHARS = 4 * 1024 * 1024
 MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
-FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
-"""A rank's throughput counts as present this long after its window, or so many of its steps."""
 STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
@@ -74,6 +73,8 @@ class RunTimeline:
         self.progress: dict[tuple[str, int | None, str], LogLine] = {}
         """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
+        self.unsound: RunFinding | None = None
+        """The first finding of this attempt that says that its ranks do not train one model as they should."""
         self.outlook = Outlook()
         self.restart: RunRestarted | None = None
         """The newest restart of the ranks."""
@@ -151,11 +152,6 @@ class RunTimeline:
         return len(self.ranks) - lost - alone
 
     @property
-    def samples_s(self) -> float | None:
-        """Samples a second over all ranks, as last known."""
-        return self.throughput.last
-
-    @property
     def mean_samples_s(self) -> float | None:
         """Samples a second over all ranks while they trained, pauses in their steps included; None where unknown."""
         longest = max((view.step_seconds_run for view in self.ranks.values()), default=0.0)
@@ -210,6 +206,8 @@ class RunTimeline:
     def _finding(self, event: RunFinding) -> None:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(event)
+        if self.unsound is None and is_unsound(event):
+            self.unsound = event
         if event.check == RANK_LOST and event.rank is not UNSET:
             self.outlived.add(event.rank)
         if event.check == NODE_LOST and event.severity is Severity.WARN:
@@ -236,6 +234,7 @@ class RunTimeline:
         self.outlook.begin_again()
         self._resuming = set(self.metrics)
         self.not_finite_since.clear()
+        self._rate_sum, self.unsound = 0.0, None
         for view in self.ranks.values():
             view.begin_again()
 
@@ -259,7 +258,9 @@ class RunTimeline:
         view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
         view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
         view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
-        view.metrics.update(event.metrics)
+        for name, value in event.metrics.items():
+            if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
+                view.metrics[name] = value
         view.last_seen = event.t
         self._add_rate(view, event)
 
@@ -270,7 +271,7 @@ class RunTimeline:
         second = int(event.t)
         if second > (self.throughput.last_x or 0.0):
             for other in self.ranks.values():
-                if not _fresh(other, event.t):
+                if not is_fresh(other.last_seen, event.t, other.steady_ms):
                     other.samples_s = None
             self._rate_sum = sum(other.samples_s or 0.0 for other in self.ranks.values())
         if event.samples_s is not None:
@@ -348,12 +349,6 @@ class Totals(RunTimeline):
 
 def _pace(view: RankView) -> tuple[float, int]:
     return view.step_ms_run or 0.0, view.rank
-
-
-def _fresh(view: RankView, t: float) -> bool:
-    """Whether the rank's last window still tells how it is at ``t``."""
-    step_seconds = (view.step_ms_mean or 0.0) / 1000
-    return t - (view.last_seen or 0.0) < max(FRESH_SECONDS, FRESH_STEPS * step_seconds)
 
 
 def _moved(mean: float | None, value: float | None, weight: float) -> float | None:

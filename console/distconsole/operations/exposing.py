@@ -98,7 +98,7 @@ class RunPicture:
 
     def page(self) -> Page:
         """Return it as gauges."""
-        return run_page(self._timeline)
+        return run_page(self._timeline, time.time())
 
 
 class HostsPicture:

@@ -69,7 +69,7 @@ class Everything:
 
     def look(self, t: float) -> None:
         health_line(self.timeline, t)
-        run_page(self.timeline).text()
+        run_page(self.timeline, self.timeline.last_t or 0.0).text()
         for row in ranks_of(self.timeline):
             RANK_FIELDS.values(row)
 

@@ -9,6 +9,7 @@ import pytest
 
 from distconsole.model.run_events import (
     EndState,
+    LinkChanged,
     LogLine,
     Metric,
     NodeSample,
@@ -16,13 +17,15 @@ from distconsole.model.run_events import (
     RankChanged,
     RankState,
     RunEnded,
+    RunRestarted,
     Window,
 )
-from distconsole.monitor.conclusions import straggler_finding
+from distconsole.monitor.conclusions import disagreement_finding, straggler_finding
 from distconsole.monitor.health import health_line
 from distconsole.monitor.outlook import Outlook
 from distconsole.monitor.stragglers import Straggler
 from distconsole.monitor.timeline import RunTimeline
+from distconsole.monitor.verify import Disagreement, Kind
 
 T = 1000.0
 RUN = "run-1"
@@ -224,6 +227,91 @@ def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as
         "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual: 2 ranks"
     )
     assert said(at_work(0, 21.0), at_work(1, 151.0), found, at_work(1, 22.0)).startswith("healthy")
+
+
+def going(rank: int, t: float = T) -> list[object]:
+    return [window(rank, t), sample(rank, t)]
+
+
+def link(rank: int, t: float, connected: bool = False) -> LinkChanged:
+    return LinkChanged(t=t, run=RUN, host=f"h{rank}", connected=connected, reason="timed out")
+
+
+def test_in_a_stall_nothing_is_made_and_no_step_has_a_time() -> None:
+    line = said(*going(0, T - 30), *going(1, T - 30), sample(0), sample(1))
+    assert line == "no rank has finished a step for 30 s: 2 ranks, 0 samples/s, step –"
+
+
+def test_before_a_stall_is_told_of_its_figures_are_not_of_now_either() -> None:
+    line = said(*going(0, T - 7), metric("loss", 0.5), sample(0))
+    assert line == "healthy: 1 rank, 0 samples/s, step –, loss 0.5"
+    later = said(*going(0), metric("loss", 0.5), sample(0, T + 6), now=T + 6)
+    assert later == "healthy: 1 rank, 0 samples/s, step –, loss 0.5 6 s ago"
+
+
+def test_behind_a_cut_the_figures_are_not_known() -> None:
+    lost = said(*going(0), *going(1), link(0, T + 1), link(1, T + 1), now=T + 2)
+    assert lost == "no connection to h0, h1 for 1 s: 2 ranks, – samples/s, step –"
+    half = said(*going(0), *going(1), link(1, T), now=T)
+    assert half.endswith(": 2 ranks, 100 samples/s of 1 rank, step 10 ms")
+    silent = said(*going(0, T - 20), *going(1, T - 20))
+    assert silent.endswith(" 20 s old: 2 ranks, – samples/s, step –")
+
+
+def test_what_is_read_after_the_console_was_away_is_not_of_now_until_it_has_caught_up() -> None:
+    old = [*going(0, T - 3600), *going(1, T - 3600)]
+    assert "– samples/s, step –" in said(*old)
+    assert "200 samples/s, step 10 ms" in said(*old, *going(0), *going(1))
+
+
+def test_a_rank_without_a_window_makes_no_samples_and_has_no_step_time() -> None:
+    line = said(*going(0), rank_is(1, RankState.RUNNING), sample(1))
+    assert line == "healthy: 2 ranks, 100 samples/s, step 10 ms"
+
+
+def test_ranks_that_start_anew_have_no_figures_of_the_attempt_before() -> None:
+    again = RunRestarted(t=T, run=RUN, restart=1, of=2)
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(2)]
+    line = said(*going(0, T - 1), *going(1, T - 1), again, *ranks)
+    assert line == "starting: 2 ranks, 0 samples/s, step –, restart 1 of 2"
+
+
+def test_ranks_that_are_gone_make_nothing() -> None:
+    line = said(*going(0), *going(1), rank_is(0, RankState.FAILED), rank_is(1, RankState.KILLED))
+    assert line == "rank 0 failed: 2 ranks, 0 samples/s, step –"
+
+
+def test_the_step_of_the_line_is_the_mean_of_the_ranks() -> None:
+    line = said(window(0, ms=31.8), window(1, ms=45.8))
+    assert line == "healthy: 2 ranks, 200 samples/s, step 38.8 ms"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Kind.PARAMETERS, "rank 1 and rank 0 have different parameters after step 12: 2 ranks"),
+        (Kind.ALONE, "rank 1 train each by themselves: no process group is initialised"),
+        (Kind.WORLD, "rank 1 is in a process group of another shape than planned: 2 ranks"),
+        (Kind.BATCH, "rank 1 read the same batches (seen until step 12): 2 ranks"),
+        (Kind.GRADIENT, "the gradient of fc.weight is not finite at step 12 on rank 1: 2 ranks"),
+    ],
+)
+def test_ranks_that_disagree_are_not_healthy(kind: Kind, words: str) -> None:
+    found = Disagreement(kind, 12, (1,), (0,), name="fc.weight", count=3, of=9)
+    told = disagreement_finding(RUN, ("h1",), found, T)
+    assert said(window(0), window(1), told).startswith(words)
+
+
+def test_a_disagreement_is_of_its_attempt() -> None:
+    found = Disagreement(Kind.PARAMETERS, 12, (1,), (0,))
+    told = disagreement_finding(RUN, ("h1",), found, T)
+    again = RunRestarted(t=T, run=RUN, restart=1, of=2)
+    assert said(window(0), window(1), told, again, window(0), window(1)).startswith("healthy")
+
+
+def test_any_metric_that_is_no_number_is_not_healthy() -> None:
+    line = said(window(0), metric("loss", 1.0), metric("val_loss", math.nan))
+    assert line.startswith("val_loss is nan since step 7: 1 rank")
 
 
 def test_what_could_not_be_started_says_why() -> None:

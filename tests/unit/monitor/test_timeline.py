@@ -26,6 +26,7 @@ from distconsole.model.run_events import (
 from distconsole.model.run_summary import FirstFailure
 from distconsole.monitor.conclusions import NODE_LOST
 from distconsole.monitor.health import health_line
+from distconsole.monitor.present import present
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import MAX_LOG_LINES, RunTimeline
 
@@ -106,7 +107,7 @@ def test_the_throughput_is_the_sum_over_ranks_and_loses_those_that_ended() -> No
     assert timeline.throughput.values == [200.0, 150.0]
     timeline.apply(state(1, RankState.EXITED, exit_code=0))
     timeline.apply(window(0, T + 2))
-    assert timeline.samples_s == 100.0
+    assert timeline.throughput.last == 100.0
 
 
 def test_the_mean_throughput_counts_pauses_and_not_who_told_of_them_when() -> None:
@@ -129,15 +130,15 @@ def test_a_rank_that_comes_back_from_silence_is_not_taken_off_twice() -> None:
 
 def test_a_rank_that_fell_silent_does_not_count() -> None:
     timeline = folded(window(0), window(1), window(0, T + 6))
-    assert timeline.samples_s == 100.0
+    assert timeline.throughput.last == present(timeline, T + 6).samples_s == 100.0
 
 
 def test_ranks_count_between_their_windows_where_steps_are_long() -> None:
     slow = {"steps": 1, "step_ms_mean": 12_000.0}
     timeline = folded(window(0, **slow), window(1, T + 1, **slow), window(0, T + 12, **slow))
-    assert timeline.samples_s == 200.0
+    assert timeline.throughput.last == present(timeline, T + 12).samples_s == 200.0
     timeline.apply(window(0, T + 36, **slow))
-    assert timeline.samples_s == 100.0
+    assert timeline.throughput.last == present(timeline, T + 36).samples_s == 100.0
 
 
 def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
@@ -154,7 +155,8 @@ def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
 
 def test_nothing_known_is_none_and_not_zero() -> None:
     timeline = folded(plan(), window(0, step_ms_mean=None, samples_s=None))
-    assert (timeline.spread, timeline.slowest, timeline.samples_s) == (None, None, None)
+    assert (timeline.spread, timeline.slowest) == (None, None)
+    assert present(timeline, T).samples_s is present(timeline, T).step_ms is None
 
 
 def test_a_gpu_is_shown_at_its_rank() -> None:

@@ -268,11 +268,18 @@ def test_a_run_that_goes_on_has_its_rates(store: RunStore) -> None:
     with store.open(RunId(journal.run)) as run_file:
         for event in stored_events(run_file):
             timeline.apply(event)
-    found = samples(run_page(timeline).text())
+    found = samples(run_page(timeline, START + 67).text())
     assert found["distconsole_rank_samples_per_second", "1"] == 640
     assert found["distconsole_rank_step_seconds", "1"] == pytest.approx(0.05, rel=0.1)
     assert found["distconsole_run_samples_per_second", ""] == 4 * 640
     assert found["distconsole_run_state", "running"] == 1
+    later = samples(run_page(timeline, START + 90).text())
+    assert not {name for name, _ in later} & {
+        "distconsole_run_samples_per_second",
+        "distconsole_rank_step_seconds",
+        "distconsole_gpu_utilization_ratio",
+    }
+    assert later["distconsole_host_last_sample_timestamp_seconds", ""] == START + 65
 
 
 @pytest.mark.parametrize("value", [HOSTILE, "a\nb", "x" * 10_000, "\ud800", "", 'c:\\x"'])

@@ -1,0 +1,114 @@
+"""What of a run is measured now: the one place that says so, for every line, table, plot and page.
+
+It knows no clock. A figure that is not of now is 0 where it is known that nothing is done, else unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from distconsole.model.run_events import RankState
+from distconsole.model.time_text import ms_text, span_text
+from distconsole.monitor.rank_view import RankView
+
+if TYPE_CHECKING:
+    from distconsole.monitor.timeline import RunTimeline
+
+FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
+"""A figure is of now for so long, or for so many steps of who told it, where these are longer."""
+
+
+class Sight(Enum):
+    """What can be said of a rank now."""
+
+    MEASURED = auto()
+    """It makes steps, and they are seen."""
+    IDLE = auto()
+    """Its host tells of itself; it has finished no step lately."""
+    UNSEEN = auto()
+    """Nobody has told lately how its host is."""
+    GONE = auto()
+    """Its process has ended, or the run has."""
+
+
+def fresh_seconds(step_ms: float | None = None) -> float:
+    """Return for how long a figure is of now; who makes slow steps tells of them seldom."""
+    return max(FRESH_SECONDS, FRESH_STEPS * (step_ms or 0.0) / 1000)
+
+
+def is_fresh(t: float | None, now: float, step_ms: float | None = None) -> bool:
+    """Whether what was told at ``t`` is of ``now`` (UNIX seconds)."""
+    return t is not None and now - t <= fresh_seconds(step_ms)
+
+
+def sight_of(timeline: RunTimeline, view: RankView, now: float) -> Sight:
+    """Return what can be said of a rank at ``now`` (UNIX seconds)."""
+    if timeline.end is not None or not view.alive:
+        return Sight.GONE
+    link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
+    cut = link is not None and not link.connected
+    if cut or (node is not None and not is_fresh(node.t, now)):
+        return Sight.UNSEEN
+    stands = view.state is RankState.STALLED
+    return (
+        Sight.MEASURED
+        if not stands and is_fresh(view.stepped_at, now, view.steady_ms)
+        else Sight.IDLE
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The figures of a run that are of now.
+
+    Attributes:
+        samples_s: Samples a second of all ranks that are seen; None where none is, or none has told.
+        step_ms: Mean step time of the ranks that make steps; None where none does.
+        at_work: The ranks that make steps.
+        seen: Ranks that live and whose hosts tell of themselves.
+        unseen: Ranks that should live and of which nothing is known.
+    """
+
+    samples_s: float | None
+    step_ms: float | None
+    at_work: tuple[RankView, ...]
+    seen: int
+    unseen: int
+
+    @property
+    def rate_text(self) -> str:
+        """Samples a second in words."""
+        rate = "–" if self.samples_s is None else f"{self.samples_s:,.0f}"
+        if self.samples_s is None or not self.unseen:
+            return f"{rate} samples/s"
+        return f"{rate} samples/s of {self.seen:,} rank{'' if self.seen == 1 else 's'}"
+
+    @property
+    def step_text(self) -> str:
+        """The step time in words."""
+        return "–" if self.step_ms is None else ms_text(self.step_ms)
+
+
+def present(timeline: RunTimeline, now: float) -> Present:
+    """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds)."""
+    seen = [(view, sight_of(timeline, view, now)) for view in timeline.ranks.values()]
+    at_work = tuple(view for view, sight in seen if sight is Sight.MEASURED)
+    idle = sum(sight is Sight.IDLE for _, sight in seen)
+    unseen = sum(sight is Sight.UNSEEN for _, sight in seen)
+    times = [view.step_ms_mean for view in at_work if view.step_ms_mean is not None]
+    told = any(view.windows for view, _ in seen)
+    known = told and bool(at_work or idle or not unseen)
+    return Present(
+        samples_s=sum(view.samples_s or 0.0 for view in at_work) if known else None,
+        step_ms=sum(times) / len(times) if times else None,
+        at_work=at_work,
+        seen=len(at_work) + idle,
+        unseen=unseen,
+    )
+
+
+def age_text(t: float, now: float, step_ms: float | None = None) -> str:
+    """Return how old what was told at ``t`` is, as `` 32 s ago``; nothing where it is of now."""
+    return "" if is_fresh(t, now, step_ms) else f" {span_text(now - t)} ago"
