@@ -28,6 +28,8 @@ class RankView:
     gpu_mem_total: int | None = None
     temp_c: float | None = None
     power_w: float | None = None
+    gpu_at: float | None = None
+    """When its GPU told of itself last."""
     step: int | None = None
     steps: int = 0
     """Steps in all windows so far."""

@@ -316,7 +316,7 @@ class RunTimeline:
         if event.rank is UNSET:
             return
         view = self._view(event.rank, event.host)
-        view.gpu = event.gpu
+        view.gpu, view.gpu_at = event.gpu, event.t
         view.gpu_util, view.temp_c, view.power_w = event.util, event.temp_c, event.power_w
         view.gpu_mem_used, view.gpu_mem_total = event.mem_used, event.mem_total
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
 from distconsole.monitor.health import silent_ranks, slow_rank
+from distconsole.monitor.present import Sight, is_fresh, sight_of
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
@@ -56,18 +57,24 @@ class RankRow(NamedTuple):
         first: It failed first.
         slow: It is the slowest, and notably so, or it holds the others up: what of it, a key of
             ``health.OWN_PARTS``, or ``step``.
-        lost: Its host is not connected.
+        sight: What can be said of it now.
+        lost: What its host is where nothing is known of it: ``lost`` or, with a connection, ``no word``.
         silent_seconds: How long it has finished no step, where that is too long.
+        idle_seconds: How long it has finished none, where its figures are not of now.
+        gpu_known: Whether what its GPU does is of now.
         elapsed: Seconds since its process was started; None where it was not.
         longest: The most that any rank has taken to start.
-        lost_seconds: Since when it is not.
+        lost_seconds: For how long nothing has been known of it.
     """
 
     view: RankView
     first: bool = False
     slow: str = ""
-    lost: bool = False
+    sight: Sight = Sight.MEASURED
+    lost: str = ""
     silent_seconds: float | None = None
+    idle_seconds: float | None = None
+    gpu_known: bool = True
     elapsed: float | None = None
     longest: float = 0.0
     lost_seconds: float | None = None
@@ -97,7 +104,6 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
     """
     first = first_failed(timeline)
     slow = _slow(timeline) if timeline.end is None else {}
-    lost = set(timeline.lost_hosts) if timeline.end is None else set()
     quiet: dict[int, float] = {}
     starts: dict[int, float] = {}
     if now is not None and timeline.end is None:
@@ -109,21 +115,38 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
                 if view.started_at
             }
     longest = max(starts.values(), default=0.0)
-    rows = [
-        RankRow(
+    rows = []
+    for number, view in sorted(timeline.ranks.items(), key=itemgetter(0)):
+        row = RankRow(
             view,
             number == first,
             slow.get(number, ""),
-            view.host in lost,
-            quiet.get(number),
-            starts.get(number),
-            longest,
-            None if now is None or view.host not in lost else now - timeline.links[view.host].t,
+            silent_seconds=quiet.get(number),
+            elapsed=starts.get(number),
+            longest=longest,
         )
-        for number, view in sorted(timeline.ranks.items(), key=itemgetter(0))
-    ]
+        rows.append(row if now is None else _dated(row, timeline, now))
     key = _sort_key(order)
     return rows if key is None else sorted(rows, key=key)
+
+
+def _dated(row: RankRow, timeline: RunTimeline, now: float) -> RankRow:
+    """Return ``row`` with what of it is of ``now``, and how old the rest is."""
+    view = row.view
+    sight = sight_of(timeline, view, now)
+    link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
+    lost, since = "", None
+    if sight is Sight.UNSEEN:
+        cut = link is not None and not link.connected
+        lost, since = "lost" if cut else "no word", link if cut else node
+    idle = sight is Sight.IDLE and view.stepped_at is not None
+    return row._replace(
+        sight=sight,
+        lost=lost,
+        idle_seconds=now - (view.stepped_at or now) if idle else None,
+        gpu_known=sight is not Sight.GONE and is_fresh(view.gpu_at, now),
+        lost_seconds=now - since.t if since is not None else None,
+    )
 
 
 def starting(timeline: RunTimeline) -> bool:
@@ -200,10 +223,12 @@ def _state(row: RankRow) -> Text:
     view = row.view
     if row.trouble == 4:
         since = f" {span_text(row.lost_seconds)}" if row.lost_seconds is not None else ""
-        return Text(f"lost{since}", style="warn")
+        return Text(f"{row.lost}{since}", style="warn")
     words = view.state.value
     if row.silent_seconds is not None:
         return Text(f"no step {span_text(row.silent_seconds)}", style="bad")
+    if row.idle_seconds is not None and not row.first:
+        return Text(f"no step {span_text(row.idle_seconds)}", style="note")
     if view.state in (RankState.STARTING, RankState.RUNNING) and view.step is None and view.phase:
         words = PHASE_WORDS.get(view.phase, view.phase)
     elif row.first:
@@ -218,14 +243,29 @@ def _state(row: RankRow) -> Text:
 
 
 def _said(row: RankRow, text: str) -> Text:
-    """Figures of a rank that is gone, or whose host is, are old: they are faint."""
+    """Which one it is; faint where it is gone, or its host is."""
     return Text(text, style="" if row.view.alive and not row.lost else "faint")
+
+
+def _measured(row: RankRow, text: str, style: str = "") -> Text:
+    """A figure of its steps; faint where it is not of now."""
+    return Text(text, style=style if row.sight is Sight.MEASURED else "faint")
+
+
+def _of_gpu(row: RankRow, text: str) -> Text:
+    return Text(text, style="" if row.gpu_known else "faint")
+
+
+def _use(row: RankRow) -> Text:
+    bar = level_bar(row.view.gpu_util, 8)
+    return bar if row.gpu_known else Text(bar.plain, style="faint")
 
 
 def _parts(row: RankRow) -> Text:
     view = row.view
     parts = (view.data_ms, view.forward_ms, view.backward_ms, view.optimizer_ms)
-    return parts_bar(parts, view.step_ms_mean, PARTS_WIDTH)
+    bar = parts_bar(parts, view.step_ms_mean, PARTS_WIDTH)
+    return bar if row.sight is Sight.MEASURED else Text(bar.plain, style="faint")
 
 
 def _start_up(row: RankRow) -> Text:
@@ -233,17 +273,28 @@ def _start_up(row: RankRow) -> Text:
 
 
 def _step_ms(row: RankRow) -> Text:
-    words = _said(row, number_text(row.view.step_ms_mean))
-    return Text(words.plain, style="warn") if row.slow == "step" else words
+    words = number_text(row.view.step_ms_mean)
+    return _measured(row, words, "warn" if row.slow == "step" else "")
 
 
 def _data_ms(row: RankRow) -> Text:
-    words = _said(row, number_text(row.view.data_ms))
-    return Text(words.plain, style="warn") if row.slow == "data" else words
+    words = number_text(row.view.data_ms)
+    return _measured(row, words, "warn" if row.slow == "data" else "")
+
+
+def _rate(row: RankRow) -> Text:
+    """Samples a second now: who finishes no step makes none, of who is not seen it is not known."""
+    if not row.view.windows or row.sight is Sight.GONE:
+        return Text("")
+    if row.sight is Sight.UNSEEN:
+        return Text("–", style="faint")
+    rate = row.view.samples_s if row.sight is Sight.MEASURED else 0.0
+    return _measured(row, number_text(rate) if rate else "0" if rate == 0 else "")
 
 
 def _loss(row: RankRow) -> Text:
-    return _said(row, f"{row.view.metrics['loss']:.4g}" if "loss" in row.view.metrics else "")
+    loss = row.view.metrics.get("loss")
+    return _measured(row, "" if loss is None else f"{loss:.4g}")
 
 
 def _gpu_memory(row: RankRow) -> str:
@@ -264,11 +315,11 @@ RANK_COLUMNS: list[Column[RankRow]] = [
         4,
         True,
     ),
-    Column("use", 8, lambda row: level_bar(row.view.gpu_util, 8), need=8),
-    Column("util%", 5, lambda row: _said(row, number_text(row.view.gpu_util)), 3, True),
-    Column("gpu memory", 12, lambda row: _said(row, _gpu_memory(row)), 6, True),
-    Column("temp", 5, lambda row: _said(row, number_text(row.view.temp_c)), 9, True),
-    Column("power", 6, lambda row: _said(row, number_text(row.view.power_w, "W")), 9, True),
+    Column("use", 8, _use, need=8),
+    Column("util%", 5, lambda row: _of_gpu(row, number_text(row.view.gpu_util)), 3, True),
+    Column("gpu memory", 12, lambda row: _of_gpu(row, _gpu_memory(row)), 6, True),
+    Column("temp", 5, lambda row: _of_gpu(row, number_text(row.view.temp_c)), 9, True),
+    Column("power", 6, lambda row: _of_gpu(row, number_text(row.view.power_w, "W")), 9, True),
     Column(
         "step",
         7,
@@ -277,11 +328,11 @@ RANK_COLUMNS: list[Column[RankRow]] = [
         sort="step",
     ),
     Column("ms/step", 8, _step_ms, right=True, sort="ms"),
-    Column("p95", 6, lambda row: _said(row, number_text(row.view.step_ms_p95)), 5, True),
+    Column("p95", 6, lambda row: _measured(row, number_text(row.view.step_ms_p95)), 5, True),
     Column("░data▒fwd▓bwd█opt", PARTS_WIDTH, _parts, need=4),
     Column(START_TITLE, len(START_TITLE), _start_up, need=1),
     Column("data ms", 8, _data_ms, 7, True, "data"),
-    Column("samples/s", 9, lambda row: _said(row, number_text(row.view.samples_s)), 2, True),
+    Column("samples/s", 9, _rate, 2, True),
     Column("loss", 8, _loss, 2, True),
     Column("state", 16, _state),
 ]

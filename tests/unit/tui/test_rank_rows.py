@@ -1,0 +1,112 @@
+"""The table of ranks: which of its figures are of now, and how old the others are."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from distconsole.model.run_events import (
+    EndState,
+    LinkChanged,
+    NodeSample,
+    RankState,
+    RunEnded,
+    RunEvents,
+    RunRestarted,
+)
+from distconsole.monitor.timeline import RunTimeline
+from distconsole.tui.views.ranks import RANK_COLUMNS, rank_rows
+from fakes import scenes
+
+T = scenes.START + 30
+UNKNOWN = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
+FIGURES = ("ms/step", "p95", "data ms", "samples/s", "loss")
+OF_GPU = ("util%", "gpu memory", "temp", "power")
+
+
+def told(number: int, t: float) -> list[RunEvents]:
+    """What a rank, its GPU and its host tell at one moment."""
+    sample = NodeSample(t=t, run=scenes.RUN, host=f"node{number // 2 + 1}", **UNKNOWN)
+    return [scenes.window(number, 99, t), scenes.gpu(number, t), sample]
+
+
+def rows(*events: RunEvents, now: float) -> list[dict[str, tuple[str, str]]]:
+    """Return column -> words and style, by rank."""
+    timeline = RunTimeline()
+    for event in [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]:
+        timeline.apply(event)
+    found = []
+    for row in rank_rows(timeline, "rank", now):
+        cells = {}
+        for column in RANK_COLUMNS:
+            cell = column.cell(row)
+            text = cell if isinstance(cell, str) else cell.plain
+            spans = (
+                "" if isinstance(cell, str) else " ".join(str(span.style) for span in cell.spans)
+            )
+            style = "" if isinstance(cell, str) else f"{cell.style}"
+            cells[column.title] = (text.strip(), f"{style} {spans}".strip())
+        found.append(cells)
+    return found
+
+
+GOING = [event for number in range(4) for event in told(number, T)]
+
+
+def test_figures_that_are_of_now_are_bright() -> None:
+    row = rows(*GOING, now=T + 1)[0]
+    assert {row[name][1] for name in (*FIGURES, *OF_GPU)} == {""}
+    assert row["samples/s"][0] == "430"
+    assert row["state"] == ("running", "good")
+
+
+@pytest.mark.parametrize(
+    ("age", "words", "style"), [(7, "no step 7 s", "note"), (32, "no step 32 s", "bad")]
+)
+def test_in_a_stall_old_figures_are_grey_with_their_age_and_nothing_is_made(
+    age: int, words: str, style: str
+) -> None:
+    now = T + age
+    alive = [
+        event for n in range(4) for event in told(n, now) if not hasattr(event, "step_ms_mean")
+    ]
+    row = rows(*GOING, *alive, now=now)[0]
+    assert {row[name][1] for name in FIGURES} == {"faint"}
+    assert row["samples/s"][0] == "0"
+    assert row["░data▒fwd▓bwd█opt"][1] == "faint"
+    assert row["state"] == (words, style)
+    assert {row[name][1] for name in OF_GPU} == {""}, "its GPU still tells"
+
+
+def test_behind_a_cut_the_rate_is_not_known_and_all_is_grey() -> None:
+    cut = LinkChanged(t=T + 1, run=scenes.RUN, host="node2", connected=False, reason="timed out")
+    mine, lost = rows(*GOING, cut, now=T + 4)[1:3]
+    assert mine["samples/s"] == ("429", "")
+    assert lost["samples/s"] == ("–", "faint")
+    assert {lost[name][1] for name in FIGURES} == {"faint"}
+    assert lost["state"] == ("lost 3 s", "warn")
+
+
+def test_a_host_that_says_nothing_makes_its_ranks_unknown_though_the_connection_stands() -> None:
+    row = rows(*GOING, now=T + 20)[3]
+    assert row["samples/s"] == ("–", "faint")
+    assert row["state"][0] == "no word 20 s"
+    assert {row[name][1] for name in OF_GPU} == {"faint"}
+
+
+def test_after_the_end_no_figure_is_of_now() -> None:
+    gone = [scenes.rank(number, RankState.EXITED, T + 1) for number in range(4)]
+    end = RunEnded(t=T + 1, run=scenes.RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=31.0)
+    row = rows(*GOING, *gone, end, now=T + 2)[0]
+    assert row["samples/s"][0] == ""
+    figures = (*FIGURES, *OF_GPU, "use", "░data▒fwd▓bwd█opt")
+    assert {row[name][1] for name in figures if row[name][0]} == {"faint"}
+
+
+def test_a_rank_that_starts_anew_has_no_figure_of_the_attempt_before() -> None:
+    again = RunRestarted(t=T + 1, run=scenes.RUN, restart=1, of=3)
+    first = msgspec.structs.replace(scenes.window(0, 120, T + 2), step_ms_mean=20.0)
+    mine, other = rows(*GOING, again, first, now=T + 2)[:2]
+    assert mine["ms/step"] == ("20.0", "")
+    assert (other["ms/step"][0], other["p95"][0]) == ("", "")
+    assert other["samples/s"][0] == "0"
