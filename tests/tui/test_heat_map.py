@@ -14,7 +14,7 @@ import pytest
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.run_events import Window
-from distconsole.monitor.rank_history import RankHistory
+from distconsole.monitor.rank_history import UNKNOWN, RankHistory
 from distconsole.tui.heat import Heat, heat_of, rows_for
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
@@ -51,6 +51,27 @@ def test_the_worst_is_told_with_its_host_and_since_when() -> None:
     assert worst.since == scenes.START + 35
     assert not worst.always
     assert worst.value > 1.4 * worst.usual
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_map_ends_now_and_blames_nobody_for_what_was(*, whole: bool) -> None:
+    history = RankHistory()
+    for event in scenes.large(16, slow=5):
+        if isinstance(event, Window):
+            history.apply(event)
+    show = {"whole": whole, "lines": 20, "width": 60, "listed": 5}
+    then = heat_of(history, "step", range(16), **show)
+    now = heat_of(history, "step", range(16), until=scenes.START + 89, **show)
+    assert then is not None
+    assert now is not None
+    assert [worst.rank for worst in then.worst] == [5]
+    assert now.worst == ()
+    assert now.began + (now.first + now.count) * now.cell_seconds >= scenes.START + 89
+    assert {row[-10:] for row in now.cells} == {(UNKNOWN,) * 10}
+    assert all(UNKNOWN not in row[:-20] for row in now.cells)
+    later = heat_of(history, "step", range(16), until=scenes.START + 3600, **show)
+    assert later is not None
+    assert (later.count <= 60, later.worst) == (True, ())
 
 
 def test_nobody_is_blamed_for_one_slow_moment_or_where_all_are_even() -> None:

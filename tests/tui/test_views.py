@@ -87,9 +87,9 @@ async def test_a_failed_run_shows_the_first_failure_and_its_traceback() -> None:
         assert "✗1     2 node2" in text
         assert "rank 2 on node2 failed first" in text
         assert "loss.backward()" in text
-        assert "samples/s 1714" not in text
+        assert "samples/s last 1714" not in text
         await typed(app, stage, pilot, "plots")
-        assert "samples/s 1714" in screen_text(app)
+        assert "samples/s last 1714" in screen_text(app)
 
 
 async def test_ranks_that_are_started_anew_are_followed() -> None:

@@ -151,7 +151,7 @@ class Chronicle:
         self.timeline = RunTimeline()
         self.heat = Heat()
         self.rates = Rates()
-        self.step_ms = Band()
+        self.step_ms = Band(of_steps=True)
         """Step time of the ranks, milliseconds."""
         self.gpu_util = Band()
         """Utilisation of the GPUs that the run has, percent."""

@@ -191,7 +191,7 @@ class RankHistory:
         self.quantities: dict[str, Quantity] = {}
         """Name -> what is known of at least one rank."""
         self.hosts: dict[int, str] = {}
-        self.step_ms = Band()
+        self.step_ms = Band(of_steps=True)
         """Step time of the ranks by second."""
         self.gpu_use = Band()
         """Utilisation of the run's GPUs by second, percent."""

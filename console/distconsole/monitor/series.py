@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
+from statistics import median
+
+from distconsole.monitor.present import is_fresh
 
 MAX_POINTS = 2048
 """Points a series keeps; beyond that neighbours are merged in pairs."""
+MAX_GAPS = 64
+"""Spans without a value that a series keeps, the longest."""
+USUAL_SHARE, ENOUGH_POINTS = 50, 20
+"""Of so many points one may be an outlier, from so many on."""
 MAX_BROKEN = 64
 """Places of values that are no numbers that a series keeps."""
 MAX_MEASURED = 1024
 """Values that are kept as they were measured."""
+LEAST_SPAN = 1e-12
 FARTHEST = 1e100
 """A value further from 0 is no figure any more: with it on a scale the differences overflow."""
 
@@ -23,7 +32,10 @@ class Series:
     always there as it was given (``last``).
     """
 
-    __slots__ = ("_pending", "_stride", "broken", "highs", "last", "limit", "lows", "values", "xs")
+    __slots__ = (
+        *("_pending", "_stride", "broken", "gaps", "highs", "last", "limit", "lows"),
+        *("values", "xs"),
+    )
 
     def __init__(self, limit: int = MAX_POINTS) -> None:
         if limit < 4 or limit % 2:
@@ -35,6 +47,8 @@ class Series:
         self.highs: list[float] = []
         self.broken: list[float] = []
         """Where values were NaN, infinite or too far, some of them where there were many."""
+        self.gaps: list[tuple[float, float]] = []
+        """Where nothing was measured: from the last value before to the first one after."""
         self.last: float | None = None
         self._stride = 1
         self._pending = 0
@@ -76,12 +90,21 @@ class Series:
                 del self.broken[::2]
             self.broken.append(x)
 
+    def interrupt(self, x: float) -> None:
+        """Take that nothing was measured between the newest point and ``x``, where the next one lies."""
+        if self.xs and self.xs[-1] < x:
+            if len(self.gaps) >= MAX_GAPS:
+                self.gaps.remove(min(self.gaps, key=lambda gap: gap[1] - gap[0]))
+            self.gaps.append((self.xs[-1], x))
+            self._pending = 0  # what comes is no neighbour
+
     def cut(self, x: float) -> None:
         """Forget the points from ``x`` on: what comes next begins there again."""
         keep = bisect_left(self.xs, x)
         for column in (self.xs, self.values, self.lows, self.highs):
             del column[keep:]
         del self.broken[bisect_left(self.broken, x) :]
+        self.gaps = [gap for gap in self.gaps if gap[1] < x]
         self.last = self.values[-1] if self.values else None
         self._pending = 0
 
@@ -148,13 +171,36 @@ class Measured:
         return dict(self._kept.values())
 
 
+def usual_range(lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float]:
+    """Return the lowest and the highest, outliers left out where they would make all else look alike.
+
+    One point in fifty may be one, the newest few together are none.
+    """
+    low, high = min(lows), max(highs)
+    if len(lows) < ENOUGH_POINTS:
+        return low, high
+    few = max(2, len(lows) // USUAL_SHARE)
+    bottom = min(sorted(lows)[few], median(lows[-3:]))
+    top = max(sorted(highs)[-1 - few], median(highs[-3:]))
+    span = max(top - bottom, 0.1 * abs(top), LEAST_SPAN)
+    return (
+        bottom - span / 20 if bottom - low > span else low,
+        top + span / 20 if high - top > span else high,
+    )
+
+
 class Band:
-    """A figure over time: of each second the mean, the lowest and the highest of all who told it."""
+    """A figure over time: of each second the mean, the lowest and the highest of all who told it.
 
-    __slots__ = ("_count", "_high", "_low", "_second", "_sum", "series")
+    Args:
+        of_steps: It is the milliseconds of steps, of which slow ones are told seldom.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_count", "_high", "_low", "_of_steps", "_second", "_sum", "series")
+
+    def __init__(self, *, of_steps: bool = False) -> None:
         self.series = Series()
+        self._of_steps = of_steps
         self._second: int | None = None
         self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf
 
@@ -174,6 +220,9 @@ class Band:
     def flush(self) -> None:
         """Put the second that is under way on the curve."""
         if self._count and self._second is not None:
-            mean = self._sum / self._count
+            mean, before = self._sum / self._count, self.series
+            usual = min(before.last or mean, mean) if self._of_steps else None
+            if not is_fresh(before.last_x, self._second, usual):
+                before.interrupt(float(self._second))
             self.series.put(float(self._second), mean, self._low, self._high)
         self._sum, self._count, self._low, self._high = 0.0, 0, math.inf, -math.inf

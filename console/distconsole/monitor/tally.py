@@ -64,7 +64,7 @@ class Tally:
         """Metric -> its first and its last step."""
         self.measured: dict[str, Measured] = {}
         """Metric -> its values at their own steps."""
-        self.step_band, self.gpu_band = Band(), Band()
+        self.step_band, self.gpu_band = Band(of_steps=True), Band()
         self.first_step_t: float | None = None
         self.restarts = 0
         self.samples = 0.0

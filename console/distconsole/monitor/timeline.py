@@ -275,6 +275,8 @@ class RunTimeline:
                     other.samples_s = None
             self._rate_sum = sum(other.samples_s or 0.0 for other in self.ranks.values())
         if event.samples_s is not None:
+            if not is_fresh(self.throughput.last_x, second, view.steady_ms):
+                self.throughput.interrupt(float(second))
             self.throughput.put(float(second), self._rate_sum)
 
     def _average_step(self, view: RankView, event: Window) -> None:

@@ -6,7 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distconsole.monitor.rank_history import BROKEN, UNKNOWN, Quantity, RankHistory, Track
+from distconsole.model.time_text import is_time
+from distconsole.monitor.rank_history import (
+    BROKEN,
+    RECENT_COLUMNS,
+    UNKNOWN,
+    Quantity,
+    RankHistory,
+    Track,
+)
 
 WORSE_SHARE = 1.1
 """A rank is listed from this multiple of what is usual on."""
@@ -14,6 +22,8 @@ NOW_COLUMNS = 5
 """A rank's present is the median of so many moments: one slow step is none's fault."""
 FORGIVEN = 2
 """Moments as good as usual that do not end a bad time."""
+MOST_COLUMNS = 1_000_000
+"""Moments beyond this are the doing of a clock that jumped."""
 LEVELS = 24
 """Colours of the scale."""
 
@@ -131,6 +141,7 @@ def heat_of(
     lines: int,
     width: int,
     listed: int,
+    until: float | None = None,
 ) -> Heat | None:
     """Return the map of ``ranks``; None while nothing is known.
 
@@ -142,8 +153,11 @@ def heat_of(
         lines: Rows that there is room for.
         width: Cells of a row.
         listed: How many of the worst to tell at most.
+        until: Where the map ends (UNIX seconds), blank from the last moment that is known; None ends it there.
     """
     track = history.whole if whole else history.recent
+    if until is not None and history.started is not None:
+        track = _until(track, until - history.started, None if whole else RECENT_COLUMNS)
     about = history.quantities.get(quantity)
     known = track.rows.get(quantity)
     if about is None or not known or not track.columns or history.started is None or width < 1:
@@ -184,6 +198,29 @@ def heat_of(
         ranks=len(ranks),
         hosts=tuple(history.hosts[rank] for rank in ranks if alone and rank in history.hosts),
     )
+
+
+def _until(track: Track, seconds: float, room: int | None) -> Track:
+    """Return ``track`` with moments of which nothing is known up to ``seconds`` after the start.
+
+    Args:
+        track: It stays as it is.
+        seconds: Where the last moment lies.
+        room: How many moments are kept at most; None keeps all.
+    """
+    if not is_time(seconds) or not track.columns:
+        return track
+    total = int(seconds / track.seconds) - track.first + 1
+    if not track.columns < total < MOST_COLUMNS:
+        return track
+    drop = max(0, total - room) if room is not None else 0
+    steps = track.steps[drop:]
+    steps.extend([track.steps[-1]] * (total - drop - len(steps)))
+    rows = {
+        name: {rank: row[drop:] if drop else row for rank, row in rows.items()}
+        for name, rows in track.rows.items()
+    }
+    return Track(track.seconds, track.first + drop, total - drop, rows, steps)
 
 
 def _quantities(history: RankHistory, track: Track, chosen: str, rank: int) -> list[str]:

@@ -40,3 +40,17 @@ def test_every_point_is_in_its_column(points: int) -> None:
 
 def test_a_sum_beyond_what_a_float_can_be_has_a_mean() -> None:
     assert mean_of([1.5e308, 1.5e308, 0.0]) == pytest.approx(1e308)
+
+
+def drawn(curve: Curve, columns: int, gaps: list[int]) -> set[int]:
+    """Return the columns of dots on which something is drawn."""
+    scale = (columns - 1) / (curve.xs[-1] - curve.xs[0])
+    return {column for column, *_ in columns_of(curve, scale, gaps, curve.xs[0])}
+
+
+def test_no_line_leads_across_a_time_in_which_nothing_was_measured() -> None:
+    xs = [*range(10), *range(30, 40)]
+    values = [1900.0] * 10 + [60.0] * 10
+    curve = Curve(xs, values, values, values)
+    assert drawn(curve, 80, []) == set(range(80))
+    assert drawn(curve, 80, [39]) == {*range(19), *range(60, 80)}

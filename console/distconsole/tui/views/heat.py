@@ -11,6 +11,7 @@ from textual.containers import Vertical
 
 from distconsole.model.time_text import span_text
 from distconsole.monitor.health import silent_ranks
+from distconsole.monitor.present import present
 from distconsole.tui.feeds import Feed
 from distconsole.tui.harmless import shown_name
 from distconsole.tui.heat import heat_of
@@ -73,7 +74,9 @@ class HeatPage(Vertical):
             history, key = feed.history, self.quantity
             if key not in history.quantities:
                 key = f"metric {key}"
-            silent = silent_ranks(feed.run, now) if feed.run.end is None else {}
+            going = feed.run.end is None
+            silent = silent_ranks(feed.run, now) if going else {}
+            stands = going and not present(feed.run, now).at_work
             heat = heat_of(
                 history,
                 key,
@@ -82,6 +85,7 @@ class HeatPage(Vertical):
                 lines=self.map.lines,
                 width=self.map.cells,
                 listed=max(1, self.map.content_size.height - 4),
+                until=now if stands else None,
             )
             told = [
                 f"{view.rank} {view.host} no step {span_text(age)}"

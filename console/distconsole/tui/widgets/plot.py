@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import ClassVar
@@ -14,13 +14,16 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from distconsole.monitor.series import usual_range
+
 BRAILLE = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bit of the dot at (row, column) in a braille cell of 4 x 2 (Unicode 15, block U+2800)."""
 
 LABEL_WIDTH = 8
-BROKEN = -1
-"""Stands for a mark instead of dots."""
+MARKS = {-1: "!", -2: "▲", -3: "▼"}
+BROKEN, ABOVE, BELOW = MARKS
+"""Marks instead of dots: no number, and what lies beyond the scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Curve:
     highs: Sequence[float]
     broken: Sequence[float] = ()
     """Where values were NaN or infinite: the curve has a gap there, and a mark."""
+    gaps: Sequence[tuple[float, float]] = ()
+    """From where to where nothing was measured: no line leads across."""
 
     def __len__(self) -> int:
         return len(self.xs)
@@ -61,49 +66,59 @@ class Plot(Widget):
     def __init__(self, title: str = "", *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._title = title
-        self._newest: float | None = None
+        self._said = ""
         self._curve = EMPTY
         self._x_label = ""
+        self._until: float | None = None
         self._cells: list[list[tuple[int, int]]] = []
-        self._broken: set[int] = set()
         self._x_end = 0.0
+        self._x_cell = 0
         self._scale = (0.0, 1.0)
+        self._beyond = ""
         self._key: tuple[object, ...] = ()
         self._drawn: tuple[object, ...] = ()
 
     def show(
-        self, curve: Curve, *, title: str, newest: float | None = None, x_label: str = ""
+        self,
+        curve: Curve,
+        *,
+        title: str,
+        said: str = "",
+        x_label: str = "",
+        until: float | None = None,
     ) -> None:
         """Show ``curve`` from now on; nothing is drawn if it is what is shown already.
 
         Args:
             curve: Its points.
             title: Its name.
-            newest: The newest value as it was given; None takes that of the last point.
+            said: What it is now, in words.
             x_label: What x counts.
+            until: Where the axis ends, such as now; None ends it at the newest point.
         """
         last = (curve.xs[-1], curve.values[-1]) if len(curve) else None
-        if newest is None and len(curve):
-            newest = curve.values[-1]
-        key = (title, x_label, len(curve), last, str(newest), curve.broken)
+        key = (title, x_label, len(curve), last, said, curve.broken, until)
         if key == self._key:
             return
         self._key = key
         self._title = title
-        self._newest = newest
+        self._said = said
         self._curve = curve
         self._x_label = x_label
+        self._until = until
         self._refresh_changed()
 
     def _refresh_changed(self) -> None:
         """Draw again the cells that changed, and no other, where the scale is what it was."""
         width, height = self.size
-        before, scale = self._cells, (self._scale, self._x_end, self._broken)
+        before, scale, end = self._cells, self._scale, self._x_end
         self._draw(width - LABEL_WIDTH, height - 2)
-        if scale != (self._scale, self._x_end, self._broken) or len(before) != len(self._cells):
+        if scale != self._scale or len(before) != len(self._cells):
             self.refresh()
             return
         self.refresh(Region(0, 0, width, 1))
+        if end != self._x_end:
+            self.refresh(Region(0, height - 1, width, 1))
         for y, (old, new) in enumerate(zip(before, self._cells, strict=True), 1):
             if len(old) != len(new):
                 self.refresh()
@@ -126,7 +141,8 @@ class Plot(Widget):
     def _heading(self, width: int) -> Strip:
         title = self.get_component_rich_style("plot--title")
         label = self.get_component_rich_style("plot--label")
-        newest = f" {figure(self._newest)}" if self._newest is not None else ""
+        newest = f" {self._said}" if self._said else ""
+        newest += f"  {self._beyond}" if self._beyond else ""
         room = max(1, width - len(newest) - 1)
         name = self._title if len(self._title) <= room else f"{self._title[: room - 1]}…"
         segments = [Segment(name, title), Segment(newest, label)]
@@ -137,8 +153,8 @@ class Plot(Widget):
         text = ""
         if len(self._curve) > 1:
             first, last = self._x_figure(self._curve.xs[0]), self._x_figure(self._x_end)
-            room = max(0, width - LABEL_WIDTH - len(first))
-            text = " " * LABEL_WIDTH + first + f"{self._x_label} {last}".strip().rjust(room)
+            room = max(0, self._x_cell + 1 - len(first))
+            text = " " * LABEL_WIDTH + first + f" {self._x_label} {last}".rstrip().rjust(room)
         return (
             Strip([Segment(text, label)]).adjust_cell_length(width, self.rich_style).crop(0, width)
         )
@@ -159,12 +175,10 @@ class Plot(Widget):
             self.get_component_rich_style("plot--curve"),
         )
         cells = self._cells[row] if row < len(self._cells) else []
-        if row == rows - 1:
-            cells = [(BROKEN, 2) if at in self._broken else cell for at, cell in enumerate(cells)]
-        for (kind, broken), alike in groupby(cells, lambda cell: (cell[1], cell[0] == BROKEN)):
-            if broken:
+        for (kind, mark), alike in groupby(cells, lambda cell: (cell[1], min(cell[0], 0))):
+            if mark:
                 style = self.rich_style + self.app.console.get_style("bad", default="bold")
-                segments.append(Segment("!" * len(list(alike)), style))
+                segments.append(Segment(MARKS[mark] * len(list(alike)), style))
             else:
                 text = "".join(chr(BRAILLE + bits) if bits else " " for bits, _ in alike)
                 segments.append(Segment(text, styles[kind]))
@@ -177,24 +191,49 @@ class Plot(Widget):
             return
         self._drawn = drawn
         self._cells = [[(0, 0)] * max(0, columns) for _ in range(max(0, rows))]
-        curve, self._broken = self._curve, set()
-        if not len(curve):
-            self._broken = set(range(min(1, columns))) if curve.broken else set()
-        if not len(curve) or columns <= 0 or rows <= 0:
+        curve, self._beyond = self._curve, ""
+        if columns <= 0 or rows <= 0:
             return
-        low, high = min(curve.lows), max(curve.highs)
-        if high - low < 1e-12 * max(1.0, abs(high)):
-            low, high = low - 0.5 * max(abs(low), 1e-9), high + 0.5 * max(abs(high), 1e-9)
-        self._scale = (low, high)
+        if not len(curve):
+            self._mark({0} if curve.broken else (), rows - 1, BROKEN)
+            return
+        low, high = self._scaled(curve)
         first = curve.xs[0]
-        last = self._x_end = first + _rounded(max(curve.xs[-1], *curve.broken[-1:], first) - first)
-        scale = (columns * 2 - 1) / (last - first) if last > first else 0.0
-        gaps = sorted({max(0, int((x - first) * scale)) for x in curve.broken})
-        self._broken = {gap // 2 for gap in gaps}
-        for x, value, bottom, top in columns_of(curve, scale, gaps, first):
+        self._x_end = max(self._until or first, curve.xs[-1], *curve.broken[-1:])
+        span = _rounded(self._x_end - first)
+        scale = (columns * 2 - 1) / span if span > 0 else 0.0
+        self._x_cell = int((self._x_end - first) * scale) // 2
+        broken = {max(0, int((x - first) * scale)) for x in curve.broken}
+        gaps = {int(((begin + end) / 2 - first) * scale) for begin, end in curve.gaps}
+        above, below = set(), set()
+        for x, value, bottom, top in columns_of(curve, scale, sorted(broken | gaps), first):
             self._dots(x, row_of(top, low, high, rows), row_of(bottom, low, high, rows), 1)
             at = row_of(value, low, high, rows)
             self._dots(x, at, at, 2)
+            if top > high:
+                above.add(x // 2)
+            if bottom < low:
+                below.add(x // 2)
+        self._mark(above, 0, ABOVE)
+        self._mark(below, rows - 1, BELOW)
+        self._mark({gap // 2 for gap in broken}, rows - 1, BROKEN)
+
+    def _scaled(self, curve: Curve) -> tuple[float, float]:
+        """Set the scale, and what is said of values beyond it."""
+        low, high = usual_range(curve.lows, curve.highs)
+        lowest, highest = min(curve.lows), max(curve.highs)
+        above = [f"▲ {figure(highest)}"] if highest > high else []
+        below = [f"▼ {figure(lowest)}"] if lowest < low else []
+        self._beyond = " ".join([*above, *below])
+        if high - low < 1e-12 * max(1.0, abs(high)):
+            low, high = low - 0.5 * max(abs(low), 1e-9), high + 0.5 * max(abs(high), 1e-9)
+        self._scale = (low, high)
+        return low, high
+
+    def _mark(self, cells: Collection[int], row: int, mark: int) -> None:
+        for cell in cells:
+            if cell < len(self._cells[row]):
+                self._cells[row][cell] = (mark, 2)
 
     def _dots(self, x: int, top: int, bottom: int, kind: int) -> None:
         for dot in range(top, bottom + 1):
