@@ -49,7 +49,9 @@ def sight_of(timeline: RunTimeline, view: RankView, now: float) -> Sight:
         return Sight.GONE
     link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
     cut = link is not None and not link.connected
-    if cut or (node is not None and not is_fresh(node.t, now)):
+    # A host that tells nothing of itself is heard of by what else comes.
+    heard = is_fresh(node.t, now) if node else is_fresh(timeline.last_t, now, view.steady_ms)
+    if cut or not heard:
         return Sight.UNSEEN
     stands = view.state is RankState.STALLED
     return (

@@ -9,7 +9,7 @@ import pytest
 
 from distconsole.formats.page import page_of
 from distconsole.formats.page.heat import heat_map, png
-from distconsole.formats.page.plots import merged, nice_ticks, plot, short_time
+from distconsole.formats.page.plots import Tick, merged, nice_ticks, plot, short_time
 from distconsole.model.run_events import LogLine
 from distconsole.monitor.chronicle import (
     FIRST_LINES,
@@ -17,11 +17,10 @@ from distconsole.monitor.chronicle import (
     LAST_LINES,
     MAX_COLUMNS,
     MAX_LINE_CHARS,
-    Band,
     Chronicle,
     Heat,
 )
-from distconsole.monitor.series import FARTHEST, Series
+from distconsole.monitor.series import FARTHEST, Band, Series
 from fakes import scenes
 
 
@@ -119,6 +118,53 @@ def test_a_curve_of_values_that_nobody_measures_can_be_drawn(x: float, value: fl
     drawn = plot("loss", series, zero=True)
     assert (drawn is None) == (abs(value) > FARTHEST)
     assert bool(series.broken) == (drawn is None)
+
+
+def paused(band: Band) -> Series:
+    """A curve with a pause of 20 s between its seconds 9 and 30."""
+    for second in (*range(10), *range(30, 40)):
+        band.put(100.0 + second, 1900.0 if second < 10 else 60.0)
+    band.flush()
+    return band.series
+
+
+def test_a_curve_of_the_page_leaves_a_gap_where_nothing_was_measured() -> None:
+    drawn = plot("Throughput", paused(Band()), started=100.0, zero=True)
+    assert drawn is not None
+    assert drawn.line.count("M") == 2
+    before, after = drawn.line[1:].split("M")
+    ends = [float(part.split()[0]) for part in (before.split("L")[-1], after.split("L")[0])]
+    assert [round(end * 39 / 1000) for end in ends] == [9, 30]
+
+
+def test_an_axis_of_time_ends_where_the_run_does_and_not_at_its_last_value() -> None:
+    drawn = plot("Throughput", paused(Band()), started=100.0, until=160.0)
+    assert drawn is not None
+    assert drawn.ends == (0.0, 60.0)
+
+
+def test_a_value_far_beyond_the_others_is_cut_off_and_said() -> None:
+    series = Series()
+    for second in range(100):
+        series.put(100.0 + second, 9000.0 if second == 50 else 20.0 + second % 3)
+    drawn = plot("Step time", series, started=100.0, unit="ms")
+    assert drawn is not None
+    assert drawn.y_ticks[-1].text == "23"
+    assert "up to 9,000 ms" in drawn.note
+    assert drawn.beyond == (Tick(500 / 9.9, "9,000 ms"),)
+    highest = min(float(part.split()[1]) for part in drawn.line[1:].split("L"))
+    assert highest == 0.0
+
+
+def test_a_page_of_a_run_without_an_end_does_not_call_old_figures_present() -> None:
+    chronicle = Chronicle()
+    for event in scenes.training():
+        chronicle.apply(event)  # type: ignore[arg-type]
+    chronicle.close()
+    page = page_of(chronicle, scenes.MINUTE_LATER + 3600).decode()
+    said = page[page.index("Without an end so far") :][:600]
+    assert "ealthy" not in said
+    assert "4 ranks, – samples/s, step –, loss 0.103 60 min ago" in said
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65, "1:05"), (7200, "2:00:00")])

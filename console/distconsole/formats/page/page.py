@@ -24,7 +24,7 @@ from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
 from distconsole.formats.page.words import failed_first, findings_of, interesting_ranks, verdict_of
 from distconsole.model.run_events import RankState, RunFinding
-from distconsole.model.time_text import duration_text, utc_text
+from distconsole.model.time_text import duration_text, is_time, utc_text
 from distconsole.monitor.chronicle import Chronicle, LineEnds
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import PHASE_ORDER, RunTimeline
@@ -150,7 +150,13 @@ def _plots(chronicle: Chronicle, started: float) -> Iterator[Plot | None]:
         last = timeline.metric_last.get(name)
         over = f"mean of {last.ranks:,} ranks" if last is not None and last.ranks > 1 else ""
         yield plot(name, series, note=over)
-    time_axis: dict[str, Any] = {"started": started, "zero": True, "marks": marks}
+    until = timeline.last_t if timeline.end is None else timeline.end.t
+    time_axis: dict[str, Any] = {
+        "started": started,
+        "zero": True,
+        "marks": marks,
+        "until": until if is_time((until or 0.0) - started) else None,
+    }
     ranks = len(timeline.ranks)
     yield plot(
         "Throughput", timeline.throughput, note="all ranks together", unit="samples/s", **time_axis

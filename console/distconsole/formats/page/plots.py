@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from distconsole.formats.figures import LONG, number_text
-from distconsole.monitor.series import Series
+from distconsole.monitor.series import Series, usual_range
 
 LEAST_SPAN = 1e-100
 """Values less apart are one value."""
@@ -36,6 +38,7 @@ class Plot:
         points: ``x, mean, low, high``, with rising x.
         ends: The x of the left and of the right edge.
         merged: How many values a point may stand for.
+        beyond: Where values lie beyond the axis, and how far.
     """
 
     title: str
@@ -51,6 +54,7 @@ class Plot:
     marks: tuple[Tick, ...]
     last: str
     merged: int
+    beyond: tuple[Tick, ...] = ()
 
     def data(self) -> dict[str, object]:
         """Return what the page's script reads off."""
@@ -76,6 +80,7 @@ def plot(
     zero: bool = False,
     marks: Sequence[tuple[float, str]] = (),
     count: int = 0,
+    until: float | None = None,
 ) -> Plot | None:
     """Return a curve for the page; None for one without a point.
 
@@ -84,30 +89,34 @@ def plot(
         zero: Whether the axis of values begins at 0.
         marks: Moments to point out, on the axis of ``series``.
         count: How many values the series stands for, where it keeps fewer.
+        until: Where the axis of ``series`` ends; None ends it at the last point.
     """
-    points = merged(series.points(), MAX_POINTS)
+    pieces = _pieces(series, started or 0.0)
+    points = [point for piece in pieces for point in piece]
     if not points:
         return None
-    points = [(x - (started or 0.0), value, low, high) for x, value, low, high in points]
     first, last = points[0][0], points[-1][0]
     begins_at_zero = started is not None or 0 < first < last / 20
-    ends = (0.0 if begins_at_zero else first, last)
+    ends = (0.0 if begins_at_zero else first, max(last, (until or 0.0) - (started or 0.0)))
     if ends[0] >= ends[1]:
         margin = max(0.5, abs(last) * 1e-9)
         ends = (last - margin, last + margin)
-    bottom = 0.0 if zero else min(low for _, _, low, _ in points)
-    top = max(high for _, _, _, high in points)
-    values = nice_ticks(bottom, top, 4)
-    bottom, top = min(bottom, values[0]), max(top, values[-1])
-    place = _Places(ends, (bottom, top))
+    low, high = usual_range(series.lows, series.highs)
+    values = nice_ticks(0.0 if zero else low, high, 4)
+    place = _Places(ends, (min(low, values[0]), max(high, values[-1])))
     banded = any(low < high for _, _, low, high in points)
+    beyond = [
+        (x, top if top > high else bottom)
+        for x, _, bottom, top in points
+        if not place.holds(bottom, top)
+    ]
     return Plot(
         title=title,
-        note=note,
+        note=", ".join(filter(None, (note, _beyond_text(beyond, high, unit)))),
         unit=unit,
         over="step" if started is None else "time",
-        line=place.path([(x, value) for x, value, _, _ in points]),
-        band=place.area(points) if banded else "",
+        line="".join(place.path([(x, value) for x, value, _, _ in piece]) for piece in pieces),
+        band="".join(map(place.area, pieces)) if banded else "",
         points=tuple(points),
         ends=ends,
         x_ticks=_x_ticks(ends, time=started is not None),
@@ -119,7 +128,29 @@ def plot(
         ),
         last=_value_text(series.last),
         merged=max(1, math.ceil(max(count, len(series)) / len(points))),
+        beyond=tuple(
+            Tick(place.x(x) / 10, f"{_value_text(value)} {unit}".strip()) for x, value in beyond
+        ),
     )
+
+
+def _pieces(series: Series, started: float) -> list[list[Point]]:
+    """Return the points of ``series`` from gap to gap, neighbours merged, counted from ``started``."""
+    points = [(x - started, value, low, high) for x, value, low, high in series.points()]
+    size = math.ceil(len(points) / MAX_POINTS)
+    places = [0, *(bisect_left(series.xs, end) for _, end in series.gaps), len(points)]
+    pieces = [points[begin:end] for begin, end in pairwise(sorted(places)) if begin < end]
+    return [merged(piece, math.ceil(len(piece) / size)) for piece in pieces]
+
+
+def _beyond_text(beyond: Sequence[tuple[float, float]], high: float, unit: str) -> str:
+    """Say what is cut off."""
+    if not beyond:
+        return ""
+    values = [value for _, value in beyond]
+    up = max(values) > high
+    farthest = _value_text(max(values) if up else min(values))
+    return f"{'▲ up' if up else '▼ down'} to {farthest} {unit}".rstrip() + " is beyond the axis"
 
 
 def merged(points: Sequence[Point], limit: int) -> list[Point]:
@@ -198,12 +229,16 @@ class _Places:
 
     def y(self, value: float) -> float:
         low, high = self.range
-        return SIZE * (1 - (value - low) / (high - low))
+        return SIZE * min(1.0, max(0.0, 1 - (value - low) / (high - low)))
+
+    def holds(self, low: float, high: float) -> bool:
+        """Whether all from ``low`` to ``high`` lies on the axis."""
+        return self.range[0] <= low and high <= self.range[1]
 
     def path(self, points: Sequence[tuple[float, float]]) -> str:
         if len(points) == 1:
-            y = self.y(points[0][1])
-            return f"M0 {y:.1f}H{SIZE:.0f}"
+            x, y = self.x(points[0][0]), self.y(points[0][1])
+            return f"M{max(0.0, x - 3):.1f} {y:.1f}H{min(SIZE, x + 3):.1f}"
         return "M" + "L".join(f"{self.x(x):.1f} {self.y(value):.1f}" for x, value in points)
 
     def area(self, points: Sequence[Point]) -> str:

@@ -52,7 +52,7 @@ def verdict_of(chronicle: Chronicle, now: float) -> Verdict:
     figures = _figures(chronicle, now)
     if end is None:
         when = timeline.last_t or now
-        line = health_line(timeline, when)
+        line = health_line(timeline, now)
         says = f"{line[:1].upper()}{_sentence(line[1:])} Its last word is {_ago(now - when)} old."
         return Verdict("open", "Without an end so far", says, "", "", figures)
     tone = "good" if end.state is EndState.SUCCEEDED else "bad"
