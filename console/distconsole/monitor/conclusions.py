@@ -344,7 +344,7 @@ def _and_others(words: Sequence[object], limit: int) -> str:
 
 
 def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:
-    """Return what a node has to say."""
+    """Return what a node has to say about ``host``."""
     try:
         severity = Severity(entry.severity)
     except ValueError:
@@ -354,9 +354,37 @@ def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:
         run=run,
         check=entry.check,
         severity=severity,
-        hosts=(entry.host or host,),
+        hosts=(host,),
         summary=entry.summary,
         seen=entry.seen or "",
         hint=entry.hint or "",
         rank=UNSET if entry.rank is None else entry.rank,
+    )
+
+
+def unplanned_finding(run: str, host: str, what: str, ranks: int, t: float) -> RunFinding:
+    """Return that a node tells of what the run of so many ranks cannot have."""
+    return RunFinding(
+        t=t,
+        run=run,
+        check="run.unplanned",
+        severity=Severity.WARN,
+        hosts=(host,),
+        summary=f"{host} tells of {what}, which this run cannot have: that is left out",
+        expected=f"ranks 0 to {ranks - 1:,}" if ranks > 1 else "rank 0",
+        hint=f"something on {host} writes what is not so into this run's rings or journal: look at "
+        "who uses that host",
+    )
+
+
+def left_out_finding(run: str, host: str, count: int, t: float) -> RunFinding:
+    """Return how much of what a node told was left out."""
+    return RunFinding(
+        t=t,
+        run=run,
+        check="run.unplanned",
+        severity=Severity.INFO,
+        hosts=(host,),
+        summary=f"{_count(count, 'word', 'words')} of {host} about what this run cannot have "
+        f"{'was' if count == 1 else 'were'} left out",
     )

@@ -25,6 +25,7 @@ from distconsole.monitor.feed import (
     LinkNews,
     OpenStream,
 )
+from distconsole.monitor.planned import reducer_of
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
@@ -86,7 +87,7 @@ def follow(
         left: Asked at least twice a second: whether nobody wants to see more.
         until: Host to the number of the entry up to which to read; None reads to the end.
     """
-    reducer = RunReducer(record.run, record.hosts)
+    reducer = reducer_of(record)
     with store.create(record) as run_file:
         # Not what the file has by now: somebody else who follows the run may have written on.
         cursors = {HostName(host): 0 for host in record.hosts}

@@ -12,6 +12,7 @@ import msgspec
 from distconsole.model.decoding import threadsafe
 from distconsole.model.run_events import GpuSample, PlanMade, RunEnded, RunEvents
 from distconsole.monitor.follow import decode_entry
+from distconsole.monitor.planned import rank_count
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import RunRecord, StoredEntry
@@ -38,7 +39,7 @@ class Moment:
         self.t = record.started
         """The newest time that was told, UNIX seconds."""
         self._plan = plan
-        self._reducer = RunReducer(record.run, record.hosts)
+        self._reducer = RunReducer(record.run, record.hosts, rank_count(plan))
         if plan is not None:
             self._apply(plan)
 

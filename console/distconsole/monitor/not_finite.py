@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
-from distconsole.monitor.points import Point
+from distconsole.monitor.points import MAX_NAMES, Point
 
 PATIENCE_SECONDS = 3.0
 """So long the others' windows of the same moment are waited for."""
@@ -61,6 +61,8 @@ class NotFiniteWatch:
         for name, given in points.items():
             if name in self._waiting:
                 self._take(self._waiting[name], rank, given, t)
+            elif len(self._told) + len(self._waiting) >= MAX_NAMES:
+                continue
             elif name not in self._told and _first_bad(given) is not None:
                 self._waiting[name] = _Waiting(t)
                 self._take(self._waiting[name], rank, given, t)

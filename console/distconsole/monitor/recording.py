@@ -27,8 +27,9 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.monitor.moment import Moment, thawed
+from distconsole.monitor.planned import stored_end, stored_plan
 from distconsole.monitor.run_file import RunFile, StoredEntry
-from distconsole.monitor.summary import damage_finding, stored_end, stored_plan
+from distconsole.monitor.summary import damage_finding
 
 FRAME_ENTRIES = 1000
 FRAME_BYTES = 512 * 1024

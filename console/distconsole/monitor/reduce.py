@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from operator import itemgetter
-from typing import assert_never, cast
+from typing import assert_never
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
@@ -37,13 +36,15 @@ from distconsole.monitor.conclusions import (
 from distconsole.monitor.lines import LineAssembler
 from distconsole.monitor.not_finite import NotFinite, NotFiniteWatch
 from distconsole.monitor.outcome import Outcome, blamed
-from distconsole.monitor.points import Point, PointReducer, Reduced
+from distconsole.monitor.points import PointReducer, Reduced
 from distconsole.monitor.rank_view import LIVING
 from distconsole.monitor.samples import load_events
 from distconsole.monitor.splits import SplitWatch
 from distconsole.monitor.stalls import StallWatch
 from distconsole.monitor.stragglers import Parts, Straggler, StragglerWatch
+from distconsole.monitor.unplanned import MAX_RANKS, PlanBounds
 from distconsole.monitor.verify import Disagreement, SyncWatch
+from distconsole.monitor.window_values import figures_of, given_points, known_metrics
 from distconsole.remote import frames
 from distconsole.remote.plain import without_colours
 
@@ -54,10 +55,12 @@ class RunReducer:
     Args:
         run: The run's id.
         hosts: The hosts whose ``end`` makes the run's end, in the order of nodes.
+        ranks: How many there can be: what a node says of further ones is counted and left out.
     """
 
-    def __init__(self, run: str, hosts: tuple[str, ...]) -> None:
+    def __init__(self, run: str, hosts: tuple[str, ...], ranks: int = MAX_RANKS) -> None:
         self.run = run
+        self._bounds = PlanBounds(run, ranks)
         self.ended: RunEnded | None = None
         self._hosts = frozenset(hosts)
         self._coordinator = hosts[0] if hosts else ""
@@ -104,6 +107,9 @@ class RunReducer:
         if self.ended is not None:
             return iter(())
         self._started = t if self._started is None else min(self._started, t)
+        rank: int | None = getattr(entry, "rank", None)
+        if rank is not None and rank >= self._bounds.ranks:
+            return self._bounds.leave_out(host, f"rank {rank:,}", t)
         if isinstance(entry, frames.WindowEntry):  # most entries are
             return self._window(host, entry, t)
         return self._other(host, entry, t)
@@ -127,7 +133,8 @@ class RunReducer:
                 if self._is_current(host):
                     yield from self._disagreements(self._sync.add(entry, t), t)
             case frames.SampleEntry():
-                yield from load_events(self.run, host, entry.node, entry.gpus, t)
+                loads = load_events(self.run, host, entry.node, entry.gpus, t)
+                yield from self._bounds.within(host, loads, t)
                 yield from self._stalled(t)
                 yield from self._unlike(self._not_finite.due(self._living, t))
             case frames.LogEntry():
@@ -135,9 +142,7 @@ class RunReducer:
             case frames.FailureEntry():
                 self._outcome.failed(host, entry, t)
             case frames.NoteEntry():
-                yield note_finding(self.run, host, entry, t)
-                if host == self._coordinator:
-                    yield from self._lose(entry, t)
+                yield from self._note(host, entry, t)
             case frames.VerdictEntry():
                 first = self._outcome.take(host, entry)
                 if first is not None:
@@ -217,12 +222,20 @@ class RunReducer:
         if stall is not None:
             yield stall_finding(self.run, stall, lambda rank: self._rank_hosts.get(rank, ""), t)
 
-    def _lose(self, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
-        """Take that a host is lost, if that is said: nobody will tell how its ranks end."""
-        lost = entry.host
-        if entry.check != NODE_LOST or lost is None or lost not in self._hosts:
-            return
-        if entry.severity == Severity.WARN:
+    def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
+        about = entry.host if entry.host in self._hosts else host
+        finding = note_finding(self.run, about, entry, t)
+        if entry.check != NODE_LOST:
+            yield finding
+        elif host == self._coordinator and entry.host == about:
+            yield finding
+            yield from self._lose(about, finding.severity, t)
+        else:  # who is lost is the coordinator's to say
+            yield structs.replace(finding, severity=Severity.INFO)
+
+    def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
+        """Take that a host is lost: nobody will tell how its ranks end."""
+        if severity is Severity.WARN:
             self._lost.add(lost)
             self._waiting.discard(lost)
         yield from self._take_down({lost}, t)
@@ -242,7 +255,7 @@ class RunReducer:
             if split is not None:
                 yield split_finding(self.run, split, t)
             return
-        mean, p95, data, forward, backward, optimizer, samples_s = _figures(entry)
+        mean, p95, data, forward, backward, optimizer, samples_s = figures_of(entry)
         step = entry.step
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
@@ -261,12 +274,12 @@ class RunReducer:
             backward_ms=backward,
             optimizer_ms=optimizer,
             samples_s=samples_s,
-            metrics=_known(entry.metrics),
+            metrics=known_metrics(entry.metrics),
             dropped=entry.dropped,
             host=host,
             skipped=entry.skipped,
         )
-        points = {name: _given(points) for name, points in entry.points.items()}
+        points = {name: given_points(points) for name, points in entry.points.items()}
         if unlike := self._not_finite.add(entry.rank, points, self._living, t):
             yield from self._unlike(unlike)
         if not self._is_current(host):
@@ -321,7 +334,7 @@ class RunReducer:
             )
 
     def _log(self, host: str, entry: frames.LogEntry, t: float) -> Iterator[LogLine]:
-        key = (host, entry.rank, entry.stream)
+        key = (host, entry.rank, "err" if entry.stream == "err" else "out")
         assembler = self._lines.setdefault(key, LineAssembler())
         for line, transient in assembler.feed(entry.text):
             yield self._log_line(key, line, transient, t)
@@ -401,6 +414,7 @@ class RunReducer:
         yield from self._metrics(self._points.flush(), t)
         yield from self._unlike(self._not_finite.flush(self._living))
         yield from self._disagreements(self._sync.flush(), t)
+        yield from self._bounds.left_out(t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._outcome.first_failure()
         if first is not None and not self._outcome.has_verdict:
@@ -419,58 +433,3 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
-
-
-Figures = tuple[
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-]
-
-
-def _figures(entry: frames.WindowEntry) -> Figures:
-    """Return mean and 95th percentile of the step, its four parts and samples a second; None for what is no number."""
-    mean, p95 = entry.step_ms or (None, None)
-    data, samples_s = entry.data_ms, entry.samples_s
-    forward, backward, optimizer = entry.forward_ms, entry.backward_ms, entry.optimizer_ms
-    try:
-        total = mean + p95 + data + forward + backward + optimizer + samples_s  # type: ignore[operator]
-        if total - total == 0.0:  # all are finite, as most often
-            return mean, p95, data, forward, backward, optimizer, samples_s
-    except TypeError:
-        pass  # one is not known
-    return (
-        _finite(mean),
-        _finite(p95),
-        _finite(data),
-        _finite(forward),
-        _finite(backward),
-        _finite(optimizer),
-        _finite(samples_s),
-    )
-
-
-def _finite(value: float | None) -> float | None:
-    # What is no finite number is none less itself; quicker than to ask, and asked of every figure.
-    return value if value is not None and value - value == 0.0 else None
-
-
-def _known(metrics: dict[str, float | None]) -> dict[str, float]:
-    """Return those metrics that have a value, most often all."""
-    if None in metrics.values():
-        return {name: value for name, value in metrics.items() if value is not None}
-    return cast("dict[str, float]", metrics)
-
-
-def _given(points: Sequence[frames.Point]) -> list[Point]:
-    """Return those points that have a value, most often all."""
-    if None in map(_VALUE, points):
-        return [Point(step, value, n) for step, value, n in points if value is not None]
-    return cast("list[Point]", points)
-
-
-_VALUE = itemgetter(1)

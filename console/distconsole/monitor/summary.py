@@ -7,23 +7,19 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import PlanMade, RunEnded, RunEvents, RunFinding
+from distconsole.model.run_events import RunEvents, RunFinding
 from distconsole.model.run_summary import NoticedFinding, RunSummary
-from distconsole.model.time_text import is_time
 from distconsole.monitor.conclusions import FIRST_FAILURE
 from distconsole.monitor.follow import decode_entry, replay
-from distconsole.monitor.reduce import RunReducer
+from distconsole.monitor.planned import reducer_of, stored_end, stored_plan
 from distconsole.monitor.run_file import RunFile, RunRecord
 from distconsole.monitor.timeline import RunTimeline, Totals
-
-E = TypeVar("E", PlanMade, RunEnded)
 
 MAX_NOTICED = 20
 
@@ -117,7 +113,7 @@ def brief(run_file: RunFile) -> RunSummary:
             before = msgspec.json.decode(kept, type=threadsafe(RunSummary))
             if before.state == summary.state:
                 return before
-    timeline, reducer = RunTimeline(), RunReducer(record.run, record.hosts)
+    timeline, reducer = RunTimeline(), reducer_of(record)
     each = max(100, BRIEF_ENTRIES // max(1, len(record.hosts)))
     with contextlib.suppress(ValueError):  # a list shows what can be read
         for stored in run_file.tail(record.hosts, each):
@@ -170,7 +166,7 @@ def stored_events(run_file: RunFile, without: tuple[str, ...] = ()) -> Iterator[
     plan = stored_plan(record)
     if plan is not None:
         yield plan
-    reducer = RunReducer(record.run, record.hosts)
+    reducer = reducer_of(record)
     spoilt: Counter[str] = Counter()
     yield from replay(run_file, reducer, spoilt, without)
     damage = damage_finding(
@@ -212,23 +208,3 @@ def damage_finding(
         hint="what can be read is shown; while the hosts have the run's folder, "
         "'distconsole attach' on a copy of the store without this run fetches it again",
     )
-
-
-def stored_plan(record: RunRecord) -> PlanMade | None:
-    """Return the run's plan as stored; None if it is not there or cannot be read."""
-    with contextlib.suppress(msgspec.DecodeError):
-        return _timed(record, PlanMade, record.plan) if record.plan else None
-    return None
-
-
-def stored_end(record: RunRecord) -> RunEnded | None:
-    """Return the run's end as stored; None if it is not there or cannot be read."""
-    with contextlib.suppress(msgspec.DecodeError):
-        return _timed(record, RunEnded, record.end) if record.end else None
-    return None
-
-
-def _timed(record: RunRecord, kind: type[E], stored: bytes) -> E:
-    """Return an event kept beside the entries; one that is at no moment is at the run's start."""
-    event = msgspec.json.decode(stored, type=threadsafe(kind))
-    return event if is_time(event.t) else msgspec.structs.replace(event, t=record.started)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from distconsole.errors import RunNotFoundError
 from distconsole.model.events import Event
 from distconsole.model.requests import Attach, Where
+from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore, meant
-from distconsole.monitor.summary import stored_events, stored_plan
+from distconsole.monitor.summary import stored_events
 from distconsole.operations.control import Control
 from distconsole.operations.remote_runs import find_known, known_runs, record_of
 from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run, lasting

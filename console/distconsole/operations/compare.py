@@ -15,9 +15,10 @@ from distconsole.model.events import Event, Narration, RunsCompared
 from distconsole.model.requests import Compare, Run
 from distconsole.model.run_events import RunEvent
 from distconsole.monitor.compare import Compared, compare, curves_of
+from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.run_file import RunFile, RunRecord
 from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_events, stored_plan, summarise
+from distconsole.monitor.summary import stored_events, summarise
 from distconsole.monitor.tally import Tally
 
 

@@ -9,9 +9,10 @@ from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Attach, Where
+from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_events, stored_plan
+from distconsole.monitor.summary import stored_events
 from distconsole.operations.attach import attach, remote_record, stored_record, where_of
 from distconsole.operations.control import Control
 from distconsole.operations.remote_runs import known_runs

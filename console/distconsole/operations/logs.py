@@ -23,9 +23,9 @@ from distconsole.monitor.log_filter import LogFilter, parse_pattern
 from distconsole.monitor.log_fold import Fold, Row
 from distconsole.monitor.log_levels import Level
 from distconsole.monitor.log_lines import Scribe, said_by
+from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_plan
 from distconsole.operations.attach import remote_record, stored_record, where_of
 from distconsole.operations.control import Control
 from distconsole.operations.kept import known_so_far, run_so_far

@@ -14,8 +14,8 @@ from distconsole.errors import RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import PlanMade
 from distconsole.model.time_text import span_text
+from distconsole.monitor.planned import stored_end, stored_plan
 from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_end, stored_plan
 
 NAMED_HOSTS = 4
 NAMED_FILES = 3

@@ -23,10 +23,10 @@ from distconsole.model.run_events import EndState, RunEnded, RunEvents, RunFindi
 from distconsole.monitor import recording as recordings
 from distconsole.monitor.follow import encode_entry
 from distconsole.monitor.moment import KEPT_LINES, Moment, thawed
+from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.recording import Recording
 from distconsole.monitor.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_plan
 from fakes.journals import START, Journal
 
 RUN = RunId("digits-1121-a3f9")
