@@ -8,18 +8,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from operator import itemgetter
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TextIO
 
 from distconsole.errors import OutputError
+from distconsole.model.time_text import span_text
 from distconsole.text.paint import Paint
 
 STATUS_SECONDS = 0.25
 """A status line on a terminal is redrawn at most this often."""
+
+AGE_SECONDS = 1.0
+"""How often a status line that ages says anew how old it is."""
 
 GATHER_SECONDS = 0.02
 """So long lines are gathered for one write; a system call a line would cost more than all the rest."""
@@ -59,6 +64,9 @@ class Streams:
     _taken_chars: int = 0
     _failure: OutputError | None = None
     _status: str = ""
+    _said: str = ""
+    """The whole of what the status line was to say last."""
+    _old_after: float | None = None
     _status_at: float = float("-inf")
     _gone: set[_To] = field(default_factory=set)
 
@@ -97,15 +105,15 @@ class Streams:
         """
         self._put(_To.ERR, line)
 
-    def status(self, line: str) -> None:
+    def status(self, line: str, *, old_after: float | None = None) -> None:
         """Show ``line`` as the living last line of a terminal; elsewhere it is not shown.
 
-        An empty line takes it away.
+        An empty line takes it away. After ``old_after`` seconds in which nothing newer came it says how old it is.
         """
         now = self.clock()
         if not self.live or (line and now - self._status_at < STATUS_SECONDS):
             return
-        self._status_at = now
+        self._status_at, self._old_after, self._said = now, old_after, line
         self._put(_To.STATUS, line)
 
     def close(self) -> None:
@@ -159,12 +167,24 @@ class Streams:
             self._resting = True
             # What came before that was said has woken nobody.
             if not self._lines:
-                self._wakes.get()
+                self._rest()
             self._resting = False
             if not self._closing:
                 time.sleep(GATHER_SECONDS)
         self._write(self._what_waits())
         self._resting = True
+
+    def _rest(self) -> None:
+        """Wait to be woken."""
+        while self._old_after is not None and self._status:
+            with suppress(Empty):
+                self._wakes.get(timeout=AGE_SECONDS)
+                return
+            age = self.clock() - self._status_at
+            if age > self._old_after:
+                with suppress(OSError):
+                    self._write_to(_To.STATUS, [f"{span_text(age)} ago: {self._said}"])
+        self._wakes.get()
 
     def _what_waits(self) -> list[tuple[_To, str]]:
         # Others append meanwhile: what they add is for the next time, so that this ends.

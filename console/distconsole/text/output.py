@@ -32,8 +32,8 @@ class Output(Protocol):
     def say(self, line: str) -> None:
         """A line of narration (stderr)."""
 
-    def status(self, line: str) -> None:
-        """What the status line says from now on."""
+    def status(self, line: str, *, old_after: float | None = None) -> None:
+        """What the status line says from now on; it says how old it is once it was not renewed for ``old_after`` seconds."""
 
     def close(self) -> None:
         """Take the status line away."""

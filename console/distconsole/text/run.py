@@ -26,6 +26,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.monitor.health import health_line, restarts_text
+from distconsole.monitor.present import FRESH_SECONDS
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
@@ -139,6 +140,10 @@ class RunText:
             self._output.say(
                 f"{event.host}: connection lost ({event.reason}); the run goes on, trying again"
             )
+        if self._output.live:  # nothing else may come for long
+            self._output.status(
+                health_line(self._timeline, self._clock()), old_after=FRESH_SECONDS
+            )
 
     def _restart(self, event: RunRestarted) -> None:
         self._all_running = False
@@ -149,7 +154,7 @@ class RunText:
         now = self._clock()
         if self._output.live:
             if not self._bars.living:
-                self._output.status(health_line(self._timeline, now))
+                self._output.status(health_line(self._timeline, now), old_after=FRESH_SECONDS)
             return
         if self._told_at is None:
             self._told_at = now

@@ -64,7 +64,7 @@ class Voice:
             hint = HELP_IN_SHELL.sub(lambda found: f"see 'help{found[1] or ''}'", error.hint)
             self.say(f"{self.paint_err('hint:', 'cyan')} {hint}")
 
-    def status(self, line: str) -> None:
+    def status(self, line: str, *, old_after: float | None = None) -> None:
         """Set what is going on right now."""
         self._status = line
 

@@ -145,3 +145,17 @@ def test_who_interrupts_is_answered() -> None:
     ) as program:
         assert program.communicate(timeout=60)[1] == "interrupted\n"
     assert program.returncode == 130
+
+
+def test_a_status_that_nothing_renews_says_how_old_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distconsole.cli.streams.AGE_SECONDS", 0.01)
+    monkeypatch.setenv("TERM", "xterm")
+    times = iter([100.0])
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as seen, os.fdopen(theirs, "w") as terminal:
+        streams = Streams(terminal, terminal, clock=lambda: next(times, 112.0))
+        streams.status("healthy: 1,900 samples/s", old_after=5.0)
+        told = b""
+        while b"12 s ago: healthy: 1,900 samples/s" not in told:
+            told += seen.read(4096)
+        streams.close()
