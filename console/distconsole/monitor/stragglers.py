@@ -11,8 +11,12 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
-FRESH_SECONDS, FRESH_STEPS = 3.0, 2.0
-"""A window counts as the present for so long, or so many of its steps where these are longer."""
+COMPARED_SECONDS, COMPARED_STEPS = 3.0, 2.0
+"""A window is compared with those of others for so long, or so many of its steps where these are longer.
+
+That is much less than ``PERSISTENT_SECONDS``: where one host's journal is read before another's, a
+rank is not slow because its newest window stays the same.
+"""
 WARM_UP_WINDOWS = 3
 PERSISTENT_SECONDS = 6
 """A rank must be the slow one in so many seconds running; a validation or a checkpoint is not that."""
@@ -42,8 +46,8 @@ class Parts(NamedTuple):
         return max(0.0, self.step_ms - (forward + backward + optimizer) - (self.data_ms or 0.0))
 
     def fresh(self, t: float) -> bool:
-        """Whether this still tells how the rank is at ``t``."""
-        return t - self.t <= max(FRESH_SECONDS, FRESH_STEPS * self.step_ms / 1000)
+        """Whether this is compared with what others do at ``t``."""
+        return t - self.t <= max(COMPARED_SECONDS, COMPARED_STEPS * self.step_ms / 1000)
 
 
 class Straggler(NamedTuple):

@@ -83,7 +83,7 @@ def test_behind_a_cut_the_rate_is_not_known_and_all_is_grey() -> None:
     mine, lost = rows(*GOING, cut, now=T + 4)[1:3]
     assert mine["samples/s"] == ("429", "")
     assert lost["samples/s"] == ("–", "faint")
-    assert {lost[name][1] for name in FIGURES} == {"faint"}
+    assert {lost[name][1] for name in (*FIGURES, *OF_GPU, "use")} == {"faint"}
     assert lost["state"] == ("lost 3 s", "warn")
 
 

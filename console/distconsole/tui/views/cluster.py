@@ -13,6 +13,7 @@ from textual.containers import Vertical
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.time_text import span_text
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
+from distconsole.monitor.present import FRESH_SECONDS
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.feeds import Feed
 from distconsole.tui.pictures import LoadPicture
@@ -21,8 +22,6 @@ from distconsole.tui.views.row_order import RowOrder
 from distconsole.tui.widgets.bars import level_bar
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
-
-STALE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class HostRow:
     @property
     def stale(self) -> bool:
         """Whether what is shown is old."""
-        return self.lost is not None or (self.age_seconds or 0.0) > STALE_SECONDS
+        return self.lost is not None or (self.age_seconds or 0.0) > FRESH_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

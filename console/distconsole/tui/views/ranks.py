@@ -144,7 +144,7 @@ def _dated(row: RankRow, timeline: RunTimeline, now: float) -> RankRow:
         sight=sight,
         lost=lost,
         idle_seconds=now - (view.stepped_at or now) if idle else None,
-        gpu_known=sight is not Sight.GONE and is_fresh(view.gpu_at, now),
+        gpu_known=sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, now),
         lost_seconds=now - since.t if since is not None else None,
     )
 
