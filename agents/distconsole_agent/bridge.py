@@ -10,9 +10,10 @@ import sys
 import time
 
 from distconsole_agent import unix
-from distconsole_agent.folders import NodeFolders, Program, open_node_dir, this_program
+from distconsole_agent.folders import NodeFolders, Program, this_program
 from distconsole_agent.joining import ANSWER_SECONDS, GREETING, copy
 from distconsole_agent.limits import CONNECT_SECONDS
+from distconsole_agent.node_owner import take_node_dir
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal
 
@@ -23,7 +24,8 @@ MAX_STARTS = 3
 def bridge(node_dir: str) -> int:
     """Connect stdin and stdout to the agent of ``node_dir`` until one of them ends; return the exit code."""
     try:
-        folders = NodeFolders(open_node_dir(node_dir), this_program().tag)
+        node_dir, _held = take_node_dir(node_dir)  # until this process ends
+        folders = NodeFolders(node_dir, this_program().tag)
         agent = reach_agent(folders, this_program(), CONNECT_SECONDS)
     except Refusal as refusal:
         sys.stdout.write(json.dumps({"error": refusal.as_json()}) + "\n")

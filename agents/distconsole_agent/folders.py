@@ -10,6 +10,7 @@ import sys
 import zlib
 from typing import Any, NamedTuple, TextIO
 
+from distconsole_agent.joining import this_host
 from distconsole_agent.limits import MIN_FREE_BYTES, MIN_RING_ROOM_BYTES
 from distconsole_agent.refusal import Refusal, storage
 
@@ -98,7 +99,7 @@ def open_node_dir(path: str) -> str:
         os.makedirs(os.path.join(path, "runs"), mode=0o700, exist_ok=True)
         own_folder(os.path.join(path, "runs"))
     except OSError as error:
-        raise _storage_refusal(path, error) from None
+        raise storage_refusal(path, error) from None
     return path
 
 
@@ -222,7 +223,8 @@ def _ring_base() -> str:
 
 
 def _ring_suffix(node_dir: str) -> str:
-    return f".{zlib.crc32(os.fsencode(node_dir)):08x}"
+    # Hosts that share this memory may have node folders of one name that they do not share.
+    return f".{zlib.crc32(os.fsencode(node_dir + this_host())):08x}"
 
 
 def _check_filesystem(path: str) -> None:
@@ -244,7 +246,8 @@ def _check_filesystem(path: str) -> None:
         )
 
 
-def _storage_refusal(path: str, error: OSError) -> Refusal:
+def storage_refusal(path: str, error: OSError) -> Refusal:
+    """Return in words that a node folder cannot be used."""
     where = error.filename or path
     return storage(
         f"{where}: {error.strerror or error}", "set node_dir to a local folder of your own"

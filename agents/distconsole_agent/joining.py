@@ -31,6 +31,21 @@ ROOM_BYTES = 64 * 1024 * 1024
 """With less in the node folder the bridge looks closely, and may refuse (``folders``)."""
 
 
+OWNER = "host"
+"""In a node folder: the host whose it is (``node_owner``)."""
+
+
+def this_host() -> str:
+    """Return a line that tells this host from those that may share a folder with it.
+
+    It is of the boot and of the namespaces of processes and network; a name may change meanwhile.
+    """
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+    spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
+    return " ".join([boot, *spaces]) + "\n"
+
+
 def join(archive: str, size: int, node_dir: str) -> bool:
     """Be the bridge to the agent of ``archive``; return False, with nothing said, if it is not to be had.
 
@@ -44,6 +59,11 @@ def join(archive: str, size: int, node_dir: str) -> bool:
         if os.stat(archive).st_size != size or not _is_ours(node_dir):
             return False
         agent = _connect(f"{node_dir}/{os.path.basename(archive)[: -len('.pyz')]}.sock")
+        # Last: while an agent lives there the folder stays with its host.
+        with open(f"{node_dir}/{OWNER}") as file:
+            if not file.read().startswith(this_host()):
+                os.close(agent)
+                return False
     except OSError:
         return False
     os.write(1, GREETING + os.fsencode(sys.executable) + b"\n")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from distconsole_agent.folders import NodeFolders, remove_tree
+from distconsole_agent.joining import OWNER
 from distconsole_agent.limits import KEEP_LEFTOVER_SECONDS
 
 _LEFTOVER = re.compile(r"(agent)-(\w{1,64})\.(?:lock|log|sock)|(hook)-\w{1,64}(?:\.\d+)?")
@@ -26,6 +27,8 @@ def remove_leftovers(folders: NodeFolders, now: float) -> None:
         OSError: when the folder cannot be read, or something in it not removed.
     """
     os.utime(folders.lock)
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(os.path.join(folders.node_dir, OWNER))
     in_use = _hooks_in_use(folders)
     for name in sorted(os.listdir(folders.node_dir)):
         found = _LEFTOVER.fullmatch(name)

@@ -15,7 +15,7 @@ from distconsole_agent.active import complain
 from distconsole_agent.answers import Answers
 from distconsole_agent.compiled import keep_compiled
 from distconsole_agent.connection import NO_THREADS, TOO_MANY_CONSOLES, Connection
-from distconsole_agent.folders import NodeFolders, open_node_dir, this_program
+from distconsole_agent.folders import NodeFolders, this_program
 from distconsole_agent.leftovers import remove_leftovers
 from distconsole_agent.limits import (
     COMPILE_AFTER_SECONDS,
@@ -24,6 +24,7 @@ from distconsole_agent.limits import (
     MAX_CONNECTIONS,
     MAX_THREADS,
 )
+from distconsole_agent.node_owner import take_node_dir
 from distconsole_agent.refusal import Refusal
 from distconsole_agent.runs import Runs
 from distconsole_agent.watch import Sampling, Telemetry
@@ -45,7 +46,8 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
     """
     try:
         program = this_program()
-        folders = NodeFolders(open_node_dir(node_dir), program.tag)
+        node_dir, held = take_node_dir(node_dir)
+        folders = NodeFolders(node_dir, program.tag)
     except Refusal as refusal:
         complain(f"{refusal.message}: {refusal.hint}")
         return 1
@@ -56,6 +58,7 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
     os.chdir("/")
     Agent(folders, IDLE_SECONDS if idle_seconds is None else idle_seconds).work()
     os.close(lock)
+    os.close(held)
     return 0
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 
 from distconsole_agent.loop import Loop
+from distconsole_agent.node_owner import keep_node_dir
 from distconsole_agent.runlog import claim
 from distconsole_agent.runspec import MPI, RunSpec, SpecError, read_spec
 from distconsole_agent.shim import Shim
@@ -26,6 +27,7 @@ def main(argv: list[str]) -> int:
         spec = read_spec(os.path.join(run_dir, "spec.json"))
         # Held open, and so locked, for life.
         pid_file = claim(run_dir)
+        node_dir = keep_node_dir(os.path.dirname(os.path.dirname(run_dir)))
         os.chdir(run_dir)
         become_subreaper()
     except (SpecError, OSError) as error:
@@ -46,6 +48,7 @@ def main(argv: list[str]) -> int:
         shim.close()
         loop.close()
         os.close(pid_file)
+        os.close(node_dir)
     return shim.exit_code
 
 

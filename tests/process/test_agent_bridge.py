@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.agents import AgentNode
+from fakes.agents import AgentNode, launch, spec_of
 from fakes.shims import wait_until
 
 
@@ -179,3 +179,23 @@ def test_unknown_words_are_refused() -> None:
         )
         assert done.returncode == 2
         assert b"usage" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs the right to make namespaces")
+@pytest.mark.parametrize("space", ["--pid", "--net"])
+def test_another_host_with_the_same_folder_has_an_agent_of_its_own(
+    node: AgentNode, space: str
+) -> None:
+    here = node.bridge().done("hello", protocol=1)
+    apart = ["unshare", "--mount", "--fork", "--kill-child", space]
+    apart += ["--mount-proc"] if space == "--pid" else []
+    other = AgentNode(node.node_dir, [*apart, *node.program])
+    with other.bridge() as bridge:
+        there = bridge.done("hello", protocol=1)
+        assert there["node_dir"] == f"{here['node_dir']}/host-2"
+        spec = spec_of("their-run", ["import time; time.sleep(600)"])
+        launch(bridge, spec)
+        assert [run["run"] for run in bridge.done("runs")["runs"]] == ["their-run"]
+        assert node.bridge().done("runs") == {"runs": []}
+        assert bridge.done("kill", run="their-run") == {"killing": True}
+        assert bridge.entries("their-run")[-1]["state"] == "stopped"
