@@ -45,13 +45,16 @@ def take_node_dir(path: str) -> tuple[str, int]:
     )
 
 
-def keep_node_dir(path: str) -> int:
-    """Return a descriptor that keeps the folder ``path`` to the host that it belongs to.
+def keep_node_dir(path: str) -> int | None:
+    """Return a descriptor that keeps the folder ``path`` to the host whose it is; None if it is nobody's.
 
     Raises:
-        OSError: when there is no such folder.
+        OSError: when it cannot be kept.
     """
-    held = _open(path)
+    try:
+        held = _open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
     fcntl.flock(held, fcntl.LOCK_SH)
     return held
 
@@ -66,7 +69,7 @@ def _is_ours(part: str) -> bool:
 
 def _hold(part: str, *, take: bool = False) -> int | None:
     """Return a descriptor that holds ``part``; None where it is another host's, and not to be taken."""
-    held = _open(part)
+    held = _open(part, os.O_RDWR | os.O_CREAT)
     try:
         if take:
             _take(held, part)
@@ -97,6 +100,5 @@ def _take(held: int, part: str) -> None:
         os.pwrite(held, os.fsencode(this_host()) + name + b"\n", 0)
 
 
-def _open(part: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(os.path.join(part, OWNER), flags, 0o600)
+def _open(part: str, flags: int) -> int:
+    return os.open(os.path.join(part, OWNER), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -26,8 +26,7 @@ def main(argv: list[str]) -> int:
     try:
         spec = read_spec(os.path.join(run_dir, "spec.json"))
         # Held open, and so locked, for life.
-        pid_file = claim(run_dir)
-        node_dir = keep_node_dir(os.path.dirname(os.path.dirname(run_dir)))
+        held = (claim(run_dir), keep_node_dir(os.path.dirname(os.path.dirname(run_dir))))
         os.chdir(run_dir)
         become_subreaper()
     except (SpecError, OSError) as error:
@@ -47,8 +46,9 @@ def main(argv: list[str]) -> int:
     finally:
         shim.close()
         loop.close()
-        os.close(pid_file)
-        os.close(node_dir)
+        for descriptor in held:
+            if descriptor is not None:
+                os.close(descriptor)
     return shim.exit_code
 
 

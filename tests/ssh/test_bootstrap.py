@@ -27,6 +27,7 @@ from distconsole.model.names import HostName
 from distconsole.remote.bootstrap import Bridge, open_bridge
 from distconsole.remote.pack import Pack, agent_pack, pack
 from distconsole.remote.paramiko_transport import ParamikoTransport
+from distconsole_agent.joining import OWNER, this_host
 
 NODE = Host(HostName("node"))
 
@@ -109,11 +110,17 @@ def test_an_agent_that_runs_is_joined_without_its_file_being_run(server, short_p
     with bridge(server, host) as (_, line):  # nobody listens yet: the file is brought and run
         assert line.startswith(b"bridge --node-dir")
     path = short_path / "node dir" / f"{file.stem}.sock"
+    owner = short_path / "node dir" / OWNER
     with closing(socket.socket(socket.AF_UNIX)) as agent:
         agent.bind(str(path))
         agent.listen()
         agent.settimeout(20)
+        owner.write_text("another host\n")  # it listens on a host that shares the folder
+        with bridge(server, host) as (_, line):
+            assert line.startswith(b"bridge --node-dir")
+        agent.accept()[0].close()
         threading.Thread(target=_echo_once, args=(agent,), daemon=True).start()
+        owner.write_text(this_host())
         with joined(server, host) as opened:
             assert Path(opened.python).name.startswith("python3")
             opened.channel.send(b"hello\n", 5)

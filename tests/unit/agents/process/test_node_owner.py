@@ -96,9 +96,16 @@ def test_an_owner_that_was_torn_by_a_loss_of_power_is_none(kernel: Kernel, torn:
 
 def test_a_run_keeps_the_folder_to_its_host(kernel: Kernel) -> None:
     kernel.take("vm.1")
-    kernel.held.append(keep_node_dir(str(kernel.path)))
+    kept = keep_node_dir(str(kernel.path))
+    assert kept is not None
+    kernel.held.append(kept)
     os.close(kernel.held.pop(0))
     assert kernel.take("vm.2") == "host-2"
+
+
+def test_a_folder_that_is_nobodys_stays_so(tmp_path: Path) -> None:
+    assert keep_node_dir(str(tmp_path)) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_many_hosts_are_refused(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
