@@ -55,7 +55,7 @@ _CONSEQUENCE = re.compile(
 
 
 class Failure(NamedTuple):
-    """A rank that ended badly by itself; ``t_ns`` in UNIX nanoseconds of its node's clock.
+    """A rank that ended badly by itself; ``t_ns`` in steady time of its node.
 
     ``final`` says why to start the ranks anew cannot help, where that is so.
     """
@@ -80,7 +80,7 @@ class Stop(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """A node that did not answer for too long; ``why`` where more is known than that."""
+    """A node that did not answer for too long, by the clock of who says so; ``why`` where more is known."""
 
     node: int
     t_ns: int
@@ -171,6 +171,8 @@ def _follows_loss(evidence: Evidence, stop: Stop) -> bool:
 
 
 def _corrected(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
+    if isinstance(moment, NodeLost):  # seen by who judges, not by the node
+        return moment.t_ns
     return moment.t_ns + evidence.offsets_ns.get(moment.node, 0)
 
 

@@ -6,11 +6,10 @@ the run's secret. It starts and ends no process itself.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent import blame, notes
+from distconsole_agent import blame, notes, steady
 from distconsole_agent.admission import Admission
 from distconsole_agent.channel import LinkError, LinkTimes, Session
 from distconsole_agent.conversation import Conversation
@@ -60,13 +59,13 @@ class Coordinator(Link):
         spec: RunSpec,
         events: LinkEvents,
         times: LinkTimes = LinkTimes(),  # noqa: B008 - a NamedTuple of constants
-        wall_ns: Callable[[], int] = time.time_ns,
+        now_ns: Callable[[], int] = steady.now_ns,
     ) -> None:
         self._loop = loop
         self._spec = spec
         self._events = events
         self._times = times
-        self._wall_ns = wall_ns
+        self._now_ns = now_ns
         self._failures: list[Failure] = []
         self._stops: list[Stop] = []
         self._lost: list[blame.NodeLost] = []
@@ -230,7 +229,7 @@ class Coordinator(Link):
     def _answer_ping(self, node: int, sent_ns: int) -> None:
         conversation = self._nodes[node].conversation
         assert conversation is not None
-        conversation.tell({"op": "pong", "t0": sent_ns, "t1": self._wall_ns()})
+        conversation.tell({"op": "pong", "t0": sent_ns, "t1": self._now_ns()})
 
     # The run's end
 
@@ -290,7 +289,7 @@ class Coordinator(Link):
 
     def _lose(self, index: int, why: str = "") -> None:
         self._nodes[index].lost = True
-        lost = blame.NodeLost(index, self._wall_ns(), why)
+        lost = blame.NodeLost(index, self._now_ns(), why)
         left = sum(not node.lost for node in self._nodes)
         if self._stop_grace is None and left >= self._spec.min_nodes:
             self._outlive(lost, left)

@@ -11,11 +11,10 @@ import json
 import os
 import re
 import signal
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distconsole_agent import blame
+from distconsole_agent import blame, steady
 from distconsole_agent.elastic import Elastic, ElasticEvents, Slot
 from distconsole_agent.failures import describe_exit, read_tail
 from distconsole_agent.folders import this_program
@@ -257,7 +256,7 @@ class ElasticShim(Shim):
         self._fail(failure._replace(signal=number, traceback=told.traceback))
 
     def _own_failure(self, rank: int, exit_code: int, why: str) -> blame.Failure:
-        index, now_ns = self._spec.node_index, time.time_ns()
+        index, now_ns = self._spec.node_index, steady.now_ns()
         return blame.Failure(index, rank, 0, now_ns, exit_code, None, why, "")
 
     def _end_leftovers(self) -> None:

@@ -14,9 +14,9 @@ import pwd
 import re
 import shlex
 import signal
-import time
 from typing import Callable, NamedTuple
 
+from distconsole_agent import steady
 from distconsole_agent.blame import MAX_ERROR_CHARS, Failure
 from distconsole_agent.failures import describe_exit, read_tail
 from distconsole_agent.folders import remove_tree
@@ -210,7 +210,7 @@ class Engine:
         return None
 
     def _take(self, line: bytes) -> None:
-        t_ns = time.time_ns()
+        t_ns = steady.now_ns()
         if (found := _STARTED.match(line)) is not None:
             self._started(int(found[1]), int(found[2]), int(found[3]), t_ns)
         elif (found := _EXITED.match(line)) is not None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distconsole_agent import blame
+from distconsole_agent import blame, steady
 from distconsole_agent.engine import Engine, EngineEvents, discard, node_at
 from distconsole_agent.failures import read_raised
 from distconsole_agent.peer import Peer
@@ -111,7 +110,7 @@ class EngineShim(Shim):
         ranks = self._spec.nodes[self._spec.node_index].ranks
         rank = ranks[0] if ranks else 0
         index = self._spec.node_index
-        return blame.Failure(index, rank, 0, time.time_ns(), 126, None, why, "")
+        return blame.Failure(index, rank, 0, steady.now_ns(), 126, None, why, "")
 
     # Ranks, as they report themselves
 
@@ -167,11 +166,12 @@ class EngineShim(Shim):
         if alive.keys().isdisjoint(os.listdir(self._places.errors)):
             return
         by_pid = {rank.pid: rank for rank in alive.values()}
-        for raised in read_raised(self._places.errors):
+        for noted in read_raised(self._places.errors):
+            raised = noted._replace(t_ns=steady.of_wall(noted.t_ns))
             rank = by_pid.get(raised.pid)
             if rank is None or not rank.started_ns <= raised.t_ns:
                 continue
-            if time.time_ns() - raised.t_ns > RAISED_SECONDS * 1e9:
+            if steady.now_ns() - raised.t_ns > RAISED_SECONDS * 1e9:
                 index, number = self._spec.node_index, rank.spec.rank
                 told = (raised.t_ns, RAISED_EXIT_CODE, None, raised.error, raised.traceback)
                 self._fail(blame.Failure(index, number, rank.pid, *told))

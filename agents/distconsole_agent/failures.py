@@ -72,6 +72,8 @@ class Told(NamedTuple):
 def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
     """Return the exceptions noted in ``folder``, earliest first; what is not the hook's is left out.
 
+    Their times are the wall clock's.
+
     Args:
         past: Also those of earlier rounds, which torchrun has dealt with.
     """

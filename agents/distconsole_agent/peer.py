@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import errno
 import socket
-import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent import blame, notes
+from distconsole_agent import blame, notes, steady
 from distconsole_agent.channel import (
     LinkError,
     LinkTimes,
@@ -57,14 +56,14 @@ class Peer(Link):
         endpoint: tuple[str, int],
         events: LinkEvents,
         times: LinkTimes = LinkTimes(),  # noqa: B008 - a NamedTuple of constants
-        wall_ns: Callable[[], int] = time.time_ns,
+        now_ns: Callable[[], int] = steady.now_ns,
     ) -> None:
         self._loop = loop
         self._spec = spec
         self._endpoint = endpoint
         self._events = events
         self._times = times
-        self._wall_ns = wall_ns
+        self._now_ns = now_ns
         self._conversation = Conversation(loop, times, self._heard, self._cut)
         self._supervision = Supervision(times, events.note, events.written)
         self._connecting: socket.socket | None = None
@@ -74,7 +73,7 @@ class Peer(Link):
         self._clock_timer: Timer | None = None
         self._tick_timer: Timer | None = None
         self._pings_left = 0
-        # No verdict is fair before this clock is known, so "ended" waits for the first measurement.
+        # No verdict is fair before this clock is known, so "ended" waits for a measurement.
         self._measured = False
         self._best: tuple[int, int] | None = None
         self._restart = 0
@@ -120,8 +119,11 @@ class Peer(Link):
         self._conversation.post({**failure_message(failure), "op": OUTLIVED})
 
     def ended(self) -> None:
-        """See ``Link``."""
+        """See ``Link``; what is to be ordered by this node's clock is, by a measurement of now."""
         self._has_ended = True
+        if self._failures or self._stops:
+            self._measured = False
+            self._measure_clock()
         if self._measured:
             self._post({"op": "ended"})
         self._conclude_alone()
@@ -258,7 +260,7 @@ class Peer(Link):
 
     def _cut(self, _reason: str) -> None:
         self._wire = None
-        self._cut_ns = self._wall_ns()
+        self._cut_ns = self._now_ns()
         if not self._finished:
             self._retry()
 
@@ -322,7 +324,7 @@ class Peer(Link):
         self._why_alone = why
         # A shim that is gone was gone when it hung up: a stop asked after that came too late.
         gone_ns = self._cut_ns if why else None
-        self._alone_ns = self._wall_ns() if gone_ns is None else gone_ns
+        self._alone_ns = self._now_ns() if gone_ns is None else gone_ns
         self._drop_attempt()
         host = self._spec.nodes[0].host
         if why:
@@ -358,10 +360,10 @@ class Peer(Link):
 
     def _ping(self) -> None:
         self._pings_left -= 1
-        self._conversation.tell({"op": "ping", "t0": self._wall_ns()})
+        self._conversation.tell({"op": "ping", "t0": self._now_ns()})
 
     def _take_pong(self, sent_ns: int, there_ns: int) -> None:
-        now_ns = self._wall_ns()
+        now_ns = self._now_ns()
         round_trip_ns = now_ns - sent_ns
         offset_ns = there_ns - (sent_ns + round_trip_ns // 2)
         if round_trip_ns >= 0 and (self._best is None or round_trip_ns < self._best[0]):

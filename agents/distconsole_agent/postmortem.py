@@ -6,6 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, NamedTuple
 
+from distconsole_agent import steady
 from distconsole_agent.blame import Failure
 from distconsole_agent.failures import (
     EngineSaid,
@@ -39,7 +40,7 @@ def find_failure(
 
     Args:
         errors_dir: Where the hook notes exceptions.
-        stopped_ns: When this node began to stop the run, in UNIX nanoseconds, or None. A rank
+        stopped_ns: When this node began to stop the run, in steady time, or None. A rank
             that ended after that has failed only if it had raised an exception before it.
         kills: How often the kernel had killed for memory when the ranks started.
     """
@@ -164,7 +165,8 @@ def _first_raised(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised |
     """Return the earliest exception of the rank or of a process below it that explains its end."""
     assert rank.ended is not None
     oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
-    for raised in read_raised(errors_dir):
+    noted = [each._replace(t_ns=steady.of_wall(each.t_ns)) for each in read_raised(errors_dir)]
+    for raised in sorted(noted, key=lambda raised: raised.t_ns):
         if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
             continue
         if raised.pid == rank.pid:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
+from distconsole_agent import steady
 from distconsole_agent.loop import READ, Loop
 from distconsole_agent.proctree import ENV_RUN_DIR
 from distconsole_agent.runspec import MPI
@@ -45,7 +45,7 @@ same. A handler would replace a signal that is ignored, but not one that is bloc
 
 
 class Exit(NamedTuple):
-    """An end: ``exit_code`` is 128+S for signal S; ``t_ns`` in UNIX nanoseconds."""
+    """An end: ``exit_code`` is 128+S for signal S; ``t_ns`` is steady time."""
 
     exit_code: int
     signal: int | None
@@ -111,7 +111,7 @@ class Processes:
         """
         self.all.extend(ranks)
         for rank in ranks:
-            rank.started_ns = time.time_ns()
+            rank.started_ns = steady.now_ns()
             spawned = spawn(rank.command)
             rank.pid, rank.report_fd = spawned.pid, spawned.report_fd
             self.childless = False
@@ -142,7 +142,7 @@ class Processes:
         rank = next((rank for rank in self.all if rank.pid == pid and rank.ended is None), None)
         if rank is None:
             return False
-        t_ns, rank.peak_bytes = time.time_ns(), peak_bytes
+        t_ns, rank.peak_bytes = steady.now_ns(), peak_bytes
         self._settle(rank)
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)

@@ -9,6 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from distconsole_agent import steady
 from distconsole_agent.folders import write_private
 from distconsole_agent.proctree import read_stat
 
@@ -63,8 +64,10 @@ class RunLog:
         return not self._waiting
 
     def write(self, event: str, **fields: Any) -> None:
-        """Append one event; ``t_ns`` is now unless given."""
-        message = {"t_ns": time.time_ns(), "event": event, **fields}
+        """Append one event; ``t_ns`` is now unless given, in steady time, and written by the wall clock."""
+        at_ns = fields.pop("t_ns", None)
+        t_ns = time.time_ns() if at_ns is None else steady.to_wall(at_ns)
+        message = {"t_ns": t_ns, "event": event, **fields}
         self._waiting.append(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
         if len(self._waiting) == 1:
             self._drain()

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from functools import partial
 from typing import Any
 
-from distconsole_agent import blame, notes
+from distconsole_agent import blame, notes, steady
 from distconsole_agent.agentwatch import AgentWatch
 from distconsole_agent.channel import times_for
 from distconsole_agent.control import (
@@ -103,6 +102,11 @@ class Shim:
         self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
         loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
         loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
+        self._look_at_clock()
+
+    def _look_at_clock(self) -> None:
+        steady.look()
+        self._loop.call_later(steady.LOOK_SECONDS, self._look_at_clock)
 
     @property
     def _is_gone(self) -> bool:
@@ -230,7 +234,7 @@ class Shim:
         self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
         rank = self._spec.ranks[0].rank
         self._fail(
-            blame.Failure(self._spec.node_index, rank, 0, time.time_ns(), 126, None, why, "")
+            blame.Failure(self._spec.node_index, rank, 0, steady.now_ns(), 126, None, why, "")
         )
 
     def _make_port_watch(self) -> PortWatch:
@@ -245,7 +249,7 @@ class Shim:
         self._note(notes.port_stranger(told))
         rank = self._spec.ranks[0].rank
         self._fail(
-            blame.Failure(self._spec.node_index, rank, 0, time.time_ns(), 1, None, told, "")
+            blame.Failure(self._spec.node_index, rank, 0, steady.now_ns(), 1, None, told, "")
         )
 
     def _settled(self, rank: RankProcess) -> None:
@@ -320,7 +324,7 @@ class Shim:
 
     def _request_stop(self, reason: str, grace_seconds: float) -> None:
         """Stop the run here and everywhere, because somebody at this node asks for it."""
-        stop = blame.Stop(self._spec.node_index, time.time_ns(), reason)
+        stop = blame.Stop(self._spec.node_index, steady.now_ns(), reason)
         if self._state == "prepared":
             self._stop = stop
             self._state = "stopping"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent import blame
+from distconsole_agent import blame, steady
 from distconsole_agent.link import FAILURE_GRACE_SECONDS, NODE_LOST
 from distconsole_agent.shim import Shim
 from distconsole_agent.slurm_words import read_reason, read_srun_death
@@ -94,7 +93,7 @@ class SlurmShim(Shim):
     def _fail_by_srun(self, error: str, exit_code: int) -> None:
         if not self._srun_failed:
             self._srun_failed = True
-            self._fail_as(error, exit_code, None, time.time_ns())
+            self._fail_as(error, exit_code, None, steady.now_ns())
 
     def _note(self, note: dict[str, Any]) -> None:
         super()._note(note)
@@ -128,7 +127,7 @@ class SlurmShim(Shim):
         ending = self._teardown.begun and not self._suspects and not self._between_attempts
         if self._ended_ns is not None or ending:
             return
-        self._ended_ns = time.time_ns()
+        self._ended_ns = steady.now_ns()
         self._suspects.clear()
         self._teardown.told = True
         self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING, Callable
 
+from distconsole_agent import steady
 from distconsole_agent.proctree import (
     TIDY_SECONDS,
     descendants,
@@ -65,7 +65,7 @@ class Teardown:
         kill_at = self._loop.clock() + grace_seconds
         if self._kill_at is None:
             self._kill_at = kill_at
-            self.begun_ns = time.time_ns()
+            self.begun_ns = steady.now_ns()
             if grace_seconds > 0 and not self.told:
                 self._terminate()
         elif kill_at < self._kill_at:

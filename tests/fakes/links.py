@@ -43,7 +43,7 @@ class World:
             spec(nodes, 0, **more),
             self._events(0),
             times,
-            self._wall(0),
+            self._now(0),
         )
         assert self.coordinator.endpoint is not None
         self.relay = Relay(self.loop, self.coordinator.endpoint)
@@ -54,7 +54,7 @@ class World:
                 self.relay.endpoint,
                 self._events(i),
                 times,
-                self._wall(i),
+                self._now(i),
             )
             for i in range(1, nodes)
         ]
@@ -118,7 +118,7 @@ class World:
             written=lambda: self.written,
         )
 
-    def _wall(self, node: int) -> Callable[[], int]:
+    def _now(self, node: int) -> Callable[[], int]:
         return lambda: int(self.now * SECOND) + self.skews_ns[node]
 
 

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from distconsole_agent import proctree, unix
@@ -37,7 +38,13 @@ def wait_until(what: str, condition: Callable[[], Any], seconds: float = DEADLIN
 class ShimUnderTest:
     """One node's shim."""
 
-    def __init__(self, run_dir: Path, spec: dict[str, Any], python: str) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        spec: dict[str, Any],
+        python: str,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.run_dir = run_dir
         self.spec = spec
         for folder in (run_dir.parent.parent, run_dir.parent, run_dir):
@@ -47,7 +54,7 @@ class ShimUnderTest:
             [python, "-m", "distconsole_agent", "shim", "--run", str(run_dir)],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "agents")},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "agents"), **env},
         )
         wait_until("the shim's socket", lambda: (run_dir / "shim.sock").exists())
 
@@ -105,7 +112,8 @@ class RunUnderTest:
     """One run over as many shims as there are nodes; ``argv`` is each rank's command.
 
     Node ``i`` has the address 127.0.0.(i+1). ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
-    ``MASTER_PORT`` are set as the torch launcher sets them.
+    ``MASTER_PORT`` are set as the torch launcher sets them. ``node_env`` is what each node's shim has
+    in its environment beside ours.
     """
 
     def __init__(
@@ -115,6 +123,7 @@ class RunUnderTest:
         nodes: int = 1,
         ranks_per_node: int = 1,
         python: str = sys.executable,
+        node_env: Sequence[Mapping[str, str]] = (),
         **spec: Any,
     ) -> None:
         self.shims: list[ShimUnderTest] = []
@@ -164,7 +173,8 @@ class RunUnderTest:
             ]
             run_dir = folder / f"node{index}" / "runs" / str(common["run"])
             own = {**common, "node_index": index, "ranks": ranks}
-            self.shims.append(ShimUnderTest(run_dir, own, python))
+            env = node_env[index] if node_env else {}
+            self.shims.append(ShimUnderTest(run_dir, own, python, env))
 
     def __enter__(self) -> RunUnderTest:
         return self

@@ -51,6 +51,11 @@ def test_a_signal_is_in_the_verdict_only_where_there_was_one() -> None:
     assert first["signal"] == 9
 
 
+def test_when_a_node_was_lost_is_told_by_the_clock_of_who_says_so() -> None:
+    lost, stop = (NodeLost(1, 5_000 * MS),), (Stop(0, 4_000 * MS, "user"),)
+    assert verdict(stops=stop, lost=lost, offsets_ns={1: -3_600_000 * MS}).state == "stopped"
+
+
 def test_clocks_are_corrected_before_times_are_compared() -> None:
     on_a, on_b = failed(0, 10_000 * MS), failed(2, 9_000 * MS)
     assert blamed(on_a, on_b) == 2

@@ -1,0 +1,104 @@
+"""A clock whose times can be compared although somebody sets the node's: UNIX nanoseconds that never jump.
+
+It is the wall clock as it was at first, and goes on with CLOCK_BOOTTIME. What others noted by the wall clock,
+the hook's exceptions, is brought to it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, NamedTuple
+
+LOOK_SECONDS = 1.0
+"""How often a shim looks whether the wall clock was set."""
+
+STEP_NS = 20_000_000
+"""By so much the wall clock is set at least; less is what two readings may lie apart on a busy node."""
+
+CLOSE_NS = 1_000_000
+TRIES = 3
+MAX_STEPS = 64
+
+
+class _Period(NamedTuple):
+    """Between two steps of the wall clock, in steady time.
+
+    Attributes:
+        begun_ns: When the step was not seen yet that it begins with.
+        seen_ns: When that step was seen.
+        ahead_ns: By how much the wall clock is ahead.
+    """
+
+    begun_ns: int
+    seen_ns: int
+    ahead_ns: int
+
+
+def _boottime_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class SteadyClock:
+    """One process's.
+
+    Args:
+        wall_ns: UNIX nanoseconds, which may jump.
+        boot_ns: Nanoseconds since some moment, which do not.
+    """
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        boot_ns: Callable[[], int] = _boottime_ns,
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._boot_ns = boot_ns
+        self._base_ns = 0
+        self._base_ns = self._wall_ahead_ns()
+        first_ns = self.now_ns()
+        self._periods = [_Period(0, first_ns, 0)]
+        self._looked_ns = first_ns
+
+    def now_ns(self) -> int:
+        """Return the time."""
+        return self._boot_ns() + self._base_ns
+
+    def look(self) -> None:
+        """See whether the wall clock was set since the last look."""
+        ahead_ns, now_ns = self._wall_ahead_ns(), self.now_ns()
+        if abs(ahead_ns - self._periods[-1].ahead_ns) >= STEP_NS:
+            self._periods.append(_Period(self._looked_ns, now_ns, ahead_ns))
+            del self._periods[:-MAX_STEPS]
+        self._looked_ns = now_ns
+
+    def of_wall(self, t_ns: int) -> int:
+        """Return the time of what was noted by the wall clock; now, if it was never that time there.
+
+        What the wall clock showed twice is taken for the later time.
+        """
+        self.look()
+        until_ns = now_ns = self._looked_ns
+        for period in reversed(self._periods):
+            found_ns = t_ns - period.ahead_ns
+            if period.begun_ns <= found_ns <= until_ns:
+                return found_ns
+            until_ns = period.seen_ns
+        return now_ns
+
+    def to_wall(self, t_ns: int) -> int:
+        """Return a time as the wall clock has it at present, as others on the node expect it."""
+        return t_ns + self._wall_ahead_ns()
+
+    def _wall_ahead_ns(self) -> int:
+        """Compare the clocks; two readings that somebody came in between tell nothing."""
+        readings = []
+        for _ in range(TRIES):
+            before_ns, wall_ns, after_ns = self.now_ns(), self._wall_ns(), self.now_ns()
+            readings.append((after_ns - before_ns, wall_ns - (before_ns + after_ns) // 2))
+            if readings[-1][0] < CLOSE_NS:
+                break
+        return min(readings)[1]
+
+
+_CLOCK = SteadyClock()
+now_ns, look, of_wall, to_wall = _CLOCK.now_ns, _CLOCK.look, _CLOCK.of_wall, _CLOCK.to_wall
