@@ -41,10 +41,11 @@ _WORDS = {
 def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Try every target in one batch and return ``{"results": [...]}`` in the order given.
 
-    A result is ``{"id", "ok", "error", "connect_us", "rtt_us", "source", "seen_source", "bulk"}``:
+    A result is ``{"id", "ok", "error", "errno", "connect_us", "rtt_us", "source", "seen_source", "bulk"}``:
     ``error`` is one of refused, reset, no_route, timeout, silent, no_source, closed, wrong_answer or
     the system's word: ``timeout`` where no connection came about, ``silent`` where one did and the
-    listener then said nothing, as a busy host's may; ``rtt_us`` the least of the pings;
+    listener then said nothing, as a busy host's may; ``errno`` the name of the system's code
+    (``EHOSTUNREACH``), empty where it gave none; ``rtt_us`` the least of the pings;
     ``seen_source`` our address as the peer saw it, which differs from ``source`` behind NAT; ``bulk``
     whether 32 KiB came through as small messages did, null where it was not tried.
 
@@ -81,6 +82,7 @@ class _Attempt:
         self.sock: socket.socket | None = None
         self.due = self._bulk_due = self._timeout = 0.0
         self.error: str | None = None
+        self._errno = ""
         self._began = self._sent_at = 0.0
         self._connect_us: float | None = None
         self._rtt_us: float | None = None
@@ -109,21 +111,26 @@ class _Attempt:
             self._began = time.perf_counter()
             code = self.sock.connect_ex((self.address, self.port))
         except OSError as error:
-            self.end(_word(error.errno, error.strerror))
+            self._fail(error.errno, error.strerror)
             return
         if code not in (0, errno.EINPROGRESS):
-            self.end(_word(code, os.strerror(code)))
+            self._fail(code, os.strerror(code))
 
     def advance(self) -> None:
         """Go on after the socket became ready."""
         try:
             self._step()
         except OSError as error:
-            self.end(_word(error.errno, error.strerror))
+            self._fail(error.errno, error.strerror)
 
     def end(self, error: str) -> None:
         """Decide; an empty word is success. Once only the bulk is out, the rest stands."""
         self.error = "" if self._step == self._on_bulk else error
+
+    def _fail(self, code: int | None, text: str | None) -> None:
+        """Decide by the system's error."""
+        self._errno = errno.errorcode.get(code or 0, "")
+        self.end(_WORDS.get(code or 0, text or f"errno {code}"))
 
     def give_up(self) -> None:
         """Decide, because the time is over."""
@@ -166,6 +173,7 @@ class _Attempt:
             "id": self.id,
             "ok": self.error == "",
             "error": self.error or "",
+            "errno": self._errno if self.error else "",
             "connect_us": self._connect_us,
             "rtt_us": self._rtt_us,
             "source": self._source,
@@ -177,7 +185,7 @@ class _Attempt:
         assert self.sock is not None
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            self.end(_word(code, os.strerror(code)))
+            self._fail(code, os.strerror(code))
             return
         self._connect_us = round((time.perf_counter() - self._began) * 1e6, 1)
         self._source = str(self.sock.getsockname()[0])
@@ -354,7 +362,3 @@ def _kernels_rtt_us(sock: socket.socket | None) -> float | None:
         return None
     least: int = struct.unpack_from("<I", info, _MIN_RTT_OFFSET)[0]
     return float(least) if 0 < least < _NO_RTT else None
-
-
-def _word(code: int | None, text: str | None) -> str:
-    return _WORDS.get(code or 0, text or f"errno {code}")

@@ -5,6 +5,7 @@ The listeners are the agents', behind a secret of this check alone, and close by
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from distconsole.checks.choices.panel import untried
 from distconsole.checks.evidence import ALONE, Outcome
 from distconsole.checks.facts import SshFacts
 from distconsole.checks.gather import Gathering, fixed_port
+from distconsole.checks.kernels import ask_kernels
 from distconsole.checks.losses import is_lost
 from distconsole.checks.net_facts import Edge, NetFacts, ReachFacts
 from distconsole.checks.pairs import pair_reports
@@ -40,6 +42,8 @@ PORTS_BY_HOSTS = ((8, 16), (32, 8), (4096, 8))
 ALL_PORTS_HOSTS = 32
 """Beyond so many hosts each one tries the fixed port of another and one of its others, in turn."""
 
+
+CODE_NAME = re.compile(r"E[A-Z0-9]{1,20}")
 
 Told = str | PairProgress
 """The name of a host whose part is done, or what became of pairs."""
@@ -78,6 +82,7 @@ def reach(gathering: Gathering) -> Iterator[Told]:
     found, errors = yield from _try_network(
         gathering, hosts, chosen, secret, ports, timeout, first=True
     )
+    ask_kernels(gathering, [edge for edges, _ in found.values() for edge in edges if not edge.ok])
     others = yield from _other_networks(gathering, hosts, chosen, secret, timeout)
     choices = yield from _choices(gathering, hosts, secret, timeout)
     for host in hosts:
@@ -374,12 +379,17 @@ def _edge(source: str, target: dict[str, Any], there: Listening, entry: dict[str
         fixed=target["port"] == there.fixed,
         ok=ok,
         error="" if ok else str(entry.get("error") or "timeout")[:80],
+        errno="" if ok else _code_name(entry.get("errno")),
         connect_us=_number(entry.get("connect_us")),
         rtt_us=_number(entry.get("rtt_us")) if ok else None,
         local_address=str(entry.get("source") or "")[:64],
         bulk=entry["bulk"] if isinstance(entry.get("bulk"), bool) else None,
         seen_address=str(entry.get("seen_source") or "")[:64],
     )
+
+
+def _code_name(value: object) -> str:
+    return value if isinstance(value, str) and CODE_NAME.fullmatch(value) else ""
 
 
 def _number(value: object) -> float | None:

@@ -60,6 +60,8 @@ class Edge(Facts, frozen=True, kw_only=True):
     fixed: bool
     ok: bool
     error: str = ""
+    errno: str = ""
+    """The name of the system's code, such as EHOSTUNREACH; empty where it gave none."""
     connect_us: float | None = None
     rtt_us: float | None = None
     local_address: str = ""

@@ -63,6 +63,13 @@ Headline, screen, JSON (`outcome`, and `ok` where healthy), JUnit (the last test
 cannot be reached, or dies meanwhile, is a failure (`ssh.*`) whatever `--only` and `--skip` leave. Ctrl-C prints the report of what was found
 so far. `--emit-hostfile` names hosts that were reached, that no failure names, and of which nothing but what needs the missing hosts was left out.
 
+## Connections that fail
+
+The cure follows the system's code: no route to the host or network (`EHOSTUNREACH`, `ENETUNREACH`), no buffer space (`ENOBUFS`), refused
+(`ECONNREFUSED`), no answer (`ETIMEDOUT`, or a timeout of the check's own). Pairs of hosts with the same code are one finding. Where
+connections fail, the kernel's log of both ends is read once more: if the neighbour table overflowed in the minute before, that is the one cause, and
+`gc_thresh3` the cure.
+
 ## How the engines are proved
 
 From `--level standard` on three short jobs run over all hosts that reach each other (`--only coll`; `--skip

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from distconsole.checks.evidence import View
-from distconsole.checks.host_facts import KernelFacts
+from distconsole.checks.host_facts import KernelEvent, KernelFacts
+from distconsole.checks.majority import named
 from distconsole.checks.rule import Rule, Said, Unjudged, warn
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
@@ -78,20 +79,27 @@ def unreadable(view: View) -> Iterator[Said]:
 
 def _log(view: View) -> Iterator[Said]:
     yield from unreadable(view)
-    for name, facts in view.of(KernelFacts).items():
+    facts_of = view.of(KernelFacts)
+    alike: dict[tuple[str, str], dict[str, KernelEvent]] = {}
+    for name, facts in facts_of.items():
         for event in facts.events[-MAX_LISTED:]:
             kind = _KINDS.get(event.kind)
-            if kind is None or event.age_seconds > kind.seconds:
-                continue
-            times = f", {event.count} times" if event.count > 1 else ""
-            on = event.on or "a program"
-            yield warn(
-                "os.kernel_log",
-                f"on {name} {kind.meaning.format(on=on)}, {age_text(event.age_seconds)} ago{times}",
-                (name,),
-                seen=f"{'dmesg' if facts.source == 'kmsg' else 'journalctl -k'}: {event.text}",
-                hint=kind.hint.format(on=on),
-            )
+            if kind is not None and event.age_seconds <= kind.seconds:
+                alike.setdefault((event.kind, event.on), {})[name] = event
+    for (kind_name, where), events in alike.items():
+        kind, on = _KINDS[kind_name], where or "a program"
+        last = min(events.values(), key=lambda event: event.age_seconds)
+        times = f", {last.count} times" if last.count > 1 else ""
+        first = next(iter(events))
+        source = "dmesg" if facts_of[first].source == "kmsg" else "journalctl -k"
+        yield warn(
+            "os.kernel_log",
+            f"on {named(list(events))} {kind.meaning.format(on=on)}, "
+            f"{age_text(last.age_seconds)} ago{times}",
+            events,
+            seen=f"{source}: {events[first].text}",
+            hint=kind.hint.format(on=on),
+        )
 
 
 RULES: tuple[Rule, ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from distconsole.checks.attribution import (
     BlamedHost,
@@ -10,6 +11,15 @@ from distconsole.checks.attribution import (
     Pair,
     blame,
     cover,
+)
+from distconsole.checks.closed_ways import (
+    MORE_NEIGHBOURS,
+    Cause,
+    by_cause,
+    cause_of,
+    cure_of,
+    split_neighbours,
+    tell_pairs,
 )
 from distconsole.checks.cures import with_cure
 from distconsole.checks.edges import SILENT, Matrix, matrix_of
@@ -21,35 +31,42 @@ from distconsole.checks.ways_around import off_it, or_elsewhere, other_port, thr
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8
+SILENT_CAUSES = (Cause.SILENCE, Cause.OTHER)
+"""Causes that the system's code does not tell apart."""
 
 
 def _reach(view: View) -> Iterator[Said]:
     facts = view.of(ReachFacts)
     yield from _not_listening(facts)
     yield from alone(view)
-    matrix = matrix_of(facts)
+    matrix, crowded = split_neighbours(view, matrix_of(facts))
+    if crowded:
+        yield _crowded(view, matrix, crowded)
     yield from _unsure(matrix)
     found = blame(matrix.tried, matrix.dead)
     if found.everyone:
+        cause = cause_of(chain(*matrix.dead.values()))
         yield fail(
             "net.reach_tcp",
-            f"no two of the {len(found.everyone)} hosts can reach each other",
+            f"no two of the {len(found.everyone)} hosts can reach each other{_because(cause)}",
             found.everyone,
-            seen=_told(matrix, matrix.tried),
+            seen=_told(view, matrix, matrix.tried),
             expected="TCP connections between all hosts",
-            **or_elsewhere(view, _open_hint(facts, *found.everyone[:2])),
+            **or_elsewhere(view, cure_of(cause, facts, *found.everyone[:2])),
         )
     for host in found.hosts:
         if host.direction is Direction.BOTH:
             yield _dead_host(view, host, facts, matrix)
-    for one, other in found.links:
+    for cause, pairs in by_cause(matrix, found.links).items():
+        (one, other), *more = pairs
+        who = f"{len(pairs)} pairs of hosts" if more else f"{one} and {other}"
         yield fail(
             "net.reach_tcp",
-            f"{one} and {other} cannot reach each other",
-            (one, other),
-            seen=_told(matrix, [(one, other), (other, one)]),
+            f"{who} cannot reach each other{_because(cause)}",
+            {name for pair in pairs for name in pair},
+            seen=_told(view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]),
             expected="a TCP connection in both directions",
-            **or_elsewhere(view, _open_hint(facts, one, other)),
+            **or_elsewhere(view, cure_of(cause, facts, one, other)),
         )
 
 
@@ -82,17 +99,22 @@ def _dead_host(
     view: View, host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix
 ) -> Said:
     address = facts[host.host].address if host.host in facts else ""
+    cause = cause_of(chain(*(matrix.edges.get(pair, ()) for pair in host.pairs)))
+    peers = [name for pair in host.pairs for name in pair if name != host.host]
+    hint = (
+        f"a firewall or a wrong network at {host.host}; on it: sudo iptables -S; "
+        f"ip -br address; ip route get {_peer_address(host, facts)}"
+        if cause in SILENT_CAUSES
+        else cure_of(cause, facts, peers[0], host.host)
+    )
     return fail(
         "net.reach_tcp",
-        f"no TCP connection between {host.host} and its peers works, though SSH does",
+        f"no TCP connection between {host.host} and its peers works, though SSH does"
+        f"{_because(cause)}",
         (host.host,),
-        seen=_told(matrix, host.pairs),
+        seen=_told(view, matrix, host.pairs),
         expected=f"connections to and from {address} on any port",
-        **or_elsewhere(
-            view,
-            f"a firewall or a wrong network at {host.host}; on it: sudo iptables -S; "
-            f"ip -br address; ip route get {_peer_address(host, facts)}",
-        ),
+        **or_elsewhere(view, hint),
     )
 
 
@@ -101,30 +123,31 @@ def _peer_address(host: BlamedHost, facts: Mapping[str, ReachFacts]) -> str:
     return facts[names[0]].address if names else "PEER"
 
 
-def _told(matrix: Matrix, pairs: Sequence[Pair]) -> str:
-    lines = []
-    for pair in pairs[:MAX_LISTED]:
-        errors = sorted({edge.error for edge in matrix.edges.get(pair, ()) if edge.error})
-        lines.append(f"{pair[0]} -> {pair[1]}: {', '.join(errors) or 'ok'}")
-    if len(pairs) > MAX_LISTED:
-        lines.append(f"and {len(pairs) - MAX_LISTED} more")
-    return "\n".join(lines)
-
-
-def _open_hint(facts: Mapping[str, ReachFacts], source: str, target: str) -> str:
-    network = facts[source].address if source in facts else "PEER"
-    return (
-        f"on {target}: sudo iptables -S INPUT; what is dropped there is let in by sudo iptables -I INPUT -s "
-        f"{network} -j ACCEPT\n"
-        "where no rule does it, something between them: a switch or a VLAN; in a cloud the security group, "
-        "which must allow all TCP from itself"
+def _crowded(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> Said:
+    count = len({frozenset(pair) for pair in pairs})
+    return fail(
+        "net.reach_tcp",
+        f"{count} pair{'s' if count > 1 else ''} of hosts cannot reach each other: the neighbour "
+        "table overflowed",
+        {name for pair in pairs for name in pair},
+        seen=_told(view, matrix, pairs),
+        expected="room for every peer, on each network",
+        hint=f"on every host: {MORE_NEIGHBOURS}",
     )
+
+
+def _because(cause: Cause) -> str:
+    return f": {cause.value}" if cause.value else ""
+
+
+def _told(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> str:
+    return tell_pairs(view, matrix, pairs, MAX_LISTED)
 
 
 def _asymmetric(view: View) -> Iterator[Said]:
     facts = view.of(ReachFacts)
     yield from alone(view)
-    matrix = matrix_of(facts)
+    matrix, _ = split_neighbours(view, matrix_of(facts))
     found = blame(matrix.tried, matrix.dead)
     for host in found.hosts:
         if host.direction is Direction.BOTH:
@@ -132,27 +155,34 @@ def _asymmetric(view: View) -> Iterator[Said]:
         inbound = host.direction is Direction.INTO
         way = "nothing reaches" if inbound else "nothing gets out of"
         other = "it reaches the others" if inbound else "others reach it"
+        cause = cause_of(chain(*(matrix.edges.get(pair, ()) for pair in host.pairs)))
+        rule = (
+            f"{'an inbound' if inbound else 'an outbound'} rule at {host.host}; on it: sudo "
+            f"iptables -S {'INPUT' if inbound else 'OUTPUT'}; ip rule; in a cloud: the security "
+            "group lacks a rule for itself"
+        )
         yield fail(
             "net.asymmetric",
-            f"{way} {host.host}, though {other}",
+            f"{way} {host.host}, though {other}{_because(cause)}",
             (host.host,),
-            seen=_told(matrix, host.pairs),
+            seen=_told(view, matrix, host.pairs),
             expected="TCP connections in both directions",
             **or_elsewhere(
-                view,
-                f"{'an inbound' if inbound else 'an outbound'} rule at {host.host}; on it: sudo "
-                f"iptables -S {'INPUT' if inbound else 'OUTPUT'}; ip rule; in a cloud: the security "
-                "group lacks a rule for itself",
+                view, rule if cause in SILENT_CAUSES else cure_of(cause, facts, *host.pairs[0])
             ),
         )
-    for source, target in found.one_way:
+    for cause, pairs in by_cause(matrix, found.one_way).items():
+        (source, target), *more = pairs
+        who = f"{source} cannot reach {target}, though {target} reaches {source}"
+        if more:
+            who = f"{len(pairs)} pairs of hosts reach each other in one direction only"
         yield fail(
             "net.asymmetric",
-            f"{source} cannot reach {target}, though {target} reaches {source}",
-            (source, target),
-            seen=_told(matrix, [(source, target), (target, source)]),
+            f"{who}{_because(cause)}",
+            {name for pair in pairs for name in pair},
+            seen=_told(view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]),
             expected="TCP connections in both directions",
-            **or_elsewhere(view, _open_hint(facts, source, target)),
+            **or_elsewhere(view, cure_of(cause, facts, source, target)),
         )
 
 
@@ -160,7 +190,7 @@ def _ephemeral(view: View) -> Iterator[Said]:
     """29500 is open and training still hangs: engines take ports of the kernel's choice."""
     facts = view.of(ReachFacts)
     yield from alone(view)
-    matrix = matrix_of(facts)
+    matrix, _ = split_neighbours(view, matrix_of(facts))
     culprits = {host.host for host in blame(matrix.tried, matrix.dead).hosts}
     partial = {pair: edges for pair, edges in matrix.partial.items() if not culprits & set(pair)}
     if not partial:

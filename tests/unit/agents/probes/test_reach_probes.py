@@ -77,7 +77,14 @@ def test_hundreds_of_connections_at_once_all_arrive(listening: list[int]) -> Non
 def test_a_closed_port_is_refused(listening: list[int]) -> None:
     with socket.create_server((HERE, 0)) as other:
         port = other.getsockname()[1]
-    assert connect((HERE, port))[0]["error"] == "refused"
+    (entry,) = connect((HERE, port))
+    assert (entry["error"], entry["errno"]) == ("refused", "ECONNREFUSED")
+
+
+def test_an_address_without_a_route_is_told_by_its_code() -> None:
+    (entry,) = connect(("255.255.255.255", 1))  # a broadcast address, which TCP has no route to
+    assert entry["errno"] in ("ENETUNREACH", "EACCES")
+    assert not entry["ok"]
 
 
 def test_who_does_not_know_the_secret_gets_no_answer(listening: list[int]) -> None:
