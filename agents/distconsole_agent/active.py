@@ -17,7 +17,11 @@ from typing import Any
 from distconsole_agent.drain import Drain
 from distconsole_agent.folders import remove_tree, write_private
 from distconsole_agent.journal import Journal, JournalError, Reader
+from distconsole_agent.journal_lines import body_of
 from distconsole_agent.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
+
+SYNC_SECONDS = 30.0
+"""How long the disk may take until it keeps a run's record for good, before its end is noted."""
 
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 """Pause after a disk that is full or an error of ours; it doubles while nothing gets better."""
@@ -121,8 +125,12 @@ class ActiveRun:
 
     def _tick_on(self, drain: Drain) -> None:
         heard_at = time.monotonic()
+        to_say = [_loss_note(self.journal)] if self.journal.lost_bytes else []
         while not drain.over and not self._leave.is_set():
             try:
+                if to_say:
+                    self.journal.append(to_say, {})
+                    to_say = []
                 if drain.tick():
                     heard_at = time.monotonic()
                 self.journal.say_trouble("")
@@ -136,8 +144,12 @@ class ActiveRun:
             self._leave.wait(min(pace, drain.due_seconds + DUE_SECONDS))
 
     def _finish(self) -> None:
-        """Leave what the run's end looked like, and give back the memory of its rings."""
+        """Leave what the run's end looked like, and give back the memory of its rings.
+
+        Who finds the one or misses the other reads neither journal nor rings again.
+        """
         try:
+            self._sync()
             write_summary(self.folder, self.journal)
             rings = self.spec.get("rings")
             if isinstance(rings, str):
@@ -146,6 +158,27 @@ class ActiveRun:
             complain(f"run {self.run}: {error}")
         self._over(self)
         self.journal.close()
+
+    def _sync(self) -> None:
+        """Wait until the disk keeps the journal and what it refers to."""
+        logs = os.path.join(self.folder, "logs")
+        files = [os.path.join(logs, name) for name in os.listdir(logs)]
+        if not self.journal.sync_with([*files, logs], SYNC_SECONDS):
+            why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
+            complain(f"run {self.run}: its record may not outlive a power cut: {why}")
+
+
+def _loss_note(journal: Journal) -> dict[str, Any]:
+    return {
+        "t": round(time.time(), 6),
+        "kind": "note",
+        "check": "run.journal_cut",
+        "severity": "warn",
+        "summary": f"the end of this run's record was damaged here: {journal.lost_bytes} bytes "
+        f"behind entry {journal.last_seq} were cut off",
+        "hint": "did this host lose its power or run into disk errors? dmesg -T tells; what shim "
+        "and logs still hold was read again",
+    }
 
 
 def write_summary(folder: str, journal: Journal) -> dict[str, Any]:
@@ -172,7 +205,7 @@ def last_entry(journal: Journal) -> dict[str, Any]:
         lines = reader.read()
     finally:
         reader.close()
-    return dict(json.loads(lines[-1])) if lines else {}
+    return dict(json.loads(body_of(lines[-1]))) if lines else {}
 
 
 def complain(text: str) -> None:

@@ -16,11 +16,12 @@ from distconsole_agent import __version__
 from distconsole_agent.addresses import local_addresses
 from distconsole_agent.folders import this_program
 from distconsole_agent.follow import follow
+from distconsole_agent.journal import Journal
 from distconsole_agent.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
 from distconsole_agent.own_file import OwnFile
 from distconsole_agent.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
 from distconsole_agent.refusal import Refusal, bad_request
-from distconsole_agent.run_files import check_run_id
+from distconsole_agent.run_files import check_run_id, read_end
 from distconsole_agent.runs import Runs
 from distconsole_agent.shim_calls import inherited
 from distconsole_agent.users import user_name
@@ -40,8 +41,8 @@ class Asker(Protocol):
     def send_item(self, item: dict[str, Any]) -> None:
         """Send one item; blocks while the socket is full, raises OSError when it is gone."""
 
-    def send_entries(self, entries: list[bytes]) -> None:
-        """Send entries that are JSON already as one item; as ``send_item``."""
+    def send_entries(self, entries: list[bytes], journal_id: str) -> None:
+        """Send entries that are JSON already, and who wrote them, as one item; as ``send_item``."""
 
     def on_cancel(self, wake: Callable[[], None]) -> None:
         """Have ``wake`` called when the request is cancelled or its connection ends."""
@@ -197,20 +198,19 @@ class Answers:
             raise bad_request("after is the number of the last entry that is there, from 0")
         folder = self._runs.folder(request.get("run"))
         journal, ours = self._runs.journal(request.get("run"))
-        if after > journal.last_seq and journal.ended:
-            raise bad_request(
-                f"this node has entries up to {journal.last_seq}, none after {after}",
-                "the node's folder was removed meanwhile; follow from 0",
-            )
         asker.on_cancel(journal.wake)
         try:
+            begin = _begin_at(journal, request.get("journal"), after)
+            if begin != after:
+                asker.send_item({"entries": [], "after": begin})
             last = follow(
                 journal,
                 folder,
-                after,
+                begin,
                 asker.send_entries,
                 asker.cancelled.is_set,
                 lambda why: asker.send_item({"entries": [], "trouble": why}),
+                read_end(folder),
             )
         finally:
             if ours:
@@ -249,6 +249,27 @@ class Answers:
         """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""
         active = self._runs.active
         return active[0].rank_processes() if len(active) == 1 else []
+
+
+def _begin_at(journal: Journal, known: object, after: int) -> int:
+    """Return how many of the first ``after`` entries, by the writer ``known``, are in the journal still.
+
+    Raises:
+        Refusal: ``bad_request``, to a console that names no writer and has more than is there.
+        OSError: when the journal cannot be read.
+    """
+    found = journal
+    if not journal.writable:
+        found = Journal(journal.folder)
+        found.read_signature()
+    if isinstance(known, str):
+        return found.still_has(known, after)
+    if after > found.last_seq:
+        raise bad_request(
+            f"this node has entries up to {found.last_seq}, none after {after}",
+            "the end of its journal was lost, or its folder removed; follow from 0",
+        )
+    return after
 
 
 def read_log(path: str | None, offset: int, limit: int) -> Result:

@@ -6,6 +6,7 @@ no other.
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import threading
@@ -241,9 +242,11 @@ class Asked:
         """Send one item."""
         self._connection.send({"id": self.number, "item": item})
 
-    def send_entries(self, entries: list[bytes]) -> None:
+    def send_entries(self, entries: list[bytes], journal_id: str) -> None:
         """Send entries that are JSON already as one item."""
-        self._connection.send_line(self._prefix + b",".join(entries) + b"]}}\n")
+        writer = json.dumps(journal_id).encode("ascii")
+        line = self._prefix + b",".join(entries) + b'],"journal":' + writer + b"}}\n"
+        self._connection.send_line(line)
 
     def on_cancel(self, wake: Callable[[], None]) -> None:
         """Have ``wake`` called when it is cancelled."""

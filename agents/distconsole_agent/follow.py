@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.journal import Journal, Reader
+from distconsole_agent.journal_lines import body_of
 from distconsole_agent.limits import ITEM_BYTES
 from distconsole_agent.protocol import MAX_ENTRIES_PER_ITEM
 
@@ -23,9 +24,10 @@ def follow(
     journal: Journal,
     folder: str,
     after: int,
-    send: Callable[[list[bytes]], None],
+    send: Callable[[list[bytes], str], None],
     cancelled: Callable[[], bool],
     send_trouble: Callable[[str], None] = lambda why: None,
+    end: dict[str, Any] | None = None,
 ) -> int:
     """Send the entries after ``after`` until ``end`` was sent or it is cancelled; return the last number.
 
@@ -33,9 +35,10 @@ def follow(
         journal: The run's.
         folder: The run's folder, whose logs the entries refer to.
         after: The last entry that the console has.
-        send: Takes entries as JSON; blocks while the socket is full.
+        send: Takes entries as JSON and who wrote them; blocks while the socket is full.
         cancelled: Whether to stop; ``journal.wake`` makes it be asked.
         send_trouble: Takes why the journal cannot be written for now, empty when it can again.
+        end: The last entry, from the run's summary: what is told of a run whose journal has lost it.
 
     Raises:
         OSError: when the journal cannot be read or the connection is gone.
@@ -48,12 +51,19 @@ def follow(
             if journal.trouble != told:
                 told = journal.trouble
                 send_trouble(told)
+            # Asked before reading: what is told of later is there later.
+            complete, there = journal.ended, journal.last_seq
             lines = reader.read()
             if lines:
-                _send_in_items(lines, texts, send, cancelled)
-            elif (journal.ended and reader.last >= journal.last_seq) or not journal.wait(
-                reader.last, cancelled, told
-            ):
+                _send_in_items(lines, texts, lambda item: send(item, reader.journal_id), cancelled)
+            elif complete:
+                if end is not None and end["seq"] > reader.last:
+                    send(
+                        [json.dumps(end, separators=(",", ":")).encode("ascii")], reader.journal_id
+                    )
+                    return int(end["seq"])
+                break
+            elif not journal.wait(max(reader.last, there), cancelled, told):
                 break
         return reader.last
     finally:
@@ -70,7 +80,7 @@ def _send_in_items(
     item: list[bytes] = []
     size = 0
     for line in lines:
-        entry = texts.fill(line) if _LOG in line[:_KIND_WITHIN] else line.rstrip(b"\n")
+        entry = texts.fill(line) if _LOG in line[:_KIND_WITHIN] else body_of(line)
         if item and (len(item) >= MAX_ENTRIES_PER_ITEM or size + len(entry) > ITEM_BYTES):
             send(item)
             if cancelled():
@@ -96,7 +106,7 @@ class LogTexts:
 
     def fill(self, line: bytes) -> bytes:
         """Return a log entry with its text in place of the reference."""
-        entry: dict[str, Any] = json.loads(line)
+        entry: dict[str, Any] = json.loads(body_of(line))
         length, name = entry.pop("length"), entry.pop("file")
         entry["text"] = self._read(name, entry["offset"], length)
         return json.dumps(entry, separators=(",", ":")).encode("ascii")

@@ -5,6 +5,12 @@ each source had been read when the batch was made, so a journal that is cut back
 agrees with its marks, wherever its writer died. Marks hold what changed; the first line of each
 segment holds everything. A segment that is full is compressed and stays readable.
 
+When the power fails, the end of the files may be lost, or be zeros. So each line has a checksum,
+and a journal is cut at the first line that is not as it was written. The numbers behind the cut are
+given again, to other entries: each writer therefore signs with an identity of its own and notes how
+many entries of the writers before it the journal still has, so that a reader who has more of them
+learns it (``still_has``). What says how the run went is synced at once, by a thread of its own.
+
 Reference: the cut-to-last-mark recovery is that of any write-ahead log (Mohan et al., ARIES, 1992).
 """
 
@@ -12,26 +18,36 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
+import secrets
 import threading
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from distconsole_agent.limits import READ_BYTES, SEGMENT_BYTES
+from distconsole_agent.journal_lines import dump, is_end, seq_of
+from distconsole_agent.journal_reader import JournalError, Reader
+from distconsole_agent.journal_state import (
+    Mark,
+    State,
+    merge,
+    packed_path,
+    plain_path,
+    read_state,
+    segments,
+)
+from distconsole_agent.journal_upkeep import Upkeep, compress, sync
+from distconsole_agent.limits import SEGMENT_BYTES
 
-MARK = b'{"mark":'
-_SEQ = b'{"seq":'
+__all__ = ["Journal", "JournalError", "Mark", "Reader"]
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+SYNCED_KINDS = frozenset({"failure", "verdict", "restart", "attempt", "end"})
+"""Entries that are on the disk soon after they are written, whatever happens to the power."""
 
-Mark = dict[str, dict[str, Any]]
-"""Group -> name -> position, such as ``{"logs": {"rank-0.out": 4096}}``."""
+MAX_KEPT = 64
+"""Writers before this one that a journal knows by name: one a start of an agent."""
 
-
-class JournalError(Exception):
-    """A journal that cannot be read: damaged by something other than a crash of its writer."""
+CLOSE_SECONDS = 2.0
 
 
 class Journal:
@@ -42,7 +58,10 @@ class Journal:
         ended: Whether the last entry is ``end``.
         writable: Whether this object is the writer.
         mark: How far the sources were read, merged over all marks.
+        journal_id: Who wrote last; empty while that is the first version.
         trouble: Why nothing can be written for now; empty while it can.
+        lost_bytes: What was cut off behind a damaged line when this object became the writer.
+        sync_failure: Why the disk may not keep what was written; empty while it does.
     """
 
     def __init__(self, folder: str) -> None:
@@ -51,8 +70,14 @@ class Journal:
         self.ended = False
         self.writable = False
         self.mark: Mark = {}
+        self.journal_id = ""
         self.trouble = ""
+        self.lost_bytes = 0
+        self.sync_failure = ""
+        self._kept: dict[str, int] = {}
+        self._own_id = ""
         self._news = threading.Condition()
+        self._upkeep = Upkeep(self._take_sync_failure)
         self._closed = False
         self._lock_fd = -1
         self._fd = -1
@@ -65,7 +90,6 @@ class Journal:
 
         Raises:
             OSError: when the folder cannot be used.
-            JournalError: when the journal is damaged.
         """
         if self.writable:
             return True
@@ -89,16 +113,20 @@ class Journal:
             OSError: when it could not be written; the journal is then as before, and so are
                 ``last_seq`` and ``mark``.
         """
-        lines = []
-        for seq, entry in enumerate(entries, self.last_seq + 1):
-            lines.append(_dump({"seq": seq, **entry}))
-        lines.append(_dump({"mark": changed}))
         if self._fd < 0 or self._size >= SEGMENT_BYTES:
             self._next_segment()
+        begins = self.journal_id != self._own_id
+        lines = [self._signature({})] if begins else []
+        for seq, entry in enumerate(entries, self.last_seq + 1):
+            lines.append(dump({"seq": seq, **entry}))
+        lines.append(dump({"mark": changed}))
         self._write(b"".join(lines))
-        _merge(self.mark, changed)
+        self._sign()
+        merge(self.mark, changed)
         self.last_seq += len(entries)
         self.ended = self.ended or bool(entries and entries[-1].get("kind") == "end")
+        if begins or not SYNCED_KINDS.isdisjoint(entry["kind"] for entry in entries):
+            self._upkeep.add("sync", partial(sync, self.plain(self._number), self.folder))
         self._publish()
 
     def refresh(self) -> None:
@@ -110,9 +138,28 @@ class Journal:
         before = self.last_seq
         for line in self._cursor.read_all():
             self.last_seq = seq_of(line)
-            self.ended = b'"kind":"end"' in line[:120]
+            self.ended = is_end(line)
         if self.last_seq != before:
             self._publish()
+
+    def read_signature(self) -> None:
+        """Learn who wrote last and what is there; for a journal that is not ours to write.
+
+        Raises:
+            OSError: when it cannot be read.
+        """
+        if not self.writable:
+            try:
+                state = read_state(self.folder)
+            except FileNotFoundError:  # a segment was compressed meanwhile
+                state = read_state(self.folder)
+            self.journal_id, self._kept = state.journal_id, state.kept
+            self.last_seq = max(self.last_seq, state.last_seq)
+
+    def still_has(self, journal_id: str, after: int) -> int:
+        """Return how many of the first ``after`` entries that ``journal_id`` wrote are here still."""
+        kept = self._kept.get(journal_id, 0)
+        return min(after, self.last_seq if journal_id == self.journal_id else kept)
 
     def wait(self, after: int, given_up: Callable[[], bool], told: str = "") -> bool:
         """Wait until there is an entry after ``after``, or ``trouble`` is not what was ``told``.
@@ -138,12 +185,18 @@ class Journal:
         """Let everyone who waits ask again whether they have given up."""
         self._publish()
 
+    def sync_with(self, paths: list[str], seconds: float) -> bool:
+        """Wait until the disk keeps what was written, and ``paths``; return whether it does by then."""
+        self._upkeep.add("logs", partial(sync, *paths))
+        return self._upkeep.wait(seconds) and not self.sync_failure
+
     def close(self) -> None:
         """Stop writing, wake everyone who waits, and let another process write."""
         with self._news:
             self._closed = True
             self.writable = False
             self._news.notify_all()
+        self._upkeep.close(CLOSE_SECONDS)
         for fd in (self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -153,62 +206,42 @@ class Journal:
 
     def segments(self) -> list[int]:
         """Return the numbers of the segments that exist, in order."""
-        numbers = set()
-        for name in os.listdir(self.folder):
-            number = name.split(".", 1)[0]
-            if name in (f"{number}.jsonl", f"{number}.jsonl.gz") and number.isdigit():
-                numbers.add(int(number))
-        return sorted(numbers)
+        return segments(self.folder)
 
     def plain(self, number: int) -> str:
         """Return the path of a segment that is still written or not yet compressed."""
-        return os.path.join(self.folder, f"{number:06d}.jsonl")
-
-    def compressed(self, number: int) -> str:
-        """Return the path of a segment that is complete and compressed."""
-        return self.plain(number) + ".gz"
+        return plain_path(self.folder, number)
 
     def _publish(self) -> None:
         with self._news:
             self._news.notify_all()
 
     def _recover(self) -> None:
-        """Find the last mark, cut what follows it, and take over from there."""
-        for number in reversed(self.segments()):
-            path = self.plain(number)
-            if not os.path.exists(path):
-                raise JournalError(f"{path} is missing and a later segment has no mark")
-            size = self._replay(path)
-            if size:
-                self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-                os.ftruncate(self._fd, size)
-                self._size, self._number = size, number
-                break
-            # Its writer died before the first mark: the segment before it is the last. The file is
-            # taken again for the next segment, as a reader may have opened it already.
+        """Take over from the last mark, and cut what follows it."""
+        state = read_state(self.folder)
+        self.last_seq, self.ended, self.mark = state.last_seq, state.ended, state.mark
+        self.journal_id, self._kept = state.journal_id, state.kept
+        self.lost_bytes = state.lost_bytes
+        self._number, self._own_id = state.number, secrets.token_hex(8)
+        self._remove_after(state)
+        if state.number and not state.packed:
+            path = self.plain(state.number)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            os.ftruncate(self._fd, state.size)
+            self._size = state.size
         for number in self.segments():
-            if number < self._number and os.path.exists(self.plain(number)):
-                self._compress(number)
+            if number < state.number and os.path.exists(self.plain(number)):
+                self._compress_later(number)
 
-    def _replay(self, path: str) -> int:
-        """Take over the marks of one segment; return the size up to its last one, 0 without any."""
-        committed = offset = pending = 0
-        ended = False
-        with open(path, "rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                offset += len(line)
-                if not line.startswith(MARK):
-                    pending = seq_of(line)
-                    ended = b'"kind":"end"' in line[:120]
-                    continue
-                mark = json.loads(line)
-                _merge(self.mark, mark["mark"])
-                self.last_seq = mark.get("last_seq", pending or self.last_seq)
-                self.ended = mark.get("ended", ended if pending else self.ended)
-                committed, pending, ended = offset, 0, False
-        return committed
+    def _remove_after(self, state: State) -> None:
+        """Remove what lies behind the last segment that is sound: a reader would go on there."""
+        gone = [self.plain(state.number)] if state.packed else []
+        for number in self.segments():
+            if number > state.number:
+                gone += [self.plain(number), packed_path(self.folder, number)]
+        for path in gone:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def _next_segment(self) -> None:
         """Begin a segment with everything that its marks would have to repeat."""
@@ -216,17 +249,34 @@ class Journal:
         path = self.plain(finished + 1)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         self._fd, self._size = os.open(path, flags, 0o600), 0
-        first = {"mark": self.mark, "last_seq": self.last_seq, "ended": self.ended}
         try:
-            self._write(_dump(first))
+            self._write(self._signature(self.mark))
         except OSError:
             os.close(self._fd)
             self._fd, self._size = full, size
             raise
+        self._sign()
         self._number = finished + 1
         if full >= 0:
             os.close(full)
-            self._compress(finished)
+            self._compress_later(finished)
+
+    def _signature(self, mark: Mark) -> bytes:
+        """Return a mark that says who writes from here on."""
+        journal = {"id": self._own_id, "kept": self._kept_by_now()}
+        return dump(
+            {"mark": mark, "last_seq": self.last_seq, "ended": self.ended, "journal": journal}
+        )
+
+    def _kept_by_now(self) -> dict[str, int]:
+        if self.journal_id == self._own_id:
+            return self._kept
+        kept = {writer: min(last, self.last_seq) for writer, last in self._kept.items()}
+        kept[self.journal_id] = self.last_seq
+        return dict(list(kept.items())[-MAX_KEPT:])
+
+    def _sign(self) -> None:
+        self._kept, self.journal_id = self._kept_by_now(), self._own_id
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -239,183 +289,11 @@ class Journal:
             raise
         self._size += len(data)
 
-    def _compress(self, number: int) -> None:
+    def _compress_later(self, number: int) -> None:
         """Replace a segment by its compressed form; one that cannot be stays as it is."""
-        plain, aside = self.plain(number), self.compressed(number) + ".new"
-        packer = zlib.compressobj(6, zlib.DEFLATED, 31)
-        try:
-            with open(plain, "rb") as source, open(aside, "wb") as sink:
-                while chunk := source.read(READ_BYTES):
-                    sink.write(packer.compress(chunk))
-                sink.write(packer.flush())
-            os.rename(aside, self.compressed(number))
-            os.unlink(plain)
-        except OSError:
-            if os.path.exists(aside):
-                os.unlink(aside)
+        packed = packed_path(self.folder, number)
+        job = partial(compress, self.plain(number), packed)
+        self._upkeep.add(f"compress {number}", job)
 
-
-class Reader:
-    """Reads entries after a number, in order, batch by batch; holds one descriptor."""
-
-    def __init__(self, journal: Journal, after: int) -> None:
-        self._journal = journal
-        self._last = after
-        self._number = 0
-        self._source: _Source | None = None
-
-    @property
-    def last(self) -> int:
-        """Number of the last entry that was read."""
-        return self._last
-
-    def close(self) -> None:
-        """Give the descriptor back; may be called several times."""
-        if self._source is not None:
-            self._source.close()
-            self._source = None
-
-    def read(self) -> list[bytes]:
-        """Return the next entries as their lines; empty when there is nothing new.
-
-        Raises:
-            OSError: when a segment cannot be read.
-            JournalError: when a segment is missing.
-        """
-        while True:
-            if self._source is None and not self._open():
-                return []
-            source = self._source
-            assert source is not None
-            # Asked before reading: a segment that has a successor will not grow any more.
-            successor = self._has_successor()
-            lines = source.batches()
-            if lines is None:
-                if not successor:
-                    return []
-                self.close()
-                self._number += 1
-                continue
-            fresh = [line for line in lines if seq_of(line) > self._last]
-            if fresh:
-                self._last = seq_of(fresh[-1])
-                return fresh
-
-    def read_all(self) -> Iterator[bytes]:
-        """Yield every entry that is there."""
-        while lines := self.read():
-            yield from lines
-
-    def _open(self) -> bool:
-        if self._number == 0:
-            self._number = self._find()
-        if self._number == 0:
-            return False
-        self._source = self._source_of(self._number)
-        return True
-
-    def _source_of(self, number: int) -> _Source:
-        # The plain file may become the compressed one between two looks, never the other way.
-        for path in (self._journal.plain(number), self._journal.compressed(number)):
-            with contextlib.suppress(FileNotFoundError):
-                return _Source(path)
-        raise JournalError(f"segment {number} of {self._journal.folder} is missing")
-
-    def _find(self) -> int:
-        """Return the segment that holds the entry after ``last``; 0 when there is no segment."""
-        numbers = self._journal.segments()
-        low, high = 0, len(numbers)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._first_seq(numbers[middle]) > self._last + 1:
-                high = middle
-            else:
-                low = middle
-        return numbers[low] if numbers else 0
-
-    def _first_seq(self, number: int) -> int:
-        """Return the number that the first entry of a segment has or will have."""
-        source = self._source_of(number)
-        try:
-            head = source.first_line()
-        finally:
-            source.close()
-        # A segment without its first mark is just being made: what comes is later than all else.
-        return int(json.loads(head)["last_seq"]) + 1 if head else 1 << 62
-
-    def _has_successor(self) -> bool:
-        following = self._number + 1
-        return os.path.exists(self._journal.plain(following)) or os.path.exists(
-            self._journal.compressed(following)
-        )
-
-
-class _Source:
-    """The lines of one segment file, up to the last mark that is complete."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._unpack = zlib.decompressobj(31) if path.endswith(".gz") else None
-        self._offset = 0
-        self._rest = b""
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def first_line(self) -> bytes:
-        data = self._more()
-        return data[: data.find(b"\n") + 1]
-
-    def batches(self) -> list[bytes] | None:
-        """Return the entries of the next complete batches; None at the end of what is there."""
-        held = self._rest
-        while True:
-            more = self._more()
-            held += more
-            last_mark = held.rfind(b"\n" + MARK)
-            start = last_mark + 1 if last_mark >= 0 else (0 if held.startswith(MARK) else -1)
-            end = held.find(b"\n", start) if start >= 0 else -1
-            if start > 0 and end < 0:
-                # The last mark is cut off; the one before it may be whole.
-                last_mark = held.rfind(b"\n" + MARK, 0, last_mark)
-                start = last_mark + 1 if last_mark >= 0 else (0 if held.startswith(MARK) else -1)
-                end = held.find(b"\n", start) if start >= 0 else -1
-            if end >= 0:
-                self._keep(held[end + 1 :])
-                lines = held[: end + 1].splitlines(keepends=True)
-                return [line for line in lines if not line.startswith(MARK)]
-            if not more:
-                self._keep(held)
-                return None
-
-    def _keep(self, rest: bytes) -> None:
-        """Remember an unfinished batch; in a plain file it is read again, as it may be cut away."""
-        if self._unpack is None:
-            self._offset -= len(rest)
-            self._rest = b""
-        else:
-            self._rest = rest
-
-    def _more(self) -> bytes:
-        data = os.pread(self._fd, READ_BYTES, self._offset)
-        self._offset += len(data)
-        if self._unpack is None or not data:
-            return data
-        unpacked = self._unpack.decompress(data)
-        return unpacked or self._more()
-
-
-def seq_of(line: bytes) -> int:
-    """Return the number of an entry line."""
-    return int(line[len(_SEQ) : line.index(b",", len(_SEQ))])
-
-
-def _dump(value: Any) -> bytes:
-    return _ENCODER.encode(value).encode("ascii") + b"\n"
-
-
-def _merge(into: Mark, changed: Mark) -> None:
-    for group, positions in changed.items():
-        into.setdefault(group, {}).update(positions)
+    def _take_sync_failure(self, error: OSError) -> None:
+        self.sync_failure = f"{error.strerror}: {error.filename or self.folder}"

@@ -28,9 +28,11 @@ prepare    run, spec (``SPEC_FIELDS``)                  result ``coordinator: {a
                                                         null, master_port: int | null, shim_pid``
 start      run, coordinator, coordinator_secret,        result ``started: true``
            master_port
-follow     run, after                                   items ``{"entries": [...]}``, with
-                                                        ``trouble: str`` where the journal cannot be
-                                                        written for now (empty: it can again); result
+follow     run, after, journal: who wrote the entries   items ``{"entries": [...], "journal": str}``,
+           up to ``after`` (empty: not known)           with ``trouble: str`` where the journal cannot
+                                                        be written for now (empty: it can again), and
+                                                        first of all with ``after: seq`` where it has
+                                                        fewer of them (see below); result
                                                         ``{"last": seq}`` after the ``end`` entry
 stop       run, grace, reason                           result ``stopping: true``
 kill       run                                          result ``killing: true``
@@ -80,6 +82,12 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``attempt``  ``restart, of, checkpoint``: on every node: all that follows is of this attempt. The
              ranks count their steps from 0 again.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
+
+``journal`` names the writer of the last entry of an item; it is empty where that is an agent of the
+first version. A node that loses its power may lose the end of its journal, and gives the numbers of
+what is lost to other entries. Who asks for what follows entry 100 of a writer of whose entries only
+63 are left is sent ``{"entries": [], "after": 63}`` and then what follows entry 63. A request
+without ``journal`` is refused instead.
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
 [[path, mode, bytes, sha256], ...], "links": [[path, target], ...], "folders": [path, ...]}``, and

@@ -43,7 +43,14 @@ def test_a_full_disk_is_told_to_who_follows_and_that_it_is_over(
     run = ActiveRun(str(tmp_path), spec, lambda _: None)
     follower = threading.Thread(
         target=follow,
-        args=(run.journal, str(tmp_path), 0, lambda item: None, given_up.is_set, told.put),
+        args=(
+            run.journal,
+            str(tmp_path),
+            0,
+            lambda item, _writer: None,
+            given_up.is_set,
+            told.put,
+        ),
     )
     run.begin()
     follower.start()

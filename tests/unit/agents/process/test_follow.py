@@ -28,7 +28,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 def items_of(journal: Journal, tmp_path: Path, after: int = 0) -> list[list[dict[str, Any]]]:
     items: list[list[bytes]] = []
-    follow(journal, str(tmp_path), after, items.append, lambda: False)
+    follow(journal, str(tmp_path), after, lambda item, _writer: items.append(item), lambda: False)
     for item in items:
         assert len(item) <= MAX_ENTRIES_PER_ITEM
         assert sum(map(len, item)) < MAX_LINE_BYTES / 2
@@ -94,7 +94,7 @@ def test_news_wake_a_follower_and_giving_up_ends_it(journal: Journal, tmp_path: 
     given_up, got = threading.Event(), threading.Event()
     seen: list[bytes] = []
 
-    def send(item: list[bytes]) -> None:
+    def send(item: list[bytes], _writer: str) -> None:
         seen.extend(item)
         got.set()
 
@@ -113,7 +113,7 @@ def test_news_wake_a_follower_and_giving_up_ends_it(journal: Journal, tmp_path: 
 
 def test_a_follower_of_a_journal_that_closes_ends(journal: Journal, tmp_path: Path) -> None:
     thread = threading.Thread(
-        target=follow, args=(journal, str(tmp_path), 0, lambda _item: None, lambda: False)
+        target=follow, args=(journal, str(tmp_path), 0, lambda _item, _writer: None, lambda: False)
     )
     thread.start()
     journal.close()
