@@ -113,7 +113,7 @@ def be_console(world: int, every: int, minutes: int, notes: Path) -> None:
         record = RunRecord(RunId(RUN), "digits", START, journal.names, b"", b"", b"")
         marks = [START + 60 * minute for minute in MARKS if minute <= minutes]
 
-        def open_stream(host: HostName, _after: int) -> HourStream:
+        def open_stream(host: HostName, _after: int, _journal: str) -> HourStream:
             return HourStream(journal, places[host], every)
 
         for event in follow(store, record, open_stream, left=lambda: control.asked is not None):

@@ -6,10 +6,14 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, Full, Queue
+from types import MappingProxyType
+from typing import NamedTuple
 
+from distconsole.model.names import HostName
+from distconsole.monitor.place import Place
 from distconsole.monitor.run_file import StoredEntry, connect
 
 BATCH_ENTRIES = 4096
@@ -18,6 +22,15 @@ QUEUE_BATCHES = 64
 """Batches that may wait for the disk; then the feed waits, and behind it the node's journal."""
 CACHE_KIB = 256
 """Pages that a writer holds: it appends, and reads nothing again."""
+
+
+class Handed(NamedTuple):
+    """What is to be written together."""
+
+    entries: Sequence[StoredEntry]
+    places: Mapping[HostName, Place]
+    written: threading.Event | None = None
+    """Set once it is, and all that was handed over before it."""
 
 
 class EntryWriter:
@@ -31,24 +44,41 @@ class EntryWriter:
         self.written = 0
         self._path = path
         self._ended = False
-        self._queue: Queue[Sequence[StoredEntry] | None] = Queue(QUEUE_BATCHES)
+        self._queue: Queue[Handed | None] = Queue(QUEUE_BATCHES)
         self._thread = threading.Thread(target=self._run, name=f"store-{path.stem}", daemon=True)
         self._thread.start()
 
-    def put(self, entries: Sequence[StoredEntry]) -> None:
-        """Hand entries over; waits while ``QUEUE_BATCHES`` batches are not on the disk."""
-        while not self.failure:
-            try:
-                self._queue.put(entries, timeout=0.5)
-            except Full:
-                continue
-            return
+    def put(
+        self,
+        entries: Sequence[StoredEntry],
+        places: Mapping[HostName, Place] = MappingProxyType({}),
+    ) -> None:
+        """Hand entries over; waits while ``QUEUE_BATCHES`` batches are not on the disk.
+
+        Args:
+            places: How far the journals of their hosts are known with them.
+        """
+        self._hand(Handed(entries, places))
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until what was handed over is in the file; return whether it is."""
+        written = threading.Event()
+        self._hand(Handed((), {}, written))
+        return written.wait(seconds)
 
     def close(self) -> None:
         """Write what is left and end; may be called several times."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
+
+    def _hand(self, handed: Handed) -> None:
+        while not self.failure:
+            try:
+                self._queue.put(handed, timeout=0.5)
+            except Full:
+                continue
+            return
 
     def _run(self) -> None:
         try:
@@ -60,33 +90,42 @@ class EntryWriter:
             self.failure = f"{self._path} cannot be written: {error}"
             self._drain()
 
-    def _next_batch(self) -> list[StoredEntry]:
-        batch: list[StoredEntry] = []
+    def _next_batch(self) -> list[Handed]:
+        batch: list[Handed] = []
+        entries = 0
         deadline: float | None = None
-        while len(batch) < BATCH_ENTRIES:
+        while entries < BATCH_ENTRIES:
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:
                 break
             try:
-                entries = self._queue.get(timeout=wait)
+                handed = self._queue.get(timeout=wait)
             except Empty:
                 break
-            if entries is None:
+            if handed is None:
                 self._ended = True
                 break
-            batch.extend(entries)
+            batch.append(handed)
+            entries += len(handed.entries)
+            if handed.written is not None:
+                break
             deadline = deadline or time.monotonic() + BATCH_SECONDS
         return batch
 
-    def _write(self, db: sqlite3.Connection, batch: Sequence[StoredEntry]) -> None:
-        if not batch:
-            return
-        with db:
-            db.executemany(
-                "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)",
-                ((entry.host, entry.seq, entry.t, entry.body) for entry in batch),
-            )
-        self.written += len(batch)
+    def _write(self, db: sqlite3.Connection, batch: Sequence[Handed]) -> None:
+        entries = [entry for handed in batch for entry in handed.entries]
+        places = {host: place for handed in batch for host, place in handed.places.items()}
+        if entries or places:
+            with db:
+                db.executemany("INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)", entries)
+                db.executemany(
+                    "INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?)",
+                    ((host, *place) for host, place in places.items()),
+                )
+        self.written += len(entries)
+        for handed in batch:
+            if handed.written is not None:
+                handed.written.set()
 
     def _drain(self) -> None:
         """Take what still comes, so that nobody waits for a writer that is gone."""

@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+import msgspec
+
 from distconsole.errors import NodeError, RequestError
+from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
+from distconsole.monitor.place import BEGINNING, Place
+from distconsole.monitor.retold import Retold
 from distconsole.remote.frames import EndEntry, Entries, JournalEntry
 from distconsole.remote.wire import typed
 
@@ -57,18 +62,26 @@ class JournalStream(Protocol):
         ...
 
 
-OpenStream = Callable[[HostName, int], JournalStream]
-"""Opens a host's journal after an entry's number; reconnects if need be. Raises NodeError."""
+OpenStream = Callable[[HostName, int, str], JournalStream]
+"""Opens a host's journal after an entry's number, by the writer named; reconnects if need be. Raises NodeError."""
+
+KnowAgain = Callable[[HostName, Place], Retold]
+"""Returns what a host told and its journal has lost. It lies where the place says, in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Entries of one host: as they came (for the store), as values, with their corrected times."""
+    """Entries of one host: as they came (for the store), as values, with their corrected times.
+
+    Attributes:
+        place: How far the host's journal is read with them.
+    """
 
     host: HostName
     bodies: tuple[dict[str, Any], ...]
     entries: tuple[JournalEntry, ...]
     times: tuple[float, ...]
+    place: Place = BEGINNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +106,30 @@ class JournalGap:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalLoss:
+    """A host's journal has lost the entries ``first`` to ``last``, which are known here.
+
+    Attributes:
+        known: Who wrote them is known, so that they are lost for certain; else the journal is read anew.
+    """
+
+    host: HostName
+    t: float
+    first: int
+    last: int
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class JournalTrouble:
     """A host cannot write its journal for now, and ``why``; empty when it can again."""
 
     host: HostName
     t: float
     why: str
+
+
+News = LinkNews | JournalGap | JournalLoss | JournalTrouble
 
 
 class HostReader:
@@ -110,16 +141,22 @@ class HostReader:
         "done",
         "host",
         "lost_since",
+        "place",
         "quiet_since",
+        "retold",
         "room",
         "waiting",
     )
 
-    def __init__(self, host: HostName, cursor: int, now: float, room: threading.Condition) -> None:
+    def __init__(
+        self, host: HostName, place: Place, now: float, room: threading.Condition
+    ) -> None:
         self.host = host
         self.room = room
         """Told when one of those that wait was taken. Its own: of very many threads one is woken."""
-        self.cursor = cursor
+        self.place = place
+        self.retold: Retold | None = None
+        """What it may tell once more."""
         self.waiting: deque[Delivered] = deque()
         self.connected = True
         self.done = False
@@ -137,31 +174,34 @@ class JournalFeed:
 
     Args:
         open_stream: How to reach a journal.
-        cursors: Host to the number of the last entry that is known already.
+        places: Host to how far its journal is known already.
         keep: Called with every new delivery on the reading threads, before it is given out.
+        know_again: Called where a host's journal has lost what is known here.
     """
 
     def __init__(
         self,
         open_stream: OpenStream,
-        cursors: Mapping[HostName, int],
+        places: Mapping[HostName, Place],
         keep: Callable[[Delivered], None] | None = None,
+        know_again: KnowAgain = lambda _host, _place: Retold(()),
     ) -> None:
         self._open_stream = open_stream
         self._keep = keep
+        self._know_again = know_again
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         """Told when there may be something for the consumer, and only that waits for it."""
         self._ready: list[tuple[float, int, HostReader]] = []
         """A heap of the hosts of which something waits, by the time of its first entry."""
         self._taken = 0
-        self._news: deque[LinkNews | JournalGap | JournalTrouble] = deque()
+        self._news: deque[News] = deque()
         self._closed = threading.Event()
         self._streams: dict[HostName, JournalStream] = {}
         now = time.monotonic()
         self._readers = {
-            host: HostReader(host, cursor, now, threading.Condition(self._lock))
-            for host, cursor in cursors.items()
+            host: HostReader(host, place, now, threading.Condition(self._lock))
+            for host, place in places.items()
         }
         self._threads = [
             threading.Thread(
@@ -172,7 +212,7 @@ class JournalFeed:
         for thread in self._threads:
             thread.start()
 
-    def next(self, timeout: float) -> Delivered | LinkNews | JournalGap | JournalTrouble | None:
+    def next(self, timeout: float) -> Delivered | News | None:
         """Return what came next; None if nothing did in ``timeout`` seconds, or all is read."""
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -251,12 +291,12 @@ class JournalFeed:
     def _read(self, reader: HostReader) -> None:
         retry_seconds = FIRST_RETRY_SECONDS
         while not self._closed.is_set() and not reader.done:
-            before = reader.cursor
+            before = reader.place.seq
             try:
                 self._read_once(reader)
             except NodeError as error:
                 self._lost(reader, error)
-            if reader.cursor > before:
+            if reader.place.seq > before:
                 retry_seconds = FIRST_RETRY_SECONDS
             if reader.done or self._closed.wait(retry_seconds * random.uniform(0.8, 1.2)):  # noqa: S311
                 break
@@ -265,7 +305,7 @@ class JournalFeed:
             self._changed.notify()
 
     def _read_once(self, reader: HostReader) -> None:
-        stream = self._open_stream(reader.host, reader.cursor)
+        stream = self._open_stream(reader.host, reader.place.seq, reader.place.journal)
         with self._changed:
             self._streams[reader.host] = stream
         try:
@@ -288,35 +328,69 @@ class JournalFeed:
             with self._changed:
                 self._news.append(JournalTrouble(reader.host, time.time(), told.trouble))
                 self._changed.notify()
-        new = [
-            (entry, body)
-            for entry, body in zip(entries, item["entries"], strict=True)
-            if entry.seq > reader.cursor
-        ]
-        if not new:
+        if told.after is not None and told.after < reader.place.seq:
+            self._go_back(reader, told.after)
+        new = self._news_in(reader, entries, item["entries"])
+        if not entries or entries[-1].seq <= reader.place.seq:
             return
-        first, last = new[0][0].seq, new[-1][0].seq
+        gap = range(reader.place.seq + 1, next(e.seq for e in entries if e.seq > reader.place.seq))
+        reader.place = reader.place.at(entries[-1].seq, told.journal)
         delivered = Delivered(
             host=reader.host,
             bodies=tuple(body for _, body in new),
             entries=tuple(entry for entry, _ in new),
             times=tuple(entry.t + offset for entry, _ in new),
+            place=reader.place,
         )
         if self._keep is not None:
             self._keep(delivered)
         with self._changed:
-            if first > reader.cursor + 1:
-                self._news.append(
-                    JournalGap(reader.host, time.time(), reader.cursor + 1, first - 1)
-                )
+            if gap:
+                self._news.append(JournalGap(reader.host, time.time(), gap[0], gap[-1]))
             while len(reader.waiting) >= QUEUED_BATCHES and not self._closed.is_set():
                 reader.room.wait()
-            reader.cursor = last
-            reader.waiting.append(delivered)
-            if len(reader.waiting) == 1:
-                self._make_ready(reader)
-            reader.done = isinstance(new[-1][0], EndEntry)
+            if new:
+                reader.waiting.append(delivered)
+                if len(reader.waiting) == 1:
+                    self._make_ready(reader)
+            reader.done = isinstance(entries[-1], EndEntry)
             self._changed.notify()
+
+    def _go_back(self, reader: HostReader, after: int) -> None:
+        """Read on where the journal of a host still agrees with what is known; keep what it has lost."""
+        before = reader.place
+        reader.place, reader.retold = before.back_to(after), None
+        known = bool(before.journal) or after > 0
+        with self._changed:
+            self._news.append(
+                JournalLoss(reader.host, time.time(), after + 1, before.seq, known=known)
+            )
+            self._changed.notify()
+
+    def _news_in(
+        self,
+        reader: HostReader,
+        entries: Sequence[JournalEntry],
+        bodies: Sequence[dict[str, Any]],
+    ) -> list[tuple[JournalEntry, dict[str, Any]]]:
+        """Return those entries that are new, without what the host has told before it lost it."""
+        fresh = [
+            (entry, body)
+            for entry, body in zip(entries, bodies, strict=True)
+            if entry.seq > reader.place.seq
+        ]
+        if not fresh or not reader.place.has_lost:
+            return fresh
+        if reader.retold is None:
+            reader.retold = self._know_again(reader.host, reader.place)
+        new: list[tuple[JournalEntry, dict[str, Any]]] = []
+        for entry, body in fresh:
+            news = reader.retold.news_in(body)
+            if news is body:
+                new.append((entry, body))
+            elif news is not None:
+                new.append((msgspec.convert(news, threadsafe(JournalEntry)), news))
+        return new
 
     def _lost(self, reader: HostReader, error: NodeError) -> None:
         gone = isinstance(error, RequestError) and error.code == NO_SUCH_RUN

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -16,25 +15,26 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
-from distconsole.monitor.entry_writer import EntryWriter
 from distconsole.monitor.feed import (
     Delivered,
     JournalFeed,
     JournalGap,
+    JournalLoss,
     JournalTrouble,
     LinkNews,
     OpenStream,
 )
+from distconsole.monitor.keeping import Keeping
+from distconsole.monitor.keeping import encode_entry as encode_entry
+from distconsole.monitor.place import Place
 from distconsole.monitor.planned import reducer_of
 from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.run_file import RunFile, RunRecord, StoredEntry
+from distconsole.monitor.run_file import KIND_BYTES, RunFile, RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
 from distconsole.remote.frames import JournalEntry
 from distconsole.remote.plain import plain_text
 
 POLL_SECONDS = 0.5
-KIND_BYTES = 80
-"""Agents write an entry's kind behind its number and its time, that is within so many bytes."""
 GIVE_UP_SECONDS = 15.0
 """How long a host without connection is awaited once the others have said how the run ended."""
 
@@ -90,34 +90,42 @@ def follow(
     reducer = reducer_of(record)
     with store.create(record) as run_file:
         # Not what the file has by now: somebody else who follows the run may have written on.
-        cursors = {HostName(host): 0 for host in record.hosts}
-        yield from replay(run_file, reducer, last=cursors)
+        places, stored = run_file.places(), {HostName(host): 0 for host in record.hosts}
+        yield from replay(run_file, reducer, last=stored)
         if reducer.ended is not None:
             _keep_end(run_file, reducer)
             return
-        if until is not None and _reached(cursors, until):
+        places = {host: _known(places.get(host), last) for host, last in stored.items()}
+        seen = {host: place.seq for host, place in places.items()}
+        if until is not None and _reached(seen, until):
             return
         run_file.let_go()
-        writer = EntryWriter(run_file.path)
-        feed = JournalFeed(open_stream, cursors, keep=lambda new: writer.put(to_store(new)))
         failure = ""
-        try:
-            seen = dict(cursors)
-            for event in _live(record.run, feed, (reducer, over), seen):
-                if event is not None:
-                    yield event
-                elif writer.failure and not failure:
-                    failure = writer.failure
-                    yield _store_finding(record.run, failure)
-                elif left() or (until is not None and _reached(seen, until)):
-                    break
-        finally:
-            feed.close()
-            writer.close()
-            # Of a run without an end, attach fetches what is missing.
-            why = writer.failure or _keep_end(run_file, reducer)
+        with Keeping(run_file.path) as keeping:
+            feed = JournalFeed(open_stream, places, keeping.keep, keeping.know_again)
+            try:
+                for event in _live(record.run, feed, (reducer, over), seen):
+                    if event is not None:
+                        yield event
+                    elif keeping.failure and not failure:
+                        failure = keeping.failure
+                        yield _store_finding(record.run, failure)
+                    elif left() or (until is not None and _reached(seen, until)):
+                        break
+            finally:
+                feed.close()
+                keeping.close()
+                # Of a run without an end, attach fetches what is missing.
+                why = keeping.failure or _keep_end(run_file, reducer)
         if why and not failure:
             yield _store_finding(record.run, why)
+
+
+def _known(place: Place | None, stored: int) -> Place:
+    """Return how far a journal is known whose last stored entry has that number."""
+    if place is None:
+        return Place(stored)  # the first version followed it
+    return place.at(max(place.seq, stored - place.shift), place.journal)
 
 
 def _noted(entries: Iterable[StoredEntry], last: dict[HostName, int]) -> Iterator[StoredEntry]:
@@ -142,21 +150,6 @@ def decode_entry(body: bytes) -> JournalEntry:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(str(error)) from None
         return entry
-
-
-def encode_entry(body: dict[str, Any]) -> bytes:
-    """Return an entry as it is stored: the JSON that the node sent, NaN included."""
-    return json.dumps(body, separators=(",", ":")).encode()
-
-
-def to_store(delivered: Delivered) -> list[StoredEntry]:
-    """Return a delivery as rows."""
-    return [
-        StoredEntry(delivered.host, entry.seq, t, encode_entry(body))
-        for entry, body, t in zip(
-            delivered.entries, delivered.bodies, delivered.times, strict=True
-        )
-    ]
 
 
 _DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(threadsafe(JournalEntry))
@@ -189,13 +182,16 @@ def _live(
             case Delivered():
                 for entry, t in zip(news.entries, news.times, strict=True):
                     yield from reducer.feed(news.host, entry, t)
-                seen[news.host] = news.entries[-1].seq
+                seen[news.host] = news.place.seq
             case LinkNews():
                 yield LinkChanged(
                     t=news.t, run=run, host=news.host, connected=news.connected, reason=news.reason
                 )
             case JournalGap():
                 yield _gap_finding(run, news)
+            case JournalLoss():
+                yield _loss_finding(run, news)
+                seen[news.host] = news.first - 1
             case JournalTrouble():
                 yield _trouble_finding(run, news)
             case None:
@@ -226,6 +222,25 @@ def _gap_finding(run: RunId, gap: JournalGap) -> RunFinding:
         summary=f"{gap.last - gap.first + 1} journal entries of {gap.host} are missing",
         seen=f"entries {gap.first} to {gap.last}",
         expected="every number from 1 on",
+    )
+
+
+def _loss_finding(run: RunId, loss: JournalLoss) -> RunFinding:
+    host, lost = loss.host, loss.last - loss.first + 1
+    entries = f"{lost} entries" if lost > 1 else "entry"
+    return RunFinding(
+        t=loss.t,
+        run=run,
+        check="run.journal_lost",
+        severity=Severity.WARN if loss.known else Severity.INFO,
+        hosts=(host,),
+        summary=f"{host} has lost the last {entries} of its journal; what it told is kept here"
+        if loss.known
+        else f"the journal of {host} is read anew from its beginning: who wrote what is "
+        "kept here is not known",
+        seen=f"entries {loss.first} to {loss.last}",
+        expected="a node keeps what it has told",
+        hint=f"did {host} lose its power, or its disk? it cannot tell these entries to anybody else",
     )
 
 

@@ -17,13 +17,25 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
 from distconsole.model.time_text import TOO_FAR_SECONDS, is_time
+from distconsole.monitor.network_disk import is_on_network
+from distconsole.monitor.place import Place
 
-SCHEMA = """
+SCHEMA_VERSION = 1
+"""``PRAGMA user_version`` of a file; 0 is the first version's, which has no places."""
+
+SCHEMA = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entries (
     host TEXT NOT NULL, seq INTEGER NOT NULL, t REAL NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (host, seq)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS places (
+    host TEXT PRIMARY KEY, seq INTEGER NOT NULL, journal TEXT NOT NULL, shift INTEGER NOT NULL,
+    lost_first INTEGER NOT NULL, lost_last INTEGER NOT NULL
+) WITHOUT ROWID;
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
 """
 HOSTS = """
 WITH RECURSIVE named (host) AS (
@@ -34,6 +46,8 @@ WITH RECURSIVE named (host) AS (
 """
 """The hosts, each looked up behind the one before: ``DISTINCT`` would read all entries."""
 BUSY_SECONDS = 5.0
+KIND_BYTES = 80
+"""Agents write an entry's kind behind its number and its time, that is within so many bytes."""
 NO_ROOM = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -41,6 +55,12 @@ NO_ROOM = (
     sqlite3.SQLITE_READONLY,
 )
 """What SQLite says where the folder has no room for the memory that those who use a file share."""
+
+
+class NewerFileError(sqlite3.DatabaseError):
+    """A file of a newer version of this program: what it holds would be misread."""
+
+    sqlite_errorcode = sqlite3.SQLITE_MISMATCH
 
 
 class StoredEntry(NamedTuple):
@@ -78,14 +98,17 @@ class RunRecord:
 
 
 def lay_out(path: Path) -> None:
-    """Make the file's tables, where they are not there.
+    """Make the file's tables, and those that a file of an older version lacks.
 
     Raises:
-        sqlite3.Error: if the disk refuses, or the file is none of ours.
+        sqlite3.Error: if the disk refuses, or the file is none of ours, or of a newer version.
     """
     with contextlib.closing(connect(path)) as db:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.executescript(SCHEMA)
+        if _schema_version(db) < SCHEMA_VERSION:
+            db.executescript(SCHEMA)
+        # What several machines can open is not shared by memory.
+        shared = is_on_network(path)
+        db.execute(f"PRAGMA journal_mode={'TRUNCATE' if shared else 'WAL'}")
 
 
 def connect(path: Path, *, alone: bool = False) -> sqlite3.Connection:
@@ -98,7 +121,9 @@ def connect(path: Path, *, alone: bool = False) -> sqlite3.Connection:
     try:
         if alone:
             db.execute("PRAGMA locking_mode=EXCLUSIVE")
-        db.execute("PRAGMA synchronous=NORMAL")
+        # A write-ahead log is sound after a power cut, though its last seconds may be missing.
+        if not is_on_network(path):
+            db.execute("PRAGMA synchronous=NORMAL")
     except BaseException:
         db.close()
         raise
@@ -121,11 +146,27 @@ def _readable(path: Path) -> sqlite3.Connection:
 
 def _tried(db: sqlite3.Connection) -> sqlite3.Connection:
     try:
+        _schema_version(db)
         db.execute("SELECT 1 FROM meta LIMIT 1")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _schema_version(db: sqlite3.Connection) -> int:
+    """Return the version of a file.
+
+    Raises:
+        NewerFileError: if this program does not know it.
+    """
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise NewerFileError(
+            f"it is of a newer version of distconsole (schema {version}, this one knows "
+            f"{SCHEMA_VERSION})"
+        )
+    return version
 
 
 class RunFile:
@@ -185,7 +226,8 @@ class RunFile:
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def write_end(self, end: bytes) -> None:
-        """Keep the run's last event."""
+        """Keep the run's last event, and all that was kept before it, however the power goes."""
+        self._db.execute("PRAGMA synchronous=FULL")
         with self._db:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('end', ?)", (end,))
 
@@ -250,6 +292,34 @@ class RunFile:
         begun = after or {}
         hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
         yield from _merged(hosts)
+
+    def places(self) -> dict[HostName, Place]:
+        """Return how far the hosts' journals are known; nothing of hosts that the first version followed."""
+        with contextlib.suppress(sqlite3.OperationalError):  # no table: of the first version
+            rows = self._db.execute(
+                "SELECT host, seq, journal, shift, lost_first, lost_last FROM places"
+            )
+            return {HostName(host): Place(*place) for host, *place in rows}
+        return {}
+
+    def bodies(self, host: str, first: int, last: int) -> Iterator[bytes]:
+        """Yield a host's entries from one number to another, as the host wrote them."""
+        wanted = "SELECT body FROM entries WHERE host = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+        for (body,) in self._db.execute(wanted, (host, first, last)):
+            yield body
+
+    def without_end(self, hosts: Sequence[str]) -> list[HostName]:
+        """Return those of ``hosts`` whose last entry is not stored."""
+        ends = (
+            "SELECT 1 FROM entries WHERE host = ? AND instr(substr(body, 1, ?), ?) "
+            "ORDER BY seq DESC LIMIT 1"
+        )
+        kind = b'"kind":"end"'
+        return [
+            HostName(host)
+            for host in hosts
+            if self._db.execute(ends, (host, KIND_BYTES, kind)).fetchone() is None
+        ]
 
     def count(self) -> int:
         """Return how many entries there are; 0 where the file is too damaged to count them."""

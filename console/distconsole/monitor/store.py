@@ -14,7 +14,7 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.names import RUN_ID_PATTERN, RunId
 from distconsole.monitor.catalogue import Catalogue, stamps_in
-from distconsole.monitor.run_file import RunFile, RunRecord, lay_out
+from distconsole.monitor.run_file import NewerFileError, RunFile, RunRecord, lay_out
 
 DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """What SQLite says of a file that is no run's: cut, overwritten, or never begun (there are no tables)."""
@@ -161,6 +161,11 @@ def meant(wanted: str, known: Iterable[str]) -> str:
 
 
 def _disk_error(path: Path, error: Exception) -> ConsoleError:
+    if isinstance(error, NewerFileError):
+        return ConsoleError(
+            f"{path} cannot be read: {error}",
+            "use that version: pip install --upgrade distconsole",
+        )
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGED and path.suffix == ".db":
         return ConsoleError(
             f"{path} is damaged: {error}",

@@ -109,12 +109,13 @@ def watch_run(
 def journal_opener(session: Session, run: str) -> OpenStream:
     """Return how to open a host's journal of ``run``, connecting again if need be."""
 
-    def open_journal(host: HostName, after: int) -> JournalStream:
+    def open_journal(host: HostName, after: int, journal: str) -> JournalStream:
         link = session.link(host)
         link.connect()
         # The link says how far the node is ahead; what is needed is what to add to its times.
         offset_seconds = -link.clock_offset().seconds
-        return _LinkJournal(link.stream("follow", run=run, after=after), offset_seconds)
+        stream = link.stream("follow", run=run, after=after, journal=journal)
+        return _LinkJournal(stream, offset_seconds)
 
     return open_journal
 

@@ -374,6 +374,10 @@ class Entries(Frame, frozen=True, kw_only=True):
     entries: Annotated[tuple[JournalEntry, ...], Meta(max_length=MAX_ENTRIES)]
     trouble: Annotated[str, Meta(max_length=8192)] | None = None
     """Why the node cannot write the journal for now; empty when it can again."""
+    journal: Name = ""
+    """Who wrote the last of the entries; empty for the first version."""
+    after: Count | None = None
+    """The journal has no more than this of the entries that are known here."""
 
 
 class Answer(Frame, frozen=True, kw_only=True):

@@ -23,9 +23,12 @@ class _Cancel(Protocol):
 
 
 def _after_last_entry(arguments: Items, item: Items) -> Items:
-    """``follow`` goes on after the last entry taken."""
+    """``follow`` goes on after the last entry taken, by whoever wrote it."""
     entries = item["entries"]
-    return {**arguments, "after": entries[-1]["seq"]} if entries else arguments
+    if not entries:
+        return {**arguments, "after": item["after"]} if "after" in item else arguments
+    writer = item.get("journal", "")
+    return {**arguments, "after": entries[-1]["seq"], "journal": writer}
 
 
 RESUME: dict[str, Callable[[Items, Items], Items]] = {"follow": _after_last_entry}

@@ -24,6 +24,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.monitor.feed import Delivered, JournalFeed
 from distconsole.monitor.follow import follow, replay
+from distconsole.monitor.place import Place
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
@@ -82,9 +83,11 @@ class FakeNodes:
     def __init__(self, **scripts: list[Script | NodeError]) -> None:
         self._scripts = scripts
         self.resumed: list[tuple[str, int]] = []
+        self.known: list[str] = []
 
-    def __call__(self, host: HostName, after: int) -> FakeStream:
+    def __call__(self, host: HostName, after: int, journal: str) -> FakeStream:
         self.resumed.append((host, after))
+        self.known.append(journal)
         script = self._scripts[host].pop(0)
         if isinstance(script, NodeError):
             raise script
@@ -218,10 +221,10 @@ def test_clock_offsets_are_added_to_times() -> None:
     given: list[Delivered] = []
     at = time.time()
 
-    def open_stream(_host: HostName, _after: int) -> FakeStream:
+    def open_stream(_host: HostName, _after: int, _journal: str) -> FakeStream:
         return FakeStream([item(1, t=at), end(2, at)], clock_offset=-7.0)
 
-    feed = JournalFeed(open_stream, {HostName("a"): 0}, keep=given.append)
+    feed = JournalFeed(open_stream, {HostName("a"): Place()}, keep=given.append)
     assert feed.next(5.0) is not None
     feed.close()
     assert given[0].times[0] == pytest.approx(at - 7.0 + 0.001)
@@ -275,7 +278,7 @@ def test_hosts_that_do_not_answer_delay_the_leaving_once_and_not_one_by_one(
     monkeypatch.setattr("distconsole.monitor.feed.CLOSE_SECONDS", 0.2)
     answered = threading.Event()
 
-    def unanswered(_host: HostName, _after: int) -> FakeStream:
+    def unanswered(_host: HostName, _after: int, _journal: str) -> FakeStream:
         answered.wait(30)
         raise LinkLostError("gone")
 
@@ -286,7 +289,7 @@ def test_hosts_that_do_not_answer_delay_the_leaving_once_and_not_one_by_one(
         joined.append(timeout or 0.0)
         join(thread, timeout)
 
-    feed = JournalFeed(unanswered, {HostName(f"n{number}"): 0 for number in range(20)})
+    feed = JournalFeed(unanswered, {HostName(f"n{number}"): Place() for number in range(20)})
     monkeypatch.setattr(threading.Thread, "join", noted)
     feed.close()
     monkeypatch.undo()
@@ -309,8 +312,111 @@ def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None
         def __iter__(self) -> Iterator[dict[str, Any]]:
             return endless()
 
-    feed = JournalFeed(lambda _h, _a: Endless([]), {HostName("a"): 0})
+    feed = JournalFeed(lambda _h, _a, _j: Endless([]), {HostName("a"): Place()})
     delivered = [feed.next(5.0) for _ in range(50)]
     assert all(isinstance(each, Delivered) for each in delivered)
     assert taken <= 50 + 10
     feed.close()
+
+
+def of_writer(writer: str, played: dict[str, Any]) -> dict[str, Any]:
+    return {**played, "journal": writer}
+
+
+def note(number: int, text: str) -> dict[str, Any]:
+    body = {"check": "c", "severity": "info", "summary": text, "hint": ""}
+    return {"entries": [{"kind": "note", "seq": number, "t": time.time(), **body}]}
+
+
+def printed(number: int, offset: int, text: str) -> dict[str, Any]:
+    body = {"rank": 0, "stream": "out", "offset": offset, "text": text}
+    return {"entries": [{"kind": "log", "seq": number, "t": time.time(), **body}]}
+
+
+LOST_POWER: Script = [{"entries": [], "after": 2}]
+"""A node says that of the entries known here only two are left in its journal."""
+
+
+def test_who_wrote_the_last_entry_is_said_when_a_journal_is_read_on(tmp_path: Path) -> None:
+    store, lost = RunStore(tmp_path), LinkLostError("power")
+    nodes = FakeNodes(a=[[of_writer("A", item(1, 2)), lost], [of_writer("A", item(3))]])
+    list(follow(store, record("a"), nodes, until={HostName("a"): 3}))
+    later = FakeNodes(a=[[of_writer("B", end(4))]])
+    list(follow(store, record("a"), later))
+    assert nodes.resumed + later.resumed == [("a", 0), ("a", 2), ("a", 3)]
+    assert nodes.known + later.known == ["", "A", "A"]
+
+
+@pytest.mark.parametrize("while_followed", [True, False])
+def test_what_a_node_has_lost_stays_and_what_it_tells_instead_is_kept_behind_it(
+    tmp_path: Path, while_followed: bool
+) -> None:
+    store = RunStore(tmp_path)
+    before: Script = [
+        of_writer("A", note(1, "one")),
+        of_writer("A", printed(2, 0, "x\n")),
+        of_writer("A", printed(3, 2, "y\n")),
+        of_writer("A", note(4, "four")),
+    ]
+    after: Script = [
+        *LOST_POWER,
+        of_writer("B", note(3, "its end was cut off")),
+        of_writer("B", printed(4, 2, "y\nz\n")),  # as one slice
+        of_writer("B", end(5)),
+    ]
+    if while_followed:
+        nodes = FakeNodes(a=[[*before, LinkLostError("power")], after])
+        events = list(follow(store, record("a"), nodes))
+    else:
+        told = FakeNodes(a=[before])
+        list(follow(store, record("a"), told, until={HostName("a"): 4}))
+        nodes = FakeNodes(a=[after])
+        events = list(follow(store, record("a"), nodes))
+    assert (nodes.resumed[-1], nodes.known[-1]) == (("a", 4), "A")
+    (loss,) = [e for e in events if isinstance(e, RunFinding) and e.check == "run.journal_lost"]
+    assert (
+        loss.summary == "a has lost the last 2 entries of its journal; what it told is kept here"
+    )
+    assert (loss.seen, loss.severity) == ("entries 3 to 4", "warn")
+    assert isinstance(events[-1], RunEnded)
+    again = list(replay_of(store))
+    assert lines(again) == lines(events) == ["x", "y", "z"]
+    said = [e.summary for e in again if isinstance(e, RunFinding)]
+    assert said == ["one", "four", "its end was cut off"]
+
+
+def replay_of(store: RunStore) -> Iterator[RunEvents]:
+    with store.open(RunId("run-1")) as run_file:
+        yield from replay(run_file, RunReducer("run-1", ("a",)))
+
+
+def test_what_a_node_tells_once_more_is_known_again_after_the_console_was_away(
+    tmp_path: Path,
+) -> None:
+    store = RunStore(tmp_path)
+    before: Script = [of_writer("A", item(1, 2)), of_writer("A", printed(3, 100, "y\n"))]
+    list(follow(store, record("a"), FakeNodes(a=[before]), until={HostName("a"): 3}))
+    # The console leaves while the node tells once more what it had lost.
+    cut: Script = [*LOST_POWER, of_writer("B", note(3, "cut")), of_writer("B", note(4, "on"))]
+    events = follow(store, record("a"), FakeNodes(a=[cut]), until={HostName("a"): 4})
+    list(events)
+    rest: Script = [of_writer("B", printed(5, 100, "y\n")), of_writer("B", end(6))]
+    nodes = FakeNodes(a=[rest])
+    assert lines(list(follow(store, record("a"), nodes))) == ["1", "2", "y"]
+    assert (nodes.resumed, nodes.known) == ([("a", 4)], ["B"])
+    assert lines(list(replay_of(store))) == ["1", "2", "y"]
+
+
+def test_a_journal_of_which_nothing_is_known_is_read_anew_and_nothing_is_told_twice(
+    tmp_path: Path,
+) -> None:
+    store = RunStore(tmp_path)
+    whole = [printed(1, 0, "x\n"), note(2, "two"), printed(3, 2, "y\n")]
+    list(follow(store, record("a"), FakeNodes(a=[list(whole)]), until={HostName("a"): 3}))
+    anew = [of_writer("B", each) for each in (*whole, printed(4, 4, "z\n"), end(5))]
+    nodes = FakeNodes(a=[[{"entries": [], "after": 0}, *anew]])
+    events = list(follow(store, record("a"), nodes))
+    (said,) = [e for e in events if isinstance(e, RunFinding) and e.check == "run.journal_lost"]
+    assert "is read anew from its beginning" in said.summary
+    assert lines(events) == ["x", "y", "z"]
+    assert lines(list(replay_of(store))) == ["x", "y", "z"]

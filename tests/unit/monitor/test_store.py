@@ -105,6 +105,7 @@ def test_a_disk_that_is_full_at_the_start_leaves_no_empty_run(
     store = RunStore(tmp_path)
     store.create(record("kept-1")).close()
     monkeypatch.setattr("distconsole.monitor.run_file.SCHEMA", "SELECT no_room FROM here")
+    monkeypatch.setattr("distconsole.monitor.run_file.SCHEMA_VERSION", 99)
     for run in ("kept-1", "new-1"):
         with pytest.raises(ConsoleError, match="cannot be used"):
             store.create(record(run))

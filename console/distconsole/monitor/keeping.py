@@ -1,0 +1,66 @@
+"""What a feed delivers, on its way into a run's file, and what that file knows of a host's lost entries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from distconsole.model.names import HostName
+from distconsole.monitor.entry_writer import EntryWriter
+from distconsole.monitor.feed import Delivered
+from distconsole.monitor.place import Place
+from distconsole.monitor.retold import Retold
+from distconsole.monitor.run_file import RunFile, StoredEntry
+
+FLUSH_SECONDS = 30.0
+"""How long entries that are to be known again may take to the disk."""
+
+
+class Keeping:
+    """Keeps one run's entries while it is followed; threads of the feed use it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = EntryWriter(path)
+
+    @property
+    def failure(self) -> str:
+        """Why the rest is not kept; empty while it is."""
+        return self._writer.failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left; may be called several times."""
+        self._writer.close()
+
+    def keep(self, delivered: Delivered) -> None:
+        """Keep a delivery."""
+        self._writer.put(to_store(delivered), {delivered.host: delivered.place})
+
+    def know_again(self, host: HostName, place: Place) -> Retold:
+        """Return what a host told and its journal has lost."""
+        self._writer.flush(FLUSH_SECONDS)
+        with RunFile(self._path) as run_file:
+            return Retold(run_file.bodies(host, place.lost_first, place.lost_last))
+
+
+def encode_entry(body: dict[str, Any]) -> bytes:
+    """Return an entry as it is stored: the JSON that the node sent, NaN included."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def to_store(delivered: Delivered) -> list[StoredEntry]:
+    """Return a delivery as rows."""
+    shift = delivered.place.shift
+    return [
+        StoredEntry(delivered.host, entry.seq + shift, t, encode_entry(body))
+        for entry, body, t in zip(
+            delivered.entries, delivered.bodies, delivered.times, strict=True
+        )
+    ]
