@@ -13,6 +13,7 @@ import signal
 from typing import Any, NamedTuple
 
 from distconsole_agent.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from distconsole_agent.wrapped import ORIGINAL, headline
 
 MAX_ERROR_FILE_BYTES = 64 * 1024
 """As ``records.MAX_ERROR_BYTES``; a longer file is not the hook's."""
@@ -190,6 +191,7 @@ def _validated(raw: dict[str, Any], pid: int) -> Raised | None:
     error = f"{kind}: {message}" if message else kind
     if not error:
         return None
+    error = headline(error, traceback)
     retried = raw.get("retried") is True
     traceback = traceback[-MAX_TRACEBACK_CHARS:]
     return Raised(pid, rank, t_ns, error[:MAX_ERROR_CHARS], traceback, retried)
@@ -202,9 +204,12 @@ def _text(value: object) -> str:
 def _traceback(lines: list[str], heads: list[int]) -> Told:
     """Return the last traceback, with those that it says it followed from."""
     last = first = heads.pop()
-    while heads and any(CHAINED in line for line in lines[heads[-1] : first]):
+    while heads and (
+        f"{ORIGINAL}{TRACEBACK_HEAD}" in lines[first]
+        or any(CHAINED in line for line in lines[heads[-1] : first])
+    ):
         first = heads.pop()
-    prefix = lines[last][: lines[last].index(TRACEBACK_HEAD)]
+    prefix = lines[last][: lines[last].index(TRACEBACK_HEAD)].removesuffix(ORIGINAL)
     end = last + 1
     while end < len(lines) and lines[end][len(prefix) :].startswith((" ", "\t")):
         end += 1

@@ -98,12 +98,7 @@ def _named(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised | 
         return raised
     told = f"{raised.error}\n{raised.traceback}"
     number = rank_of_spawned(told, rank.pid, spec.rings)
-    lines = [line for line in raised.traceback.splitlines() if line.strip()]
-    return (
-        raised._replace(rank=number, error=(lines or [raised.error])[-1])
-        if number >= 0
-        else raised
-    )
+    return raised._replace(rank=number) if number >= 0 else raised
 
 
 class _Death(NamedTuple):

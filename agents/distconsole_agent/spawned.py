@@ -14,9 +14,11 @@ from distconsole_agent.failures import EngineSaid, Raised
 
 MAX_RINGS = 4096
 
-_TERMINATED = re.compile(r"\bprocess (\d{1,6}) terminated with", re.IGNORECASE)
-"""Of ProcessRaisedException and ProcessExitedException in torch/multiprocessing/spawn.py, which
-catches what a child raises, so that the child's own hook never sees it."""
+_TERMINATED = re.compile(
+    r"\b(?:in spawned process (?=\d)|process (?=\d{1,6} terminated with))(\d{1,6})", re.IGNORECASE
+)
+"""Of ``wrapped.headline``, and of ProcessRaisedException and ProcessExitedException in
+torch/multiprocessing/spawn.py, which catches what a child raises, so that its own hook never sees it."""
 
 
 _ENDED = re.compile(r"\bprocess \d{1,6} terminated with (?:exit code (\d{1,3})|signal (SIG\w+))$")

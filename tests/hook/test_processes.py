@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from distconsole_agent.failures import read_raised
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
@@ -338,3 +341,47 @@ def test_no_descriptor_beyond_the_ring_stays_open(runner: Runner) -> None:
     mine = [word for word in ended.out.split("'") if "rings" in word]
     assert len(mine) == (1 if sys.version_info < (3, 13) else 0)
     assert all(Path(name).name.startswith(str(ended.ring.header["pid"])) for name in mine)
+
+
+WORKER_RAISES = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, index):
+        try:
+            {}["sample"]
+        except KeyError as error:
+            raise ValueError("bad sample") from error
+
+if __name__ == "__main__":
+    for batch in DataLoader(Data(), num_workers=1): pass
+"""
+
+CHILD_RAISES = """
+import torch.multiprocessing as mp
+
+def main(index):
+    raise ValueError("bad rank")
+
+if __name__ == "__main__":
+    mp.spawn(main, nprocs=1)
+"""
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.parametrize(
+    ("script", "headline"),
+    [
+        (WORKER_RAISES, "ValueError: bad sample (in DataLoader worker process 0, script.py:11)"),
+        (CHILD_RAISES, "ValueError: bad rank (in spawned process 0, script.py:5)"),
+    ],
+)
+def test_the_headline_of_what_torch_only_passes_on_is_what_was_raised(
+    runner: Runner, script: str, headline: str
+) -> None:
+    ended = runner.watched(script)
+    assert ended.code == 1
+    (raised,) = read_raised(str(ended.folder / "errors"))
+    assert re.sub(r"\w+\.py", "script.py", raised.error) == headline

@@ -316,3 +316,79 @@ def test_what_torchrun_was_to_begin_again_after_is_no_failure_of_a_run_that_was_
     note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
     assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1995 * S) is None
     assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False)).rank == 4
+
+
+BY_WORKER = """Traceback (most recent call last):
+  File "/job/train.py", line 12, in <module>
+    for x in loader: pass
+  File "/venv/lib/python3.11/site-packages/torch/_utils.py", line 794, in reraise
+    raise exception
+ValueError: Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 374, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/job/data.py", line 9, in __getitem__
+    raise ValueError("bad sample")
+  File "/venv/lib/python3.11/site-packages/PIL/Image.py", line 3, in open
+    fail()
+ValueError: bad sample
+"""
+
+
+def message_of(traceback: str, kind: str) -> str:
+    """What the hook notes as the message of the first exception of a type."""
+    return traceback.partition(f"\n{kind}: ")[2].strip()
+
+
+def test_the_headline_is_the_exception_that_a_worker_raised(tmp_path: Path) -> None:
+    note(tmp_path, 7, message=message_of(BY_WORKER, "ValueError"), traceback=BY_WORKER)
+    (raised,) = read_raised(str(tmp_path))
+    assert raised.error == "ValueError: bad sample (in DataLoader worker process 0, data.py:9)"
+    assert raised.traceback == BY_WORKER
+
+
+def test_of_a_chain_within_a_worker_its_last_exception_is_the_headline(tmp_path: Path) -> None:
+    inner = f"Original {TRACE}KeyError: 'x'\n\nThe above exception was the direct cause of the following exception:\n\n"
+    traceback = BY_WORKER.replace("Original ", inner)
+    note(tmp_path, 7, message=message_of(traceback, "ValueError"), traceback=traceback)
+    (raised,) = read_raised(str(tmp_path))
+    assert raised.error == "ValueError: bad sample (in DataLoader worker process 0, data.py:9)"
+
+
+TRACE = 'Traceback (most recent call last):\n  File "/job/data.py", line 7, in load\n    x\n'
+CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+
+
+def test_of_a_chain_that_a_person_wrote_the_outer_exception_is_the_headline(
+    tmp_path: Path,
+) -> None:
+    traceback = f"{BY_WORKER}{CAUSE}{TRACE}RuntimeError: training failed\n"
+    note(tmp_path, 7, type="RuntimeError", message="training failed", traceback=traceback)
+    assert read_raised(str(tmp_path))[0].error == "RuntimeError: training failed"
+
+
+def test_the_headline_is_what_a_spawned_rank_raised(tmp_path: Path) -> None:
+    inner = f"-- Process 1 terminated with the following error:\n{TRACE}mine.Broken: no\ntwo\n"
+    traceback = f"{TRACE}torch.multiprocessing.spawn.ProcessRaisedException: \n\n{inner}"
+    note(tmp_path, 7, type="ProcessRaisedException", message=inner.strip(), traceback=traceback)
+    assert read_raised(str(tmp_path))[0].error == (
+        "mine.Broken: no (in spawned process 1, data.py:7)\ntwo"
+    )
+
+
+@pytest.mark.parametrize("traceback", ["", "Traceback", "x" * 9000, TRACE, f"{TRACE}\n"])
+def test_a_wrapper_whose_inner_exception_is_lost_stays_the_headline(
+    tmp_path: Path, traceback: str
+) -> None:
+    message = f"Caught ValueError in DataLoader worker process 0.\nOriginal {TRACE}"
+    note(tmp_path, 7, message=message, traceback=traceback)
+    assert read_raised(str(tmp_path))[0].error.startswith("ValueError: Caught ValueError in")
+
+
+def test_without_the_hook_the_log_tells_what_a_worker_raised(tmp_path: Path) -> None:
+    text = "".join(f"[rank1]: {line}\n" for line in BY_WORKER.splitlines())
+    for said in (BY_WORKER, text):
+        (tmp_path / "err").write_text(f"noise\n{said}more noise\n")
+        told = read_tail(str(tmp_path / "err"))
+        assert told.error == "ValueError: bad sample"
+        assert told.traceback == BY_WORKER.rstrip()
