@@ -11,6 +11,7 @@ from types import FrameType
 
 from distconsole.cli.exit_codes import ExitCode, exit_code_of
 from distconsole.cli.notices import notifier_for
+from distconsole.cli.standard_input import look_at_input
 from distconsole.cli.streams import Streams
 from distconsole.errors import ConsoleError, OutputError
 from distconsole.model import requests as ask
@@ -43,6 +44,7 @@ def perform_headless(
     notifier = None
 
     try:
+        look_at_input(request, streams.say)
         notifier = notifier_for(request, streams)
         with interruptible(request, control, streams.say):
             takers = [show.event] if notifier is None else [show.event, notifier.see]

@@ -10,6 +10,8 @@ MAX_SOURCE_BYTES = 4 * 1024 * 1024
 SPAWNERS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "xmp.spawn")
 OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
 DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
+NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
+"""What is done with standard input without reading it."""
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
@@ -32,6 +34,7 @@ class ScriptTraits:
         init_method: ``--init_method`` or the like as it declares it, else empty.
         rank: ``--rank`` as it declares it, else empty.
         world_size: ``--world_size`` or the like as it declares it, else empty.
+        stdin: It reads standard input.
         backend: The backend of its process group where the source fixes it, in lower case, else empty.
     """
 
@@ -49,6 +52,7 @@ class ScriptTraits:
     init_method: str = ""
     rank: str = ""
     world_size: str = ""
+    stdin: bool = False
     backend: str = ""
 
 
@@ -88,6 +92,7 @@ def traits_of(source: str) -> ScriptTraits:
         init_method=_option(seen.options, "init_method", "dist_url"),
         rank=_option(seen.options, "rank"),
         world_size=_option(seen.options, "world_size"),
+        stdin=seen.stdin,
         backend=seen.backend,
     )
 
@@ -130,13 +135,23 @@ class _Seen(ast.NodeVisitor):
         return name in SPAWNERS or full in SPAWNERS or full.endswith("multiprocessing.spawn")
 
     @property
+    def stdin(self) -> bool:
+        return bool(
+            {"input", "fileinput.input"} & self.calls.keys()
+            or "sys.stdin" in self.attributes
+            or "sys.stdin" in self.modules
+        )
+
+    @property
     def elastic(self) -> bool:
         names = (*self.attributes, *self.modules)
         return any("elastic" in name.split(".")[1:] for name in names)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        self.attributes.add(_dotted(node))
-        self.generic_visit(node)
+        name = _dotted(node)
+        self.attributes.add(name)
+        if name not in NOT_READ:
+            self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
