@@ -23,6 +23,7 @@ from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Export, Top
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
+from distconsole.monitor.present import is_fresh
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Control
@@ -76,7 +77,7 @@ def _asked(
         wanted = Top(
             request.where, once=not request.goes_on, interval_seconds=request.interval_seconds
         )
-        return top(wanted, sessions, control), HostsPicture()
+        return top(wanted, sessions, control), HostsPicture(request.interval_seconds)
     if request.goes_on:
         events = run_to_its_end(request.run, request.where, sessions, control, store)
     else:
@@ -102,9 +103,16 @@ class RunPicture:
 
 
 class HostsPicture:
-    """The newest load of every host that answers."""
+    """The newest load of every host that answers.
 
-    def __init__(self) -> None:
+    Args:
+        interval_seconds: How often hosts are asked; after two times in vain what they told is left out.
+        clock: UNIX seconds.
+    """
+
+    def __init__(self, interval_seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._fresh_ms = 1000 * interval_seconds
         self._hosts: dict[str, HostStatus] = {}
         self._nodes: dict[str, NodeSample] = {}
         self._gpus: dict[GpuKey, GpuSample] = {}
@@ -128,7 +136,10 @@ class HostsPicture:
 
     def page(self) -> Page:
         """Return it as gauges."""
-        return hosts_page(self._hosts.values(), self._nodes.values(), self._gpus.values())
+        now = self._clock()
+        nodes = [each for each in self._nodes.values() if is_fresh(each.t, now, self._fresh_ms)]
+        gpus = [each for each in self._gpus.values() if is_fresh(each.t, now, self._fresh_ms)]
+        return hosts_page(self._hosts.values(), nodes, gpus)
 
     def _seen(self, host: str) -> None:
         self._hosts.setdefault(host, HostStatus(host=host, reachable=True))

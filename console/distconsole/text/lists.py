@@ -54,7 +54,7 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         ("time", duration_text(summary.seconds)),
         ("restarts", str(summary.restarts or "")),
         ("steps", "" if summary.steps is None else str(summary.steps)),
-        ("samples/s", number_text(summary.samples_s)),
+        ("samples/s", number_text(summary.samples_s, " (mean of the run)")),
         (
             "rank spread",
             ""

@@ -32,6 +32,8 @@ from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_events
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, perform
+from distconsole.operations.exposing import HostsPicture
+from fakes import scenes
 from fakes.journals import START, Journal
 from fakes.sessions import no_session
 
@@ -280,6 +282,19 @@ def test_a_run_that_goes_on_has_its_rates(store: RunStore) -> None:
         "distconsole_gpu_utilization_ratio",
     }
     assert later["distconsole_host_last_sample_timestamp_seconds", ""] == START + 65
+
+
+def test_a_host_that_tells_nothing_any_more_has_no_load() -> None:
+    now = scenes.MINUTE_LATER
+    picture = HostsPicture(5.0, clock=lambda: now)
+    picture.take(scenes.node("node1"))
+    picture.take(scenes.node("node2", now - 11))
+    families = {
+        family.name: family for family in text_string_to_metric_families(picture.page().text())
+    }
+    (cpu,) = families["distconsole_node_cpu_ratio"].samples
+    assert cpu.labels["host"] == "node1"
+    assert len(families["distconsole_host_up"].samples) == 2
 
 
 @pytest.mark.parametrize("value", [HOSTILE, "a\nb", "x" * 10_000, "\ud800", "", 'c:\\x"'])
