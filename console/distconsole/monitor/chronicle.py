@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, LogLine, RunEvents, RunRestarted, Window
+from distconsole.model.time_text import is_time
 from distconsole.monitor.series import Band
 from distconsole.monitor.timeline import RunTimeline
 
@@ -80,7 +81,7 @@ class Heat:
 
     @property
     def columns(self) -> int:
-        """Moments from the first step to the last."""
+        """Moments from the first step to the last one that was reached."""
         return self._last + 1 if self._sums else 0
 
     def put(self, rank: int, t: float, step_ms: float, steps: int) -> None:
@@ -89,10 +90,7 @@ class Heat:
             self.started = t
         if rank not in self._sums:
             self._add_rank(rank)
-        column = max(0, int((t - self.started) / self.seconds))
-        while column >= self._limit:
-            self._halve()
-            column = int((t - self.started) / self.seconds)
+        column = self.reach(t)
         sums, counts = self._sums[rank], self._steps[rank]
         if column >= len(sums):
             more = bytes(8 * (column + 1 - len(sums)))
@@ -100,7 +98,17 @@ class Heat:
             counts.frombytes(more)
         sums[column] += step_ms * steps
         counts[column] += steps
+
+    def reach(self, t: float) -> int:
+        """Make the moment at ``t`` (UNIX seconds) be there, if there is any; return its column."""
+        if self.started is None:
+            return 0
+        column = max(0, int((t - self.started) / self.seconds))
+        while column >= self._limit:
+            self._halve()
+            column = int((t - self.started) / self.seconds)
         self._last = max(self._last, column)
+        return column
 
     def row(self, rank: int) -> list[float]:
         """Return a rank's mean step time in milliseconds at every moment."""
@@ -183,6 +191,9 @@ class Chronicle:
         """Take what is not yet on the curves; nothing is applied after it."""
         self.step_ms.flush()
         self.gpu_util.flush()
+        until = self.timeline.last_t if self.timeline.end is None else self.timeline.end.t
+        if until is not None and is_time(until):
+            self.heat.reach(until)
 
     def _window(self, event: Window) -> None:
         self.records += event.steps

@@ -61,6 +61,17 @@ def sight_of(timeline: RunTimeline, view: RankView, now: float) -> Sight:
     )
 
 
+def rate_of(view: RankView, sight: Sight) -> float | None:
+    """Return a rank's samples a second: 0 of one that stands still, None where nobody knows."""
+    match sight:
+        case Sight.MEASURED:
+            return view.samples_s
+        case Sight.IDLE:
+            return 0.0 if view.windows else None
+        case Sight.UNSEEN | Sight.GONE:
+            return None
+
+
 @dataclass(frozen=True, slots=True)
 class Present:
     """The figures of a run that are of now.

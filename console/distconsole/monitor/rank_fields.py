@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
-from distconsole.monitor.present import present
+from distconsole.monitor.present import present, rate_of, sight_of
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 
@@ -17,8 +17,15 @@ class RankOfRun:
 
     view: RankView
     run: RunTimeline
-    samples_s: float | None = None
-    """Of all ranks, when the run's newest event came."""
+    run_rate: float | None = None
+    """Samples a second of all ranks, when the run's newest event came."""
+
+    @property
+    def rate(self) -> float | None:
+        """Its samples a second, when the run's newest event came."""
+        if self.run.last_t is None:
+            return None
+        return rate_of(self.view, sight_of(self.run, self.view, self.run.last_t))
 
     @property
     def data_percent(self) -> float | None:
@@ -137,7 +144,7 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("forward_ms", lambda row: row.view.forward_ms, "forward, a step", unit="ms"),
         Field("backward_ms", lambda row: row.view.backward_ms, "backward, a step", unit="ms"),
         Field("optimizer_ms", lambda row: row.view.optimizer_ms, "optimizer, a step", unit="ms"),
-        Field("samples_s", lambda row: row.view.samples_s, "samples a second"),
+        Field("samples_s", lambda row: row.rate, "samples a second"),
         Field("loss", lambda row: row.metric("loss"), "the same as metric.loss"),
         Field("gpu", lambda row: row.view.gpu, "its GPU's number"),
         Field("util", lambda row: row.view.gpu_util, "use of its GPU", unit="%"),
@@ -160,7 +167,7 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("power", lambda row: row.view.power_w, "of its GPU", unit="W"),
         Field("run.state", _state_of, "running, succeeded, failed or stopped", TEXT),
         Field("run.seconds", lambda row: row.run_seconds, "how long the run went on", unit="s"),
-        Field("run.samples_s", lambda row: row.samples_s, "samples a second of all ranks"),
+        Field("run.samples_s", lambda row: row.run_rate, "samples a second of all ranks"),
         Field("run.loss", lambda row: row.run_metric("loss"), "loss over all ranks"),
         Field(
             "run.restarts",

@@ -143,6 +143,18 @@ def test_an_axis_of_time_ends_where_the_run_does_and_not_at_its_last_value() -> 
     assert drawn.ends == (0.0, 60.0)
 
 
+def test_the_heat_map_of_the_page_ends_with_the_run() -> None:
+    chronicle = Chronicle()
+    for event in scenes.training(gpus=False):
+        chronicle.apply(event)  # type: ignore[arg-type]
+    chronicle.apply(scenes.node("node1", scenes.START + 119))
+    chronicle.close()
+    drawn = heat_map(chronicle.heat, scenes.START)
+    assert drawn is not None
+    assert (drawn.columns, drawn.moment_seconds) == (120, 1.0)
+    assert drawn.x_ticks[-1].text == "2:00"
+
+
 def test_a_value_far_beyond_the_others_is_cut_off_and_said() -> None:
     series = Series()
     for second in range(100):

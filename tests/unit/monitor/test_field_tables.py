@@ -125,3 +125,12 @@ def test_runs_are_found() -> None:
         assert compiled(text, fields).matching([SUMMARY]) == [SUMMARY], text
     for text in ("exit>0", "error~oom", "seconds>10"):
         assert compiled(text, fields).matching([SUMMARY]) == [], text
+
+
+def test_a_condition_on_the_rate_sees_a_stall_and_not_the_rate_of_before() -> None:
+    run, t = RunTimeline(), scenes.START
+    told = (scenes.window(0, 99, t), scenes.window(1, 99, t), scenes.node("node1", t + 9))
+    for event in (scenes.plan(2), *told):
+        run.apply(event)
+    values = RANK_FIELDS.values(ranks_of(run)[0])
+    assert (values["samples_s"], values["run.samples_s"]) == (0.0, 0.0)

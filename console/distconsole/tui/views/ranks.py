@@ -12,7 +12,7 @@ from rich.text import Text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
 from distconsole.monitor.health import silent_ranks, slow_rank
-from distconsole.monitor.present import Sight, is_fresh, sight_of
+from distconsole.monitor.present import Sight, is_fresh, rate_of, sight_of
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
@@ -283,13 +283,11 @@ def _data_ms(row: RankRow) -> Text:
 
 
 def _rate(row: RankRow) -> Text:
-    """Samples a second now: who finishes no step makes none, of who is not seen it is not known."""
-    if not row.view.windows or row.sight is Sight.GONE:
-        return Text("")
-    if row.sight is Sight.UNSEEN:
-        return Text("–", style="faint")
-    rate = row.view.samples_s if row.sight is Sight.MEASURED else 0.0
-    return _measured(row, number_text(rate) if rate else "0" if rate == 0 else "")
+    rate = rate_of(row.view, row.sight)
+    if rate is None:
+        unknown = row.sight is Sight.UNSEEN and row.view.windows
+        return Text("–" if unknown else "", style="faint")
+    return _measured(row, number_text(rate) if rate else "0")
 
 
 def _loss(row: RankRow) -> Text:
