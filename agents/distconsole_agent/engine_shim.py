@@ -122,6 +122,7 @@ class EngineShim(Shim):
             self._teardown.terminate_late(rank.pid)
 
     def _rank_exited(self, rank: RankProcess) -> None:
+        self._output.flush()
         super()._exited(rank)
         self._end_engines()
 

@@ -9,10 +9,13 @@ from distconsole_agent.link import NODE_LOST
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from distconsole_agent.rank_output import Dropped
+
 MAX_PIDS_NAMED = 8
 MAX_HOSTS_NAMED = 4
 
 UNSUPERVISED = "run.unsupervised"
+MAX_LOGS_NAMED = 4
 
 Note = dict[str, Any]
 
@@ -163,6 +166,26 @@ def _named(hosts: Sequence[str]) -> str:
     shown = ", ".join(hosts[:MAX_HOSTS_NAMED])
     more = len(hosts) - MAX_HOSTS_NAMED
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def dropped(host: str, logs: Iterable[Dropped], *, over: bool) -> Note:
+    """Return the note that says that output of ranks is dropped, or how much was when the run is over."""
+    logs = list(logs)
+    named = [f"{log.lines:,} lines ({log.bytes:,} bytes) of {_log_name(log.name)}" for log in logs]
+    more = f" and of {len(logs) - MAX_LOGS_NAMED} others" if len(logs) > MAX_LOGS_NAMED else ""
+    what = ", ".join(named[:MAX_LOGS_NAMED]) + more
+    return {
+        "check": "run.output_dropped",
+        "severity": "warn",
+        "summary": f"{what} {'were' if over else 'are so far'} dropped on {host}: {logs[-1].why}",
+        "hint": f"make room on {host}, or allow more with --log-limit; the ranks themselves go on",
+    }
+
+
+def _log_name(name: str) -> str:
+    stem, _dot, stream = name.partition(".")
+    words = stem.replace("-", " ") if stem.startswith("rank-") else "what starts the ranks"
+    return words if stream == "out" else f"{words} (stderr)"
 
 
 def _listed(pids: Iterable[int]) -> str:

@@ -18,6 +18,7 @@ from distconsole_agent.spawning import Command, SpawnFailure, read_failure, spaw
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from distconsole_agent.rank_output import RankOutput
     from distconsole_agent.runspec import RankSpec, RunSpec
 
 ENV_RUN, ENV_RINGS = "DISTCONSOLE_RUN", "DISTCONSOLE_RINGS"
@@ -30,6 +31,9 @@ ENGINE_LOG = "engine"
 """Stem of the log of a process that starts the ranks below it (torchrun, mp.spawn)."""
 
 MAX_REPORT_BYTES = 64
+
+MAX_ENGINE_PIPES = 256
+"""Ranks below an engine that print through pipes; others write their logs themselves."""
 
 SLURMS_SIGNALS = (
     signal.SIGTERM,
@@ -184,10 +188,14 @@ class Places(NamedTuple):
     rings: str
     hook: str | None
     logged: Mapping[str, int] = MappingProxyType({})
+    output: RankOutput | None = None
 
 
-def make_places(spec: RunSpec, run_dir: str) -> Places:
+def make_places(spec: RunSpec, run_dir: str, output: RankOutput) -> Places:
     """Return the places of a run's ranks, made where they were not there.
+
+    Ranks below an engine open their pipes themselves (``launch/mpi.py``, ``launch/torchrun.py``);
+    which ranks will be here is not known where the engine numbers them anew.
 
     Raises:
         OSError: when they cannot be made.
@@ -202,9 +210,18 @@ def make_places(spec: RunSpec, run_dir: str) -> Places:
     )
     for folder in (places.logs, places.errors, places.rings):
         os.makedirs(folder, mode=0o700, exist_ok=True)
+    output.flush()
+    if not spec.engine_ranks:
+        nodes = spec.nodes if spec.may_lose_nodes else (spec.nodes[spec.node_index],)
+        for rank in [rank for node in nodes for rank in node.ranks][:MAX_ENGINE_PIPES]:
+            _pipes(output, f"rank-{rank}")
     with os.scandir(places.logs) as entries:
         logged = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
-    return places._replace(logged=logged)
+    return places._replace(logged=logged, output=output)
+
+
+def _pipes(output: RankOutput, stem: str) -> tuple[str, str]:
+    return output.pipe(f"{stem}.out"), output.pipe(f"{stem}.err")
 
 
 def make_rank(
@@ -212,7 +229,8 @@ def make_rank(
 ) -> RankProcess:
     """Return ``rank`` with the command and the environment that it is started with."""
     # Such a process is no rank: its number is that of the node.
-    stem = os.path.join(places.logs, f"rank-{rank.rank}" if spec.engine_ranks else ENGINE_LOG)
+    name = f"rank-{rank.rank}" if spec.engine_ranks else ENGINE_LOG
+    stem = os.path.join(places.logs, name)
     command = Command(
         argv=tuple(_filled(word, port, places.run_dir) for word in rank.argv),
         env=environment(spec, rank, port, places, os.environ),
@@ -222,6 +240,7 @@ def make_rank(
         stderr_path=f"{stem}.err",
         oom_score_adj=oom_score_adj,
         blocked=SLURMS_SIGNALS if spec.below_slurm and spec.launcher == MPI else (),
+        pipes=None if places.output is None else _pipes(places.output, name),
     )
     return RankProcess(rank, command, places.logged.get(os.path.basename(command.stderr_path), 0))
 

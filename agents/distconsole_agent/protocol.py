@@ -174,6 +174,7 @@ SPEC_FIELDS = (
     "below_slurm",
     "max_restarts",
     "driver",
+    "log_bytes",
 )
 """``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
@@ -184,7 +185,8 @@ rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
 outlives nodes while so many are left. A node that was not heard of for ``lost_after`` seconds is lost. ``below_slurm``: srun starts the shims. ``max_restarts`` says
 how often ranks that failed are started anew. ``driver`` is the command of Horovod's elastic driver,
 which node 0 runs and which says which of the ranks are started and when; ``{agent}`` in it stands for
-this program. ``secret`` is 32 random bytes in hexadecimal."""
+this program. ``log_bytes`` is the most that the ranks' logs may take on the node, or null for 1 GiB.
+``secret`` is 32 random bytes in hexadecimal."""
 
 RUN_FIELDS = (
     "run",

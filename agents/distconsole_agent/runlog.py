@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distconsole_agent import steady
 from distconsole_agent.folders import write_private
 from distconsole_agent.proctree import read_stat
+from distconsole_agent.room import keep_room
 
 if TYPE_CHECKING:
     from distconsole_agent.blame import Failure, Verdict
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 1.0
 MAX_WAITING_LINES = 10_000
+KEPT_BYTES = 256 * 1024
+"""Room for the lines of the shim that the disk keeps ahead."""
+
 ENDPOINT_FILE = "coordinator.json"
 
 
@@ -57,6 +61,9 @@ class RunLog:
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
             0o600,
         )
+        self._size = os.fstat(self._fd).st_size
+        self._kept = 0
+        self._keep_room()
 
     @property
     def written(self) -> bool:
@@ -106,13 +113,21 @@ class RunLog:
                 taken = os.write(self._fd, self._waiting[0])
             except OSError:
                 taken = 0
+            self._size += taken
             if taken == len(self._waiting[0]):
                 self._waiting.pop(0)
+                self._keep_room()
                 continue
             # A line that was cut by a full disk goes on where it was cut.
             self._waiting[0] = self._waiting[0][taken:]
             self._loop.call_later(RETRY_SECONDS, self._drain)
             return
+
+    def _keep_room(self) -> None:
+        """Keep room on the disk for what is still to be said, which ends the run for everybody else."""
+        if self._size + KEPT_BYTES // 2 >= self._kept:
+            self._kept = self._size + KEPT_BYTES
+            keep_room(self._fd, self._kept)
 
 
 def _named(rank: RankProcess) -> dict[str, int]:

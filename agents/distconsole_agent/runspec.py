@@ -15,6 +15,7 @@ MAX_GRACE_SECONDS = 86400.0
 LOST_AFTER_SECONDS = 120.0
 LOST_AFTER_BOUNDS = (5.0, 7 * 86400.0)
 MAX_RESTARTS = 1000
+DEFAULT_LOG_BYTES, MIN_LOG_BYTES = 1 << 30, 1 << 20
 
 MAX_NODES = 1 << 31
 """Stands for all nodes of a run."""
@@ -61,6 +62,7 @@ class RunSpec(NamedTuple):
         driver: The command of what tells node 0 which ranks to start where (elastic Horovod); with
             none all ranks start at once.
         restart: How often the ranks were started anew; not of ``spec.json``.
+        log_bytes: The most that the ranks' logs may take on this node.
     """
 
     run: str
@@ -86,6 +88,7 @@ class RunSpec(NamedTuple):
     driver: tuple[str, ...] = ()
     restart: int = 0
     lost_after: float = LOST_AFTER_SECONDS
+    log_bytes: int = DEFAULT_LOG_BYTES
 
     @property
     def host(self) -> str:
@@ -160,6 +163,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         max_restarts=min(max(int(raw.get("max_restarts") or 0), 0), MAX_RESTARTS),
         driver=tuple(_text(word) for word in raw.get("driver") or ()),
         lost_after=_lost_after(raw.get("lost_after", LOST_AFTER_SECONDS)),
+        log_bytes=read_log_bytes(raw),
     )
 
 
@@ -175,6 +179,11 @@ def read_min_nodes(raw: dict[str, Any]) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
         raise ValueError(f"min_nodes is {wanted!r}")
     return wanted
+
+
+def read_log_bytes(raw: dict[str, Any]) -> int:
+    """Return the most that the ranks' logs may take on a node, from the object of a ``spec.json``."""
+    return max(int(raw.get("log_bytes") or DEFAULT_LOG_BYTES), MIN_LOG_BYTES)
 
 
 def bounded_grace(seconds: object) -> float:

@@ -44,6 +44,7 @@ from distconsole_agent.processes import (
 )
 from distconsole_agent.proctree import descendants, send
 from distconsole_agent.protocol import ErrorCode
+from distconsole_agent.rank_output import RankOutput
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.rendezvous import HeldPort, Rendezvous, open_rendezvous
 from distconsole_agent.restarts import ENV_CHECKPOINT, Restart, last_checkpoint, restart_event
@@ -52,6 +53,9 @@ from distconsole_agent.runlog import RunLog, keep_endpoint
 from distconsole_agent.runspec import RunSpec
 from distconsole_agent.supervision import records_written
 from distconsole_agent.teardown import Teardown
+
+OUTPUT_SECONDS = 1.0
+"""Pace of looking whether output of the ranks is dropped."""
 
 PREPARED_SECONDS = 900.0
 """A run that nobody starts is given up after so long."""
@@ -69,7 +73,9 @@ class Shim:
         self._master_port: int | None = None
         self._state = "prepared"
         self._log = RunLog(loop, run_dir)
-        self._ranks = Processes(loop, ProcessEvents(self._settled, self._exited, self._reaped))
+        self._ranks = Processes(loop, ProcessEvents(self._settled, self._ended, self._reaped))
+        self._output = RankOutput(run_dir, spec.log_bytes)
+        self._told_of_output = False
         self._teardown = self._make_teardown()
         self._lingering = Lingering(loop, self._ranks, self._end_linger)
         self._restart = 0
@@ -129,6 +135,7 @@ class Shim:
             self._link.close()
         if self._held is not None:
             self._held.close()
+        self._output.close()
         self._log.close()
 
     def crashed(self, told: str) -> None:
@@ -204,6 +211,7 @@ class Shim:
 
     def _start_ranks(self, port: int | None) -> None:
         self._state = "starting"
+        self._look_at_output()
         self._kills = count_kills()
         self._master_port = port
         if told := self._port_watch.look():
@@ -226,7 +234,7 @@ class Shim:
                 self._end_leftovers()
 
     def _make_places(self) -> Places:
-        return make_places(self._spec, self._run_dir)
+        return make_places(self._spec, self._run_dir, self._output)
 
     def _cannot_start(self, why: str, hint: str) -> None:
         self._note(notes.cannot_start(why, hint))
@@ -271,6 +279,10 @@ class Shim:
             self._start_answer.give({"ok": True, "started": True})
 
     # Ends
+
+    def _ended(self, rank: RankProcess) -> None:
+        self._output.flush()  # its last words are looked for in its log
+        self._exited(rank)
 
     def _exited(self, rank: RankProcess) -> None:
         self._log.exited(rank)
@@ -424,6 +436,8 @@ class Shim:
 
     def _gone(self) -> None:
         if not self._is_gone:
+            self._output.flush()
+            self._tell_of_output(over=True)
             self._ending.gone = True
             assert self._link is not None
             self._link.ended()
@@ -431,6 +445,18 @@ class Shim:
 
     def _end(self) -> None:
         self._state = "ended"
+
+    def _look_at_output(self) -> None:
+        if not (self._is_gone or self._told_of_output):
+            self._tell_of_output(over=False)
+            self._loop.call_later(OUTPUT_SECONDS, self._look_at_output)
+
+    def _tell_of_output(self, *, over: bool) -> None:
+        """Say that output of the ranks is dropped when it begins, and how much it was at the end."""
+        dropped = self._output.dropped()
+        if dropped:
+            self._told_of_output = True
+            self._note(notes.dropped(self._spec.host, dropped, over=over))
 
     def _note(self, note: dict[str, Any]) -> None:
         self._log.write("note", **note)

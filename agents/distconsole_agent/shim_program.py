@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 
 from distconsole_agent.loop import Loop
 from distconsole_agent.node_owner import keep_node_dir
@@ -23,6 +24,8 @@ def main(argv: list[str]) -> int:
         return 2
     run_dir = os.path.abspath(argv[1])
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # A rank is forked beside the reader of its output; the child calls nothing that a thread locks.
+    warnings.simplefilter("ignore", DeprecationWarning)
     try:
         spec = read_spec(os.path.join(run_dir, "spec.json"))
         # Held open, and so locked, for life.

@@ -30,6 +30,7 @@ class Command(NamedTuple):
 
     Attributes:
         blocked: Signals that it, and what it starts, do not get.
+        pipes: What it prints into instead of the files, whose content they become.
     """
 
     argv: tuple[str, ...]
@@ -40,6 +41,7 @@ class Command(NamedTuple):
     stderr_path: str
     oom_score_adj: str
     blocked: tuple[int, ...] = ()
+    pipes: tuple[str, str] | None = None
 
 
 class Spawned(NamedTuple):
@@ -197,11 +199,8 @@ def _reset_signals(blocked: tuple[int, ...]) -> None:
 
 def _redirect(command: Command) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-    for target, path, how in (
-        (0, os.devnull, os.O_RDONLY),
-        (1, command.stdout_path, flags),
-        (2, command.stderr_path, flags),
-    ):
+    out, err = command.pipes or (command.stdout_path, command.stderr_path)
+    for target, path, how in ((0, os.devnull, os.O_RDONLY), (1, out, flags), (2, err, flags)):
         fd = os.open(path, how, 0o600)
         os.dup2(fd, target, inheritable=True)
         if fd != target:

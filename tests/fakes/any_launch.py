@@ -43,6 +43,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "grace_seconds": (0.0, 1.5, 10.0, 0.00001, 12345.678),
     "lost_after_seconds": (5.0, 7.5, 120.0, 3600.0, 12345.678),
     "verify_sync": (1, 100),
+    "log_limit": (1 << 20, 3 << 30),
+    "store_limit": (1 << 20, 1_234_567_890),
     "launcher": tuple(ask.LauncherName),
     "pass_args": tuple(ask.PassArgs),
     "emit": tuple(ask.EmitKind),

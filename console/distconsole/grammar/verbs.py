@@ -14,6 +14,7 @@ from distconsole.grammar.launch_options import launch_options
 from distconsole.grammar.opening import opening, opening_options
 from distconsole.grammar.options import condition_options, json_option, notify_option
 from distconsole.grammar.runs import attach, compare, logs, replay, rerun, runs, show, stop, why
+from distconsole.grammar.sizes import SizeValue
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
     CheckValue,
@@ -118,6 +119,18 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
     metavar="N",
     type=click.IntRange(min=1),
     help="Every N steps, check that ranks agree.",
+)
+@click.option(
+    "--log-limit",
+    metavar="SIZE",
+    type=SizeValue(),
+    help="The most that the ranks' output may take on each host; what is more is dropped.  [default: 1GiB]",
+)
+@click.option(
+    "--store-limit",
+    metavar="SIZE",
+    type=SizeValue(),
+    help="The most that the run may take here; then its output is not kept any more.  [default: 4GiB]",
 )
 @click.option(
     "--slurm",

@@ -83,6 +83,7 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "max_restarts": plan.max_restarts,
         "below_slurm": plan.slurm_job is not None,
         "driver": list(plan.nodes[0].driver),
+        "log_bytes": plan.log_bytes,
     }
 
 

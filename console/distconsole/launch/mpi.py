@@ -36,7 +36,7 @@ shm="${DISTCONSOLE_RINGS-}"
 [ -z "$shm" ] || export OMPI_MCA_btl_vader_backing_directory="$shm" OMPI_MCA_btl_sm_backing_directory="$shm"
 trap : TERM INT QUIT HUP USR1 USR2 ALRM
 exec </dev/null >/dev/null 2>&1
-sh -c 'echo "started $RANK $LOCAL_RANK $$" 1<>"$DISTCONSOLE_RUN_DIR/reports"; log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; exec "$@" >>"$log.out" 2>>"$log.err"' sh "$@"
+sh -c 'echo "started $RANK $LOCAL_RANK $$" 1<>"$DISTCONSOLE_RUN_DIR/reports"; distconsole_log="$DISTCONSOLE_RUN_DIR/pipes/rank-$RANK"; [ -p "$distconsole_log.err" ] || distconsole_log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; exec "$@" >>"$distconsole_log.out" 2>>"$distconsole_log.err"' sh "$@"
 code=$?
 echo "exited $RANK $code" 1<>"$run/reports"
 [ "$code" = 0 ] || exec sleep 100000

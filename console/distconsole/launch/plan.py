@@ -245,6 +245,7 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         watch=request.watch,
         max_restarts=_restarts(request, choice),
         min_nodes=fewest,
+        log_bytes=request.log_limit,
         notes=(*notes, *_notes(job, choice, fewest or len(nodes))),
     )
 

@@ -28,11 +28,11 @@ PET_NAMES = tuple(
 """torchrun takes the default of every flag from such a variable (torch/distributed/run.py)."""
 
 OWN_LOGS = (
-    'if [ -d "${DISTCONSOLE_RUN_DIR-}/logs" ]; then '
-    'exec >>"$DISTCONSOLE_RUN_DIR/logs/rank-$RANK.out" 2>>"$DISTCONSOLE_RUN_DIR/logs/rank-$RANK.err"; '
-    'fi; exec "$@"'
+    'if [ -d "${DISTCONSOLE_RUN_DIR-}/logs" ]; then distconsole_log="$DISTCONSOLE_RUN_DIR/pipes/rank-$RANK"; '
+    '[ -p "$distconsole_log.err" ] || distconsole_log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; '
+    'exec >>"$distconsole_log.out" 2>>"$distconsole_log.err"; fi; exec "$@"'
 )
-"""Gives each rank the log files that ranks without an engine have, in the same process.
+"""Gives each rank the pipes, which become log files, that ranks without an engine have, in the same process.
 
 torchrun's own ``--tee`` puts its prefix into the middle of lines, turns ``\\r`` into ``\\n`` and
 mixes the ranks. Where there is no run of ours (a pasted ``--dry-run``) they print as usual.

@@ -70,6 +70,7 @@ class LaunchPlan:
         max_restarts: How often the shims start ranks that failed anew.
         lost_after_seconds: A node that the others have not heard of for so long is lost.
         min_nodes: The run goes on while so many nodes are left; None ends it with the first lost.
+        log_bytes: The most that the ranks' logs may take on each node; None leaves it to the agent.
     """
 
     run: RunId
@@ -90,3 +91,4 @@ class LaunchPlan:
     needs: tuple[str, ...] = field(default=())
     min_nodes: int | None = None
     max_restarts: int = 0
+    log_bytes: int | None = None

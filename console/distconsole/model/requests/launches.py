@@ -80,6 +80,10 @@ class Run:
     emit: EmitKind | None = None
     output: str | None = None
     notify: str | None = None
+    log_limit: int | None = None
+    """The most bytes that the ranks' logs may take on each host."""
+    store_limit: int | None = None
+    """The most bytes that the run may take here."""
 
     @property
     def may_lose_hosts(self) -> bool:

@@ -1,0 +1,132 @@
+"""What becomes of the ranks' output where the disk is full: it is dropped and counted, and no rank sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
+
+PY = sys.executable
+LINES = 400_000
+
+FLOOD = f"""
+import os, sys
+sys.stderr.write("it begins\\n")
+for n in range({LINES}):
+    sys.stdout.write(f"{{n:09d}} and some words to fill the line\\n")
+sys.stdout.flush()
+sys.stderr.write("its last words\\n")
+"""
+
+WAITS = """
+import os, sys, time
+folder = sys.argv[1]
+print("before", flush=True)
+open(f"{folder}/ready", "w").close()
+while not os.path.exists(f"{folder}/full"):
+    time.sleep(0.01)
+for n in range(1000):
+    print(n, "and some words to fill the line" * 10, flush=True)
+print("its last words", flush=True)
+"""
+
+WHOLE = re.compile(r"\d{9} and some words to fill the line")
+MISSING = re.compile(r"\[distconsole: (\d+) lines \(\d+ bytes\) are missing here: ")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of 8 MB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "small", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all that is left of a disk."""
+    with path.open("wb", 0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def lines_and_missing(shim: ShimUnderTest) -> tuple[int, int]:
+    """Return how many whole lines rank 0 has in its log, and how many it is said to lack."""
+    text = shim.log(0)
+    whole = [line for line in text.splitlines() if WHOLE.fullmatch(line)]
+    assert len(set(whole)) == len(whole)
+    return len(whole), sum(int(number) for number in MISSING.findall(text))
+
+
+def test_a_rank_that_fills_the_disk_succeeds_and_what_is_missing_is_counted(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    argv = [PY, script(tmp_path, FLOOD)]
+    with RunUnderTest(small_disk, argv, env={"PYTHONUNBUFFERED": ""}) as run:
+        run.start()
+        verdict = run.verdict()
+        shim = run.shims[0]
+        assert verdict["state"] == "succeeded"
+        whole, missing = lines_and_missing(shim)
+        assert 0 < whole < LINES
+        assert whole + missing == LINES
+        assert shim.log(0).splitlines()[-1].startswith(f"{LINES - 1:09d}")
+        assert shim.log(0, "err") == "it begins\nits last words\n"
+        last = [note for note in shim.events("note") if note["check"] == "run.output_dropped"][-1]
+        assert f"{missing:,} lines" in last["summary"]
+        assert "rank 0" in last["summary"]
+
+
+def test_what_somebody_else_fills_the_disk_with_fails_no_rank(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    argv = [PY, script(tmp_path, WAITS), str(tmp_path)]
+    with RunUnderTest(small_disk, argv) as run:
+        run.start()
+        wait_until("the rank", (tmp_path / "ready").exists)
+        fill(small_disk / "foreign")
+        (tmp_path / "full").touch()
+        shim = run.shims[0]
+        assert shim.process.wait(30) == 0
+        assert shim.event("exited")["exit_code"] == 0
+        assert shim.event("verdict")["state"] == "succeeded"
+        assert shim.events()[-1]["event"] == "ended"
+        assert [note["check"] for note in shim.events("note")][-1] == "run.output_dropped"
+
+
+def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
+    argv = [PY, script(tmp_path, FLOOD)]
+    limit = 2 << 20
+    with RunUnderTest(tmp_path, argv, env={"PYTHONUNBUFFERED": ""}, log_bytes=limit) as run:
+        run.start()
+        assert run.verdict()["state"] == "succeeded"
+        shim = run.shims[0]
+        whole, missing = lines_and_missing(shim)
+        assert whole + missing == LINES
+        logs = shim.run_dir / "logs"
+        assert sum(path.stat().st_blocks * 512 for path in logs.iterdir()) < limit + (256 << 10)
+        assert "their limit" in shim.log(0)
+
+
+def test_no_pipe_stays_that_nobody_reads(tmp_path: Path) -> None:
+    with RunUnderTest(tmp_path, [PY, script(tmp_path, "print('done')")]) as run:
+        run.start()
+        assert run.verdict()["state"] == "succeeded"
+        assert run.shims[0].log(0) == "done\n"
+        assert not (run.shims[0].run_dir / "pipes").exists()
