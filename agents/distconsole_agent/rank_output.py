@@ -22,6 +22,9 @@ PIPES = "pipes"
 STREAMS = ("out", "err")
 
 READ_BYTES = 1 << 16
+GATHER_SECONDS = 0.005
+"""Little is gathered for so long: a rank may write every word of a line by itself."""
+
 LOOK_BYTES, LOOK_SECONDS = 1 << 20, 0.5
 """The disk is asked for its room after so much was written, and, while there is none, so often."""
 
@@ -125,9 +128,9 @@ class RankOutput:
     def _read_once(self, poll: select.epoll) -> None:
         # The one guard of this thread: without a reader the ranks would wait for ever.
         try:
-            for fd, _events in poll.poll():
-                if fd in self._by_fd:
-                    self._by_fd[fd].take()
+            ready = [self._by_fd[fd] for fd, _events in poll.poll() if fd in self._by_fd]
+            if sum(stream.take() for stream in ready) < READ_BYTES // 4:
+                time.sleep(GATHER_SECONDS)
         except Exception:  # noqa: BLE001
             time.sleep(LOOK_SECONDS / 10)
 
@@ -194,8 +197,8 @@ class _Stream:
         self._gap = _Gap()
         self._in_line = False
 
-    def take(self) -> bool:
-        """Carry on what is in the pipe, up to ``READ_BYTES``; return whether there was anything."""
+    def take(self) -> int:
+        """Carry on what is in the pipe, up to ``READ_BYTES``; return how much that was."""
         with self._lock:
             return self._take()
 
@@ -220,11 +223,11 @@ class _Stream:
             os.close(self.fd)
             os.close(self._log)
 
-    def _take(self) -> bool:
+    def _take(self) -> int:
         try:
             data = os.read(self.fd, READ_BYTES)
         except BlockingIOError:
-            return False
+            return 0
         if self._gap.bytes:
             self._drop(data)
             self._end_gap(at_least=RESUME_BYTES)
@@ -232,7 +235,7 @@ class _Stream:
             written = self._append(data) if self._room.take(len(data), 0) else 0
             if written < len(data):
                 self._drop(data[written:])
-        return True
+        return len(data)
 
     def _append(self, data: bytes) -> int:
         """Return how much of ``data`` the disk has taken."""

@@ -17,6 +17,7 @@ from distconsole.errors import ConsoleError, OutputError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, StopReason, interrupt, perform
+from distconsole.operations.last_resort import LastResort, LeftBehind
 from distconsole.operations.sessions import SessionSource
 from distconsole.session import open_session
 from distconsole.text.paint import Paint
@@ -41,13 +42,15 @@ def perform_headless(
     show = show_for(request, streams)
     code: int = ExitCode.OK
     control = Control(partial(_confirmed, streams.say) if sys.stdin.isatty() else None, began)
+    left = LeftBehind()
+    last = LastResort(left.words, control.leave)
     notifier = None
 
     try:
         look_at_input(request, streams.say)
         notifier = notifier_for(request, streams)
-        with interruptible(request, control, streams.say):
-            takers = [show.event] if notifier is None else [show.event, notifier.see]
+        with interruptible(request, control, streams.say, last):
+            takers = [left.see, show.event, *(() if notifier is None else (notifier.see,))]
             code = _follow(request, perform(request, sessions, control), takers)
             show.finish()
     except ConsoleError as error:
@@ -63,6 +66,7 @@ def perform_headless(
         if notifier is not None:
             notifier.close()
         code = _closed(streams, code)
+        last.close()
     return code
 
 
@@ -125,18 +129,20 @@ def tell_error(error: ConsoleError, streams: Streams) -> None:
 
 @contextmanager
 def interruptible(
-    request: ask.Request, control: Control, say: Callable[[str], None]
+    request: ask.Request, control: Control, say: Callable[[str], None], last: LastResort
 ) -> Iterator[None]:
     """Turn the first Ctrl-C or SIGTERM into a stop of the run that ``request`` starts, a second into a kill.
 
-    Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual.
+    Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual. After a
+    second signal the program is gone within seconds, whatever it waits for.
     """
     if isinstance(request, ask.Run | ask.Rerun | ask.Bench | ask.Demo | ask.Prepare):
-        on_signal = _stop_run(control, say)
+        on_first = _stop_run(control, say)
     elif isinstance(request, ask.Attach) or (isinstance(request, ask.Export) and request.goes_on):
-        on_signal = _leave_run(control, say)
+        on_first = _leave_run(control, say)
     else:
-        on_signal = _end_program
+        on_first = _end_program
+    on_signal = _ending_on_second(on_first, last)
     before = {
         number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
     }
@@ -150,12 +156,25 @@ def interruptible(
 Handler = Callable[[int, FrameType | None], None]
 
 
+def _ending_on_second(on_signal: Handler, last: LastResort) -> Handler:
+    signals = 0
+
+    def on_each(number: int, frame: FrameType | None) -> None:
+        nonlocal signals
+        signals += 1
+        if signals > 1:  # first, for what follows may wait for a terminal that takes nothing
+            last.begin(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
+        on_signal(number, frame)
+
+    return on_each
+
+
 def _stop_run(control: Control, say: Callable[[str], None]) -> Handler:
     def on_signal(number: int, _frame: FrameType | None) -> None:
         reason = StopReason.INTERRUPT if number == signal.SIGINT else StopReason.TERMINATE
         if control.asked is None:
             control.stop(reason)
-            say("stopping the run on every host; once more kills it")
+            say("stopping the run on every host; once more kills it and leaves")
         else:
             control.kill(reason)
             say("killing the run on every host")

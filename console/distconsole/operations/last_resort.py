@@ -1,0 +1,126 @@
+"""Ends the program for a person who has asked twice, whatever it waits for. It ends nothing on a host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from distconsole.model.events import Event
+from distconsole.model.run_events import PlanMade, RankChanged, RankState, RunEnded
+
+SAY_SECONDS, END_SECONDS = 4.0, 0.6
+"""After the first the program says what it leaves behind; after the second it is gone."""
+
+WRITE_SECONDS = 0.2
+STDERR = 2
+MAX_HOSTS_NAMED, MAX_RANKS_NAMED = 32, 8
+LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
+
+
+class LeftBehind:
+    """What may go on when the program leaves, by the events it has seen."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._hosts: tuple[str, ...] = ()
+        self._living: dict[int, tuple[str, int | None]] = {}
+
+    def see(self, event: Event) -> None:
+        """Take one event."""
+        match event:
+            case PlanMade():
+                self._run = event.run
+                self._hosts = tuple(host.host for host in event.hosts)
+                self._living.clear()
+            case RankChanged() if event.state in LIVING:
+                self._run = event.run
+                self._living[event.rank] = (event.host, event.pid)
+            case RankChanged():
+                self._living.pop(event.rank, None)
+            case RunEnded():
+                self._run = ""
+            case _:
+                pass
+
+    def words(self) -> list[str]:
+        """Return what to say of it, in lines; nothing where nothing is left."""
+        if not self._run:
+            return []
+        by_host: dict[str, list[str]] = {host: [] for host in self._hosts}
+        for rank, (host, pid) in sorted(self._living.copy().items()):
+            by_host.setdefault(host, []).append(f"rank {rank}" + (f" (pid {pid})" if pid else ""))
+        lines = [
+            f"    {host}: {_listed(ranks) or 'nothing is known of its ranks'}"
+            for host, ranks in list(by_host.items())[:MAX_HOSTS_NAMED]
+        ]
+        if len(by_host) > MAX_HOSTS_NAMED:
+            lines.append(f"    and {len(by_host) - MAX_HOSTS_NAMED} more hosts")
+        return [
+            f"leaving: not every host has said that {self._run} is over; this may be left:",
+            *lines,
+            f"to look: distconsole attach {self._run}; to end it: distconsole stop {self._run}",
+        ]
+
+
+class LastResort:
+    """A thread that ends the process some seconds after ``begin``; its methods may be called by signal handlers.
+
+    Args:
+        words: What to say first, in lines.
+        leave: Asks the program to end in its own way, once that was said.
+        restore: Gives the terminal back before the end.
+        end: Ends the process.
+    """
+
+    def __init__(
+        self,
+        words: Callable[[], list[str]],
+        leave: Callable[[], None] = lambda: None,
+        restore: Callable[[], None] = lambda: None,
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._words, self._leave, self._restore, self._end = words, leave, restore, end
+        self._asked: SimpleQueue[int | None] = SimpleQueue()
+        self._begun = False
+        threading.Thread(target=self._wait, name="last-resort", daemon=True).start()
+
+    def begin(self, exit_code: int) -> None:
+        """End the process soon with ``exit_code``; called again, at once."""
+        self._begun = True
+        self._asked.put(exit_code)
+
+    def close(self) -> None:
+        """Let go, unless it has begun: what is still to be closed may hang, too."""
+        if not self._begun:
+            self._asked.put(None)
+
+    def _wait(self) -> None:
+        exit_code = self._asked.get()
+        if exit_code is None:
+            return
+        with contextlib.suppress(Empty):
+            self._asked.get(timeout=SAY_SECONDS)
+        # Whatever fails here, the end comes.
+        with contextlib.suppress(Exception):
+            self._restore()
+            write_stderr(self._words())
+            self._leave()
+        with contextlib.suppress(Empty):
+            self._asked.get(timeout=END_SECONDS)
+        self._end(exit_code)
+
+
+def write_stderr(lines: list[str]) -> None:
+    """Write lines past everything that buffers, if the terminal takes them."""
+    if lines and select.select([], [STDERR], [], WRITE_SECONDS)[1]:
+        text = "\r\x1b[K" * os.isatty(STDERR) + "".join(f"{line}\n" for line in lines)
+        os.write(STDERR, text.encode(errors="backslashreplace")[: select.PIPE_BUF])
+
+
+def _listed(words: list[str]) -> str:
+    more = f" and {len(words) - MAX_RANKS_NAMED} more" if len(words) > MAX_RANKS_NAMED else ""
+    return ", ".join(words[:MAX_RANKS_NAMED]) + more
