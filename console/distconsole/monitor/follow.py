@@ -7,7 +7,7 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -119,6 +119,12 @@ def follow(
                 why = keeping.failure or _keep_end(run_file, reducer)
         if why and not failure:
             yield _store_finding(record.run, why)
+
+
+def known_places(run_file: RunFile, hosts: Sequence[HostName]) -> dict[HostName, Place]:
+    """Return how far the journals of ``hosts`` are stored."""
+    places = run_file.places()
+    return {host: _known(places.get(host), run_file.last_seq(host)) for host in hosts}
 
 
 def _known(place: Place | None, stored: int) -> Place:

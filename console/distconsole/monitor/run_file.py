@@ -308,6 +308,11 @@ class RunFile:
         for (body,) in self._db.execute(wanted, (host, first, last)):
             yield body
 
+    def last_seq(self, host: str) -> int:
+        """Return the number of a host's last entry; 0 without any."""
+        newest = "SELECT max(seq) FROM entries WHERE host = ?"
+        return self._db.execute(newest, (host,)).fetchone()[0] or 0
+
     def without_end(self, hosts: Sequence[str]) -> list[HostName]:
         """Return those of ``hosts`` whose last entry is not stored."""
         ends = (

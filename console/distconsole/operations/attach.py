@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distconsole.errors import RunNotFoundError
-from distconsole.model.events import Event
+from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName
 from distconsole.model.requests import Attach, Where
+from distconsole.monitor.late import fetch_late, hosts_to_ask
 from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore, meant
@@ -14,7 +17,7 @@ from distconsole.monitor.summary import stored_events
 from distconsole.operations.control import Control
 from distconsole.operations.remote_runs import find_known, known_runs, record_of
 from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run, lasting
-from distconsole.operations.watching import watch_run
+from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.session import Session
 
 
@@ -29,6 +32,7 @@ def attach(
     """
     record = stored_record(request.run, request.where, sessions, store)
     if record is not None and record.end:
+        yield from ask_late(record, request.where, sessions, store)
         with store.open(record.run) as run_file:
             yield from stored_events(run_file)
         return
@@ -39,6 +43,25 @@ def attach(
         if plan is not None:
             yield plan
         yield from watch_run(record, session, control, store)
+
+
+def ask_late(
+    record: RunRecord, where: Where, sessions: SessionSource, store: RunStore
+) -> Iterator[Narration]:
+    """Fetch what hosts that were away when a run ended know of it; say which are still away."""
+    hosts = hosts_to_ask(record, store)
+    if not hosts:
+        return
+    why: dict[HostName, str] = {}
+    try:
+        with sessions(where_of(record, where)) as session:
+            hosts_of_run(session, hosts)
+            why = fetch_late(store, record, hosts, journal_opener(session, record.run))
+    except ConsoleError as error:
+        why = dict.fromkeys(hosts, error.message)
+    for host, reason in why.items():
+        text = f"{host} has not told the end of this run: {reason.removeprefix(f'{host}: ')}"
+        yield Narration(text=f"{text}; what is stored here is shown", severity=Severity.WARN)
 
 
 def stored_record(

@@ -13,7 +13,7 @@ from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import stored_events
-from distconsole.operations.attach import attach, remote_record, stored_record, where_of
+from distconsole.operations.attach import ask_late, attach, remote_record, stored_record, where_of
 from distconsole.operations.control import Control
 from distconsole.operations.remote_runs import known_runs
 from distconsole.operations.sessions import SessionSource, hosts_of_run
@@ -34,6 +34,7 @@ def run_so_far(
     """
     record = stored_record(run, where, sessions, store)
     if record is not None and record.end:
+        yield from ask_late(record, where, sessions, store)
         yield from _stored(record, store)
         return
     try:

@@ -28,6 +28,7 @@ from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import brief, listed, stored_events, summary_of
 from distconsole.monitor.summary_fields import summary_fields
 from distconsole.monitor.timeline import RunTimeline
+from distconsole.operations.attach import ask_late, stored_record
 from distconsole.operations.judging import Judge
 from distconsole.operations.kept import run_so_far
 from distconsole.operations.remote_runs import (
@@ -121,6 +122,10 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         yield from _ranks(request, sessions, store)
         return
     asks = request.where.names_hosts or at_hand(sessions)
+    if asks:
+        record = stored_record(request.run, request.where, sessions, store)
+        if record is not None and record.end:
+            yield from ask_late(record, request.where, sessions, store)
     summary = _kept_summary(request.run, store, needed=not asks)
     if asks and (summary is None or summary.state == "unknown"):
         with sessions(request.where) as session:

@@ -1,0 +1,147 @@
+"""A run that ended while a host was away: what that host has to tell is fetched once it is back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from distconsole.errors import LinkLostError
+from distconsole.model import requests as ask
+from distconsole.model.events import Event, Narration, RunShown
+from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import EndState, LogLine, RunEnded
+from distconsole.monitor.entry_writer import EntryWriter
+from distconsole.monitor.keeping import encode_entry
+from distconsole.monitor.run_file import RunRecord, StoredEntry
+from distconsole.monitor.store import RunStore
+from distconsole.operations.attach import attach
+from distconsole.operations.control import Control
+from distconsole.operations.logs import logs
+from distconsole.operations.past import show
+
+RUN = RunId("late-1")
+NOW = time.time()
+
+
+def entry(seq: int, kind: str, **fields: Any) -> dict[str, Any]:
+    return {"seq": seq, "t": NOW + seq / 100, "kind": kind, **fields}
+
+
+def line(seq: int, text: str) -> dict[str, Any]:
+    return entry(seq, "log", rank=1, stream="out", offset=0, text=text)
+
+
+VERDICT = {"state": "failed", "exit_code": 3, "first_failure": None}
+END = {"state": "failed", "exit_code": 3, "seconds": 4.0}
+NODE1 = [entry(1, "verdict", **VERDICT), entry(2, "end", **END)]
+NODE2 = [line(1, "early\n"), line(2, "last words\n"), entry(3, "end", **END)]
+
+
+class BackAgain:
+    """A session to a host that is back, or still away; notes from where its journal was asked for."""
+
+    at_hand = True
+
+    def __init__(self, *, away: bool = False) -> None:
+        self.away = away
+        self.asked: list[tuple[str, int]] = []
+        hosts = {name: SimpleNamespace(name=name) for name in ("node1", "node2")}
+        self.cluster = SimpleNamespace(hosts=tuple(hosts.values()), host=hosts.get)
+
+    @contextmanager
+    def __call__(self, _where: ask.Where) -> Iterator[BackAgain]:
+        yield self
+
+    def link(self, host: HostName) -> Any:
+        def connect() -> None:
+            if self.away:
+                raise LinkLostError(f"{host}: nothing answers")
+
+        def stream(op: str, *, run: str, after: int, journal: str) -> Any:
+            assert (op, run) == ("follow", RUN)
+            self.asked.append((host, after))
+            rest = [each for each in NODE2 if each["seq"] > after]
+            return Played([{"entries": rest, "journal": "B"}])
+
+        return SimpleNamespace(
+            connect=connect, stream=stream, clock_offset=lambda: SimpleNamespace(seconds=0.0)
+        )
+
+
+class Played(list[dict[str, Any]]):
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    """A run that ended while node2 was away, which had told one line."""
+    store = RunStore(tmp_path)
+    end = RunEnded(t=NOW, run=RUN, state=EndState.FAILED, exit_code=3, seconds=4.0)
+    record = RunRecord(RUN, started=NOW, hosts=("node1", "node2"), end=msgspec.json.encode(end))
+    with store.create(record) as run_file:
+        writer = EntryWriter(run_file.path)
+        told = [("node1", each) for each in NODE1] + [("node2", NODE2[0])]
+        writer.put(
+            [
+                StoredEntry(HostName(host), each["seq"], each["t"], encode_entry(each))
+                for host, each in told
+            ]
+        )
+        writer.close()
+    return store
+
+
+def lines(events: list[Event]) -> list[str]:
+    return [event.line for event in events if isinstance(event, LogLine)]
+
+
+def attached(store: RunStore, sessions: BackAgain) -> list[Event]:
+    return list(attach(ask.Attach(RUN), sessions, Control(), store))
+
+
+def logged(store: RunStore, sessions: BackAgain) -> list[Event]:
+    return list(logs(ask.Logs(RUN), sessions, Control(), store))
+
+
+def shown(store: RunStore, sessions: BackAgain) -> list[Event]:
+    return list(show(ask.Show(RUN), sessions, store))
+
+
+@pytest.mark.parametrize("verb", [attached, logged, shown])
+def test_the_last_lines_of_a_host_that_is_back_are_fetched_and_asked_for_once(
+    store: RunStore, verb: Any
+) -> None:
+    back = BackAgain()
+    events = verb(store, back)
+    assert back.asked == [("node2", 1)]
+    assert not [event for event in events if isinstance(event, Narration)]
+    if verb is shown:
+        assert isinstance(events[-1], RunShown)
+        events = attached(store, back)
+    assert lines(events) == ["early", "last words"]
+    if verb is attached:
+        assert isinstance(events[-1], RunEnded)
+        assert (events[-1].state, events[-1].exit_code) == (EndState.FAILED, 3)
+    attached(store, back)
+    assert back.asked == [("node2", 1)]
+
+
+def test_of_a_host_that_is_still_away_it_is_said_and_what_is_stored_is_shown(
+    store: RunStore,
+) -> None:
+    events = attached(store, BackAgain(away=True))
+    (said,) = [event for event in events if isinstance(event, Narration)]
+    assert said.text == (
+        "node2 has not told the end of this run: nothing answers; what is stored here is shown"
+    )
+    assert lines(events) == ["early"]
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].seconds == 4.0
