@@ -27,6 +27,7 @@ from distconsole_agent.runspec import MPI
 from distconsole_agent.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.story import Story
 from distconsole_agent.tail import LogTail, ShimLines
+from distconsole_agent.worlds import planned_world
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 MAX_BATCH_ENTRIES = 4096
@@ -72,6 +73,7 @@ class Drain:
             list(nodes[index]["ranks"]),
             engine_ranks=engine_ranks,
             watched=bool(spec.get("watch", True)),
+            planned_world=planned_world(spec),
         )
         rings = spec.get("rings") or os.path.join(folder, "rings")
         self._recorders = Recorders(rings, self.ranks, wall_ns)

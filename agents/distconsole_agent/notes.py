@@ -73,7 +73,7 @@ def unkillable(host: str, pids: Iterable[int]) -> Note:
         "check": "run.unkillable",
         "severity": "fail",
         "summary": f"processes on {host} do not end on SIGKILL: {_listed(pids)}",
-        "hint": "they wait in the kernel, for a disk, a mount or a driver: see dmesg",
+        "hint": "the kernel holds them: dmesg and /proc/PID/wchan say whether for a disk, a mount, a driver",
     }
 
 
@@ -147,7 +147,7 @@ def shim_gone(host: str, then: str, why: str) -> Note:
         "check": NODE_LOST,
         "severity": "fail",
         "summary": f"node {host} lost: {why}; {then}",
-        "hint": f"something killed it: look for the OOM killer in dmesg on {host}",
+        "hint": f"look for what ended it: the OOM killer, in dmesg on {host}",
         "host": host,
     }
 

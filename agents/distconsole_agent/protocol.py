@@ -55,7 +55,10 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 
 ``state``    ``rank, local_rank, pid, state`` (starting, running, exited, failed, killed or
              stalled) and, once it ended, ``exit_code`` (128+S for signal S), ``signal``, ``t_ns``.
-``phase``    ``rank, phase, seconds`` since the rank was started.
+``phase``    ``rank, phase, seconds`` since the rank was started. Of ``rendezvous`` (the rank asks for
+             its group) and ``init_process_group`` (it has it) also ``world, group_rank``: the size and
+             its rank there, and ``planned``: the size by the plan; null where not known. Of
+             ``first_step`` perhaps ``alone``: no group was there.
 ``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
              points: {name: [[step, value, samples | null], ...]}``.

@@ -42,12 +42,19 @@ class RankStates:
         world_ranks: The global ranks that live here, in local order.
         engine_ranks: Whether the processes that the shim starts are the ranks themselves.
         watched: Whether the ranks have recorders.
+        planned_world: How many ranks are to meet, on all nodes; None where the plan does not say.
     """
 
     def __init__(
-        self, world_ranks: list[int], *, engine_ranks: bool, watched: bool = True
+        self,
+        world_ranks: list[int],
+        *,
+        engine_ranks: bool,
+        watched: bool = True,
+        planned_world: int | None = None,
     ) -> None:
         self.engine_ranks = engine_ranks
+        self.planned_world = planned_world
         self._watched = watched
         self._planned = frozenset(world_ranks)
         self.stopping = False

@@ -16,6 +16,7 @@ from distconsole_agent.proctree import read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.rings import METRIC, PHASE, PHASES, RING_SUFFIX, STEP, Record, Ring
 from distconsole_agent.windows import Offset, StepMemory, cut, window
+from distconsole_agent.worlds import world_of
 
 REBUILT_RECORDS = 4096
 """Records before the cursor that are looked at again after a restart of the agent."""
@@ -354,6 +355,7 @@ class Recorders:
                         "rank": recorder.rank,
                         "phase": PHASES[record[5]],
                         "seconds": round(max(0.0, seconds), 6),
+                        **world_of(record, self._ranks.planned_world),
                     }
                 )
                 if PHASES[record[5]] in LIVE_PHASES:

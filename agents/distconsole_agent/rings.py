@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from distconsole_agent.limits import MAX_RING_CAPACITY, READ_BYTES
 from distconsole_training import records
 from distconsole_training.records import (
+    ALONE,
     CHECK,
     CHECKED_SUFFIX,
     DETAIL,
@@ -39,6 +40,7 @@ from distconsole_training.records import (
 )
 
 __all__ = [
+    "ALONE",
     "CHECK",
     "CHECKED_SUFFIX",
     "DETAIL",

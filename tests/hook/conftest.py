@@ -60,6 +60,20 @@ class RingFile:
         return [records.PHASES[row["name"]] for row in self.rows if row["kind"] == records.PHASE]
 
     @property
+    def worlds(self) -> list[tuple[str, int, float]]:
+        """What the phases say of a world: its size and the rank in it."""
+        return [
+            (records.PHASES[row["name"]], row["samples"], row["value"])
+            for row in self.rows
+            if row["kind"] == records.PHASE and row["samples"]
+        ]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its first step was made without a group."""
+        return any(row["kind"] == records.PHASE and row["flags"] for row in self.rows)
+
+    @property
     def metrics(self) -> list[tuple[str, int, float, int]]:
         return [
             (self.names[row["name"]], row["step"], row["value"], row["samples"])

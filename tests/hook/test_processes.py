@@ -37,6 +37,9 @@ def by_rank(ended: Outcome) -> dict[int, Any]:
     return {ring.header["rank"]: ring for ring in ended.rings}
 
 
+PLACED = ("rendezvous", "init_process_group")
+MEETS = ["interpreter", "import_torch", *PLACED, "first_step"]
+
 TRAIN = """
 import os, sys, torch
 from torch import nn
@@ -77,7 +80,9 @@ if __name__ == "__main__":
     for ring in rings.values():
         assert ring.header["world_size"] == 2
         assert ring.column("samples") == [4, 4, 4]
-        assert ring.phases == ["interpreter", "import_torch", "init_process_group", "first_step"]
+        assert ring.phases == MEETS
+        assert ring.worlds == [(phase, 2, ring.header["rank"]) for phase in PLACED]
+        assert not ring.is_alone
 
 
 @pytest.mark.torch_ranks
@@ -193,7 +198,41 @@ def test_data_parallel_ranks(runner: Runner) -> None:
         math.isclose(a, float(b), rel_tol=1e-5)
         for a, b in zip(rings[1].column("value"), ended.out.split(), strict=True)
     ]
-    assert rings[0].phases == ["interpreter", "import_torch", "init_process_group", "first_step"]
+    assert rings[0].phases == MEETS
+    assert rings[1].worlds == [(phase, 2, 1.0) for phase in PLACED]
+
+
+def test_a_rank_says_which_world_it_asks_for_while_it_waits(runner: Runner) -> None:
+    ended = runner.forked(
+        """
+import datetime, torch.distributed as dist
+try:
+    dist.init_process_group("gloo", None, datetime.timedelta(seconds=1), 4)
+except Exception as error:
+    print(type(error).__name__)
+""",
+        env={"RANK": "0", **rendezvous(2)},
+    )
+    assert ended.out == "DistStoreError\n"
+    assert ended.ring.worlds == [("rendezvous", 4, 0.0)]
+    assert ended.ring.phases[-1] == "rendezvous"
+
+
+@pytest.mark.parametrize(
+    ("before", "alone"),
+    [
+        ("", True),
+        ("import torch.distributed.rpc", True),
+        ("torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(),"
+         " rank=0, world_size=1)", False),
+        ("import types; sys.modules['mpi4py.MPI'] = types.ModuleType('MPI')", False),
+    ],
+    ids=["nothing", "an import", "a group", "MPI"],
+)  # fmt: skip
+def test_a_first_step_without_a_group_is_noted(runner: Runner, before: str, alone: bool) -> None:
+    ended = runner.forked(TRAIN + f"import torch.distributed\n{before}\ntrain()\n")
+    assert ended.code == 0, ended.err
+    assert ended.ring.is_alone is alone
 
 
 @pytest.mark.torch_ranks
@@ -245,6 +284,8 @@ def test_horovods_optimizer_makes_one_step_of_two(runner: Runner) -> None:
     assert ended.ring.header["rank"] == 0
     assert ended.ring.column("samples") == [4, 4, 4]
     assert "init_process_group" in ended.ring.phases
+    assert ended.ring.worlds == [("init_process_group", 1, 0.0)]
+    assert not ended.ring.is_alone
 
 
 @pytest.mark.horovod

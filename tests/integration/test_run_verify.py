@@ -14,8 +14,9 @@ from suite.driving import Operator
 pytestmark = pytest.mark.torch_ranks
 
 NAN_ON_ONE_RANK = """
-import os, time, torch
-rank = int(os.environ["RANK"])
+import time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(40):
@@ -26,6 +27,7 @@ for step in range(40):
     optimizer.zero_grad()
     optimizer.step()
     time.sleep(0.02)
+dist.destroy_process_group()
 """
 
 DATA_PARALLEL = """

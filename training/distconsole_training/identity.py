@@ -1,4 +1,4 @@
-"""Which rank this process is, as its environment or its process group says; it changes neither."""
+"""Which rank this process is, as its environment, its script or its process group says; it changes none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 _SOURCES = (
@@ -48,6 +48,27 @@ def from_environment(environment: Mapping[str, str]) -> Identity:
             size = _number(environment.get(size_name))
             return Identity(rank, _number(environment.get(local_name)), max(size, 0))
     return Identity()
+
+
+_ASKED_BY_PLACE = ("backend", "init_method", "timeout", "world_size", "rank")
+
+
+def from_request(
+    arguments: Sequence[Any], keywords: Mapping[str, Any], environment: Mapping[str, str]
+) -> Identity:
+    """Return the place that a call of ``init_process_group`` with these arguments asks for."""
+    given = {**dict(zip(_ASKED_BY_PLACE, arguments)), **keywords}
+    if given.get("backend") == "mpi":
+        return Identity()
+    method = str(given.get("init_method") or "").partition("?")[2]
+    in_method = dict(pair.partition("=")[::2] for pair in method.split("&"))
+    asked = [
+        given[name]
+        if isinstance(given.get(name), int) and given[name] >= 0
+        else _number(in_method.get(name) or environment.get(name.upper()))
+        for name in ("rank", "world_size")
+    ]
+    return Identity(asked[0], -1, max(asked[1], 0))
 
 
 def from_process_group(distributed: Any, known: Identity) -> Identity:

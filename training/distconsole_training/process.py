@@ -36,6 +36,7 @@ class Process:
     Attributes:
         identity: Who it is, as far as known; None until the ring was wanted.
         made: The ring, once it was made.
+        grouped: Whether Horovod was initialised.
         late: Values on their way from a device, and where they go.
         on_fork: Called in a forked child.
         before_finish: Called when the process goes through its exit handlers.
@@ -49,6 +50,7 @@ class Process:
     def _begin(self) -> None:
         self.started_ns, self.started_time_ns, is_child = _start()
         self.identity: Identity | None = None
+        self.grouped = False
         self.next_step = count().__next__
         self.last_step = -1
         # A child of the script inherits its parent's variables, and so a rank that is not its own.
@@ -78,11 +80,11 @@ class Process:
                     self._make_recorder()
         return self.made
 
-    def phase(self, name: str) -> None:
+    def phase(self, name: str, world: Identity | None = None) -> None:
         """A start-up phase was reached; it is written when there is a ring."""
         now = time.monotonic_ns()
         if self.made is not None:
-            self.made.phase(name, now)
+            self.made.phase(name, now, world)
         else:
             self._phases.append((name, now))
 

@@ -148,9 +148,20 @@ class Recorder:
         )
         _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
 
-    def phase(self, name: str, time_ns: int) -> None:
+    def phase(
+        self, name: str, time_ns: int, world: Identity | None = None, flags: int = 0
+    ) -> None:
         """Store that a start-up phase (one of ``records.PHASES``) was reached at ``time_ns``."""
-        self.write(records.PHASE, 0, time_ns, name=records.PHASES.index(name))
+        known = world is not None and world.rank >= 0
+        self.write(
+            records.PHASE,
+            0,
+            time_ns,
+            flags,
+            records.PHASES.index(name),
+            0 if world is None else world.world_size,
+            value=world.rank if known and world is not None else _NAN,
+        )
 
     def metric(self, name: str, step: int, value: float, samples: int) -> None:
         """Store a reported metric; a name beyond ``MAX_NAMES`` is not stored."""

@@ -19,7 +19,10 @@ Record kinds:
             samples of the step (0 where unknown), ``flags`` SKIPPED and MICRO as below.
 ``METRIC``  ``report(name=value)``: ``name`` indexes the name table, ``step``, ``value``,
             ``samples`` its weight (0 where unknown).
-``PHASE``   a start-up phase was reached: ``name`` indexes PHASES.
+``PHASE``   a start-up phase was reached: ``name`` indexes PHASES. Of ``rendezvous`` and
+            ``init_process_group`` it says ``samples``, the world size that the process asks for and
+            that its group has (0 where unknown), and ``value``, its rank there (NaN where unknown);
+            ``flags`` of ``first_step`` may be ALONE.
 ``LOSS``    the loss of a step whose own record does not say it, because its value arrived late from
             a device, or because it is NaN: ``step``, ``value``. A NaN here is the loss.
 ``DETAIL``  a part of the check of ``step`` (a ``WORDS`` record): eight checksums of 32 bits, two in
@@ -115,7 +118,11 @@ WRAPPED = 16
 HEADER_FINISHED = 1
 """Header flag: the process went through its exit handlers."""
 
-PHASES = ("interpreter", "import_torch", "init_process_group", "first_step")
+PHASES = ("interpreter", "import_torch", "init_process_group", "first_step", "rendezvous")
+"""``rendezvous``: the process asks for its process group, and waits for the others."""
+
+ALONE = 1
+"""Flag of the PHASE ``first_step``: the step was made without ``torch.distributed``, Horovod or MPI."""
 
 LOSS_NAME = "loss"
 """The metric that the hook's own loss is shown as; a reported metric of this name replaces it."""

@@ -12,7 +12,7 @@ from functools import partial
 from types import CodeType, FunctionType
 
 from distconsole_training.guard import drop_this_frame, guarded
-from distconsole_training.identity import from_horovod
+from distconsole_training.identity import from_horovod, from_request
 from distconsole_training.process import process
 from distconsole_training.records import ENV_VERIFY
 from distconsole_training.torch_lane import (
@@ -73,7 +73,7 @@ def install_scaler(kind: Any) -> None:
 def install_horovod(basics: Any) -> None:
     """Listen to ``horovod.common.basics.HorovodBasics``."""
     joined = guarded(_joined_horovod)
-    began = guarded(process.recorder)
+    began = guarded(_asks_for_horovod)
     original = basics.init
 
     @functools.wraps(original)
@@ -157,11 +157,11 @@ def _listen_to_process_groups(torch: Any, watch: TorchSteps) -> None:
     if original is None:
         return
     joined = guarded(_joined_process_group)
-    began = guarded(process.recorder)
+    began = guarded(_asks_for_process_group)
 
     @functools.wraps(original)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        began()
+        began(args, kwargs)
         try:
             result = original(*args, **kwargs)
         except BaseException:
@@ -180,14 +180,25 @@ def _listen_to_process_groups(torch: Any, watch: TorchSteps) -> None:
             module.init_process_group = init_process_group  # type: ignore[union-attr]
 
 
+def _asks_for_process_group(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    process.recorder()
+    process.phase("rendezvous", from_request(arguments, keywords, os.environ))
+
+
+def _asks_for_horovod() -> None:
+    process.recorder()
+    process.phase("rendezvous")
+
+
 def _joined_process_group() -> None:
-    process.phase("init_process_group")
     refine_identity()
+    process.phase("init_process_group", process.identity)
 
 
 def _joined_horovod(basics: Any) -> None:
-    process.phase("init_process_group")
+    process.grouped = True
     process.identify(partial(from_horovod, basics))
+    process.phase("init_process_group", process.identity)
 
 
 def hide_from_compiler(eval_frame: Any) -> None:

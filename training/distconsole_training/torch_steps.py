@@ -18,7 +18,7 @@ from distconsole_training.identity import from_process_group
 from distconsole_training.lane import IN_BACKWARD, Lane
 from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 from distconsole_training.process import process
-from distconsole_training.records import LOSS, MAX_SAMPLES, STEP
+from distconsole_training.records import ALONE, LOSS, MAX_SAMPLES, STEP
 from distconsole_training.torch_loss import ScalarReader, divisor_of
 
 TYPE_CHECKING = False
@@ -288,8 +288,20 @@ def _not_in_the_step(recorder: Recorder, step: int, ended_ns: int, loss: float |
 def _first_step(ended_ns: int) -> None:
     recorder = process.recorder()
     if recorder is not None:
-        recorder.phase("first_step", ended_ns)
+        recorder.phase("first_step", ended_ns, flags=ALONE if _is_alone() else 0)
     refine_identity()
+
+
+def _is_alone() -> bool:
+    """Whether nothing is to be seen by which this process trains together with others."""
+    if process.grouped or "mpi4py.MPI" in sys.modules:
+        return False
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available():
+        return True
+    calls = sys.modules.get("torch.distributed.rpc")
+    by_calls = getattr(calls, "_is_current_rpc_agent_set", bool)
+    return not (distributed.is_initialized() or by_calls())
 
 
 class _Delivery:

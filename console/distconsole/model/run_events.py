@@ -75,7 +75,7 @@ class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
 
 
 class PhaseReached(RunEvent, frozen=True, kw_only=True, tag="phase"):
-    """A rank reached a start-up phase: interpreter, import_torch, init_process_group, first_step."""
+    """A rank reached a start-up phase: interpreter, import_torch, rendezvous, init_process_group, first_step."""
 
     rank: int
     host: str

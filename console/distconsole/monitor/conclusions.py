@@ -33,15 +33,19 @@ MAX_HOSTS_NAMED = 4
 MAX_SUMMARY_CHARS = 240
 """Of an error in a summary; the whole of it is in the traceback."""
 
-_SLOW_DEVICE = "its device computes slowly: look for heat, a lower clock, or another job on it"
+_LOOK = (
+    "look at what the script does there on this rank alone, and at the host's processors and GPUs "
+    "(distconsole top)"
+)
 STRAGGLER_HINTS = {
-    "data": "its data come late: more DataLoader workers there, or a faster disk for that host",
-    "forward": _SLOW_DEVICE,
-    "optimizer": _SLOW_DEVICE,
-    "step": _SLOW_DEVICE,
-    REST: "something between its steps' parts that the others do not do, or less of a processor: "
-    "logging, writing files, a validation, another job on that host",
+    "data": "it waits longer for its batches: look at the DataLoader's num_workers, and at the "
+    "host's disk and processors (distconsole top)",
+    "forward": f"from its batch to backward it takes longer: {_LOOK}",
+    "optimizer": f"its optimizer takes longer: {_LOOK}",
+    "step": _LOOK,
+    REST: f"{_LOOK}: logging, writing files, a validation",
 }
+"""Says which part was measured; why it takes longer was not."""
 
 
 class Left(NamedTuple):
@@ -79,7 +83,7 @@ def _named(advice: str, left: Left) -> str:
     """Return ``advice`` with the ranks by their numbers where it speaks of those that left."""
     if not left.ranks:
         return advice
-    who = f"{_ranks(left.ranks)} on {_and_others(left.hosts, MAX_HOSTS_NAMED)}"
+    who = f"{ranks_text(left.ranks)} on {_and_others(left.hosts, MAX_HOSTS_NAMED)}"
     return advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
 
 
@@ -146,7 +150,7 @@ def split_finding(run: str, split: Split, t: float) -> RunFinding:
         rank=split.rank,
         summary=f"{one} and {other} train by themselves: each has a rank {split.rank}",
         expected="one world of ranks over all hosts",
-        hint="the script's ranks meet on their own host, as by tcp://127.0.0.1: let it use "
+        hint="look where the script's ranks meet (by tcp://127.0.0.1 each host's own do): let it use "
         "MASTER_ADDR, MASTER_PORT, NODE_RANK and NNODES, or give '{master_addr}', "
         "'{master_port}', '{node_rank}' and '{nnodes}' in its arguments",
     )
@@ -161,12 +165,12 @@ def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: floa
     after = "" if stall.step is None else f" after step {stall.step:,}"
     if stall.behind:
         summary = (
-            f"{_ranks(told)}{on_host} {have} stopped making steps{after}; "
+            f"{ranks_text(told)}{on_host} {have} stopped making steps{after}; "
             f"{_count(len(stall.ranks) - len(told), 'more waits', 'more wait')}, "
             f"at step {stall.farthest or 0:,}"
         )
     elif stall.going or stall.unheard or len(told) == 1:
-        summary = f"{_ranks(told)}{on_host} {have} stopped making steps{after}"
+        summary = f"{ranks_text(told)}{on_host} {have} stopped making steps{after}"
         summary += f"; {_count(stall.going, 'goes on', 'go on')}" if stall.going else ""
         unheard = _count(stall.unheard, "other", "others")
         summary += f"; nothing is heard of {unheard}" if stall.unheard else ""
@@ -193,7 +197,7 @@ def _count(count: int, one: str, several: str) -> str:
 
 def not_finite_finding(run: str, found: NotFinite, hosts: tuple[str, ...]) -> RunFinding:
     """Return that a metric is NaN or infinite; ``hosts`` are those of the ranks where that began."""
-    ranks = f"all {len(found.ranks):,} ranks" if found.everywhere else _ranks(found.ranks)
+    ranks = f"all {len(found.ranks):,} ranks" if found.everywhere else ranks_text(found.ranks)
     name, value = found.name, found.point.value
     return RunFinding(
         t=found.t,
@@ -253,7 +257,7 @@ def _parameters_said(found: Disagreement) -> _Said:
         )
     return _Said(
         "run.desync",
-        f"{_ranks(found.ranks)} and {_ranks(found.others)} have different parameters "
+        f"{ranks_text(found.ranks)} and {ranks_text(found.others)} have different parameters "
         f"after step {found.step}{first}",
         "equal parameters on all ranks that train one model",
         hint,
@@ -264,8 +268,8 @@ def _parameters_said(found: Disagreement) -> _Said:
 def _state_said(found: Disagreement) -> _Said:
     return _Said(
         "run.desync",
-        f"the optimizer of {_ranks(found.ranks)} is in another state than that of "
-        f"{_ranks(found.others)} after step {found.step}, with equal parameters",
+        f"the optimizer of {ranks_text(found.ranks)} is in another state than that of "
+        f"{ranks_text(found.others)} after step {found.step}, with equal parameters",
         "equal optimizer state on all ranks",
         "load the checkpoint of the optimizer on every rank, or broadcast its state",
     )
@@ -274,7 +278,7 @@ def _state_said(found: Disagreement) -> _Said:
 def _alone_said(found: Disagreement) -> _Said:
     return _Said(
         "run.desync",
-        f"{_ranks(found.ranks)} train each by themselves: no process group is initialised, and "
+        f"{ranks_text(found.ranks)} train each by themselves: no process group is initialised, and "
         f"their parameters differ after step {found.step}",
         "one training over all ranks",
         "call torch.distributed.init_process_group and wrap the model in "
@@ -285,7 +289,7 @@ def _alone_said(found: Disagreement) -> _Said:
 def _world_said(found: Disagreement) -> _Said:
     return _Said(
         "run.world",
-        f"{_ranks(found.ranks)} is in a process group of another shape than planned",
+        f"{ranks_text(found.ranks)} is in a process group of another shape than planned",
         f"the rank that was planned, in a world of {found.of}",
         "take rank and world size from RANK and WORLD_SIZE, not from the script's own count",
         f"a world of {found.count}",
@@ -295,7 +299,7 @@ def _world_said(found: Disagreement) -> _Said:
 def _batch_said(found: Disagreement) -> _Said:
     return _Said(
         "run.same_batch",
-        f"{_ranks(found.ranks)} read the same batches (seen until step {found.step})",
+        f"{ranks_text(found.ranks)} read the same batches (seen until step {found.step})",
         "every rank reads its own share of the data",
         "give the DataLoader a DistributedSampler: sampler=DistributedSampler(dataset)",
     )
@@ -314,7 +318,7 @@ def _gradient_said(found: Disagreement) -> _Said:
     of = f" of {found.name}" if found.name else ""
     return _Said(
         NOT_FINITE,
-        f"the gradient{of} is not finite at step {found.step} on {_ranks(found.ranks)}",
+        f"the gradient{of} is not finite at step {found.step} on {ranks_text(found.ranks)}",
         "finite gradients",
         "look for a division by zero, a root or logarithm of 0, and at the learning rate",
     )
@@ -331,7 +335,7 @@ _SAID = {
 }
 
 
-def _ranks(ranks: tuple[int, ...]) -> str:
+def ranks_text(ranks: tuple[int, ...]) -> str:
     """Return ``rank 3`` or ``ranks 0, 2, 5 and 7 others``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"

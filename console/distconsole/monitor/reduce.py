@@ -45,6 +45,8 @@ from distconsole.monitor.stragglers import Parts, Straggler, StragglerWatch
 from distconsole.monitor.unplanned import MAX_RANKS, PlanBounds
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.monitor.window_values import figures_of, given_points, known_metrics
+from distconsole.monitor.world_words import apart_finding
+from distconsole.monitor.worlds import Apart, WorldWatch
 from distconsole.remote import frames
 from distconsole.remote.plain import without_colours
 
@@ -70,6 +72,7 @@ class RunReducer:
         self._sync = SyncWatch(hosts)
         self._splits = SplitWatch()
         self._stalls = StallWatch()
+        self._worlds = WorldWatch()
         self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
         self._rank_hosts: dict[int, str] = {}
         self._living: dict[int, frames.StateEntry] = {}
@@ -119,6 +122,8 @@ class RunReducer:
             case frames.StateEntry():
                 yield from self._state(host, entry, t)
             case frames.PhaseEntry():
+                if self._is_current(host):
+                    self._worlds.add(entry, t)
                 yield PhaseReached(
                     t=t,
                     run=self.run,
@@ -136,6 +141,7 @@ class RunReducer:
                 loads = load_events(self.run, host, entry.node, entry.gpus, t)
                 yield from self._bounds.within(host, loads, t)
                 yield from self._stalled(t)
+                yield from self._apart(self._worlds.due(self._living, len(self._rank_hosts), t), t)
                 yield from self._unlike(self._not_finite.due(self._living, t))
             case frames.LogEntry():
                 yield from self._log(host, entry, t)
@@ -221,6 +227,10 @@ class RunReducer:
         stall = self._stalls.due(self._living, t)
         if stall is not None:
             yield stall_finding(self.run, stall, lambda rank: self._rank_hosts.get(rank, ""), t)
+
+    def _apart(self, found: Iterator[Apart], t: float) -> Iterator[RunFinding]:
+        for one in found:
+            yield apart_finding(self.run, one, self._hosts_of(one.ranks), t)
 
     def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         about = entry.host if entry.host in self._hosts else host
@@ -368,6 +378,8 @@ class RunReducer:
         yield from self._metrics(self._points.begin_again(), t)
         yield from self._unlike(self._not_finite.flush(self._living))
         yield from self._disagreements(self._sync.begin_again(), t)
+        yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
+        self._worlds.begin_again()
         self._outcome.begin_again()
         self._exited.clear()
         yield RunRestarted(
@@ -415,6 +427,7 @@ class RunReducer:
         yield from self._unlike(self._not_finite.flush(self._living))
         yield from self._disagreements(self._sync.flush(), t)
         yield from self._bounds.left_out(t)
+        yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._outcome.first_failure()
         if first is not None and not self._outcome.has_verdict:

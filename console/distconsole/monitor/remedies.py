@@ -1,5 +1,7 @@
 """What to do about the errors that distributed training dies of most often, by their words.
 
+A hint says as a fact only what the words say; of what else may be the cause it says where to look.
+
 The words are those of PyTorch, NCCL, Gloo, CUDA, Horovod, MPI and Python themselves; each row's
 example is kept in ``tests/unit/monitor/test_remedies.py``.
 """
@@ -30,7 +32,8 @@ SENDERS = (
 LOOKED_AT_CHARS = 16 * 1024
 """Of what a rank said: the beginning of its error, and the end of the rest."""
 
-LEFT_FIRST = "another rank left first, without an error"
+LEFT_FIRST = "the other end of a connection was closed"
+"""Replaced by the ranks that had ended well before, where it is known that there were some."""
 
 REMEDIES = (
     _remedy(
@@ -65,8 +68,8 @@ REMEDIES = (
     _remedy(
         r"bus error|out of shared memory|(/dev/shm|</torch_).{0,400}No space left|"
         r"No space left on device.{0,400}shm|posix_fallocate",
-        "shared memory (/dev/shm) is full or small: distconsole check --only shm; docker: --shm-size=8g or "
-        "--ipc=host; or fewer DataLoader workers",
+        "see whether shared memory (/dev/shm) is full or small: distconsole check --only shm; if so, docker: "
+        "--shm-size=8g or --ipc=host, or fewer DataLoader workers",
     ),
     _remedy(r"No space left on device", "make room on that host: distconsole check --only disk"),
     _remedy(r"Too many open files", "more file descriptors: ulimit -n $(ulimit -Hn), by --setup"),
@@ -77,13 +80,13 @@ REMEDIES = (
     ),
     _remedy(
         r"Unable to find address for|no socket interface found|NoValidAddressesFound",
-        "a variable names an interface that this host lacks: distconsole check --only "
-        "env.iface_exists; leave it out, or give --nic",
+        "no usable interface was found: distconsole check --only env.iface_exists tells whether a "
+        "variable names one that this host lacks; leave it out, or give --nic",
     ),
     _remedy(
         r"invalid device ordinal",
-        "the rank wants a GPU that it cannot see: --nproc is more than the host's GPUs, or "
-        "CUDA_VISIBLE_DEVICES hides some; use LOCAL_RANK for the device, not RANK",
+        "the rank wants a GPU that it cannot see: look whether --nproc is more than the host's GPUs, "
+        "CUDA_VISIBLE_DEVICES hides some, or RANK is used where LOCAL_RANK for the device is meant",
     ),
     _remedy(
         r"Duplicate GPU detected",
@@ -96,12 +99,11 @@ REMEDIES = (
     _remedy(
         r"driver version is insufficient|CUDA_ERROR_SYSTEM_NOT_READY|"
         r"system not yet initialized|Driver/library version mismatch",
-        "the driver does not fit: distconsole check --only gpu,torch.cuda",
+        "see driver, library and torch together: distconsole check --only gpu,torch.cuda",
     ),
     _remedy(
         r"device-side assert",
-        "an index is out of range in a kernel, such as a label that is no class; --env "
-        "CUDA_LAUNCH_BLOCKING=1 names the line",
+        "--env CUDA_LAUNCH_BLOCKING=1 names the line; look at the indices there, such as labels",
     ),
     _remedy(
         r"Expected to have finished reduction in the prior iteration",
@@ -115,20 +117,21 @@ REMEDIES = (
     ),
     _remedy(
         r"wait timeout after \d+ms, keys: /default_pg/",
-        "not all ranks came to init_process_group: the script waits for more than the run has (a "
-        "world size of its own in place of WORLD_SIZE), or one of them hangs before it",
+        "not all ranks came to init_process_group: look whether the script waits for more than the "
+        "run has (a world size of its own in place of WORLD_SIZE), and what the others do before it",
     ),
     _remedy(
         r"Watchdog caught collective operation timeout|"
         r"Timed out waiting \d+ms for (send|recv) operation|Wait timeout|stall(ed)? shutdown",
-        "a collective in which a rank did not take part: look for a rank with fewer steps, or a "
-        "collective below `if rank == 0`; --verify-sync 100 compares the ranks",
+        "a collective was not over in time: look for a rank that hangs, is slow or has fewer steps, and for "
+        "a collective below `if rank == 0`; --verify-sync 100 compares the ranks",
     ),
     _remedy(
         r"(client socket has timed out|Timed out after \d+ seconds waiting for clients|"
         r"connectFullMesh failed|Connect timeout|unhandled system error|"
         r"Connection refused|No route to host)",
-        "the ranks cannot reach each other: distconsole check --only net,os.hostname,coll",
+        "a connection was not made; whether ranks can reach each other says distconsole check --only "
+        "net,os.hostname,coll",
     ),
     _remedy(
         r"Connection (closed by peer|reset by peer)|NCCL remote process exited|"
@@ -137,8 +140,8 @@ REMEDIES = (
     ),
     _remedy(
         r"terminate called without an active exception",
-        "torch let a thread of gloo meet an ending Python after the last collective: the work was "
-        "done; end the script with dist.barrier(), time.sleep(0.5)",
+        "look whether the work was done: a thread of gloo may meet an ending Python after the last "
+        "collective; then end the script with dist.barrier(), time.sleep(0.5)",
     ),
     _remedy(
         r"killed by SIGKILL \(out of memory\?\)",
@@ -155,8 +158,8 @@ REMEDIES = (
     ),
     _remedy(
         r"killed by SIGSEGV",
-        "--env PYTHONFAULTHANDLER=1 shows where; often packages that do not fit each other: "
-        "distconsole check --only python,torch,horovod",
+        "--env PYTHONFAULTHANDLER=1 shows where; whether packages fit each other says distconsole "
+        "check --only python,torch,horovod",
     ),
 )
 """Looked through in this order; the first that fits counts."""

@@ -215,6 +215,10 @@ class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
     rank: Small
     phase: Name
     seconds: Amount
+    world: Small | None = None
+    group_rank: Small | None = None
+    planned: Small | None = None
+    alone: bool = False
 
 
 class Point(NamedTuple):

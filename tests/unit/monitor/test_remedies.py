@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from distconsole.model.run_summary import FirstFailure
-from distconsole.monitor.conclusions import Left, first_failure_finding
+from distconsole.monitor.conclusions import Left, first_failure_finding, straggler_finding
 from distconsole.monitor.remedies import LOOKED_AT_CHARS, REMEDIES, remedy
+from distconsole.monitor.stragglers import Straggler
 
 SAID = [
     ("train.py: error: unrecognized arguments: --local_rank=1", "--pass-args out"),
@@ -73,12 +74,12 @@ SAID = [
     (
         "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, "
         "OpType=ALLREDUCE) ran for 600031 milliseconds before timing out.",
-        "did not take part",
+        "was not over in time",
     ),
     (
         "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms "
         "for recv operation to complete",
-        "did not take part",
+        "was not over in time",
     ),
     (
         "torch.distributed.DistStoreError: wait timeout after 45000ms, keys: /default_pg/0//cpu//0/0",
@@ -87,14 +88,14 @@ SAID = [
     (
         "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 "
         "clients joined.",
-        "cannot reach each other",
+        "check --only net",
     ),
     (
         "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer "
         "[10.77.0.2]:5512",
-        "left first",
+        "was closed",
     ),
-    ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "left first"),
+    ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "was closed"),
     (
         "terminate called without an active exception, then killed by SIGABRT",
         "dist.barrier()",
@@ -106,7 +107,7 @@ SAID = [
     (
         "RuntimeError: The NVIDIA driver on your system is too old: CUDA driver version is "
         "insufficient for CUDA runtime version",
-        "the driver does not fit",
+        "check --only gpu,torch.cuda",
     ),
 ]
 
@@ -158,3 +159,32 @@ def test_of_many_that_left_first_the_rest_is_counted() -> None:
     hint = first_failure_finding("r1", first, left, 0.0).hint
     said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 other on a, b, c, d and 1 other left first"
     assert hint.startswith(said)
+
+
+GUESSES = [
+    ("Connection refused", "cannot reach"),
+    ("RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer", "left first"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "is out of range"),
+    ("Watchdog caught collective operation timeout", "did not take part"),
+    ("terminate called without an active exception", "the work was done;"),
+    (
+        "RuntimeError: DataLoader worker (pid 4) is killed by signal: Bus error.",
+        "is full or small:",
+    ),
+    ("system not yet initialized", "the driver does not fit"),
+]
+
+
+@pytest.mark.parametrize(("error", "guess"), GUESSES, ids=[guess for _, guess in GUESSES])
+def test_a_hint_states_no_cause_that_the_error_does_not_say(error: str, guess: str) -> None:
+    said = remedy(error, "").replace("see whether shared memory (/dev/shm) is full or small:", "")
+    assert said
+    assert guess not in said
+
+
+@pytest.mark.parametrize("part", ["data", "forward", "optimizer", "step", "rest"])
+def test_a_slow_part_is_no_reason_to_speak_of_heat(part: str) -> None:
+    slow = Straggler(rank=1, part=part, own_ms=90.0, median_ms=30.0, step_ms=100.0)
+    hint = straggler_finding("r", "node1", slow, 0.0).hint
+    assert "look at" in hint
+    assert not any(word in hint for word in ("heat", "clock", "computes slowly", "faster disk"))

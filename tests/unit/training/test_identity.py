@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from distconsole_training.identity import Identity, from_environment
+from distconsole_training.identity import Identity, from_environment, from_request
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,22 @@ from distconsole_training.identity import Identity, from_environment
 )
 def test_identity_from_the_environment(environment: dict[str, str], identity: Identity) -> None:
     assert from_environment(environment) == identity
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "asked"),
+    [
+        ((), {}, Identity(1, -1, 2)),
+        (("gloo",), {"world_size": 4, "rank": 3}, Identity(3, -1, 4)),
+        (("gloo", None, None, 4, 3), {}, Identity(3, -1, 4)),
+        (("gloo",), {"world_size": -1, "rank": None}, Identity(1, -1, 2)),
+        ((), {"init_method": "tcp://h:1?rank=3&world_size=4"}, Identity(3, -1, 4)),
+        ((), {"init_method": "tcp://h:1?rank=x&"}, Identity(-1, -1, 2)),
+        (("mpi",), {}, Identity()),
+        ((), {"init_method": object(), "rank": "no"}, Identity(1, -1, 2)),
+    ],
+)
+def test_the_place_that_a_call_asks_for(
+    arguments: tuple[Any, ...], keywords: dict[str, Any], asked: Identity
+) -> None:
+    assert from_request(arguments, keywords, {"RANK": "1", "WORLD_SIZE": "2"}) == asked

@@ -1,0 +1,69 @@
+"""What a run on embedded nodes says of ranks that do not come together to the world that was planned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole.model.findings import Severity
+from distconsole.model.requests import Run
+from distconsole.model.run_events import EndState, RunFinding
+from distconsole.operations import SessionSource
+from suite.driving import Operator
+
+pytestmark = pytest.mark.torch_ranks
+
+COPIES = """
+import torch, torch.distributed
+from torch.utils.data.distributed import DistributedSampler
+model = torch.nn.DataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(20):
+    optimizer.zero_grad()
+    model(torch.ones(8, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+OTHER_WORLD = """
+import datetime, os, torch.distributed as dist
+dist.init_process_group(
+    "gloo", rank=int(os.environ["RANK"]), world_size=4, timeout=datetime.timedelta(seconds=20)
+)
+"""
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "train.py"
+    path.write_text(text)
+    return str(path)
+
+
+def found(run: Operator, check: str) -> list[RunFinding]:
+    return [finding for finding in run.of(RunFinding) if finding.check == check]
+
+
+def test_copies_that_train_alone_are_not_one_training(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    with Operator(Run(script(tmp_path, COPIES), nproc="1"), sessions) as run:
+        assert run.end(150).state is EndState.SUCCEEDED, run.lines()
+        run.finish()
+    (finding,) = found(run, "run.alone")
+    assert finding.severity is Severity.WARN
+    assert finding.hosts == ("node1", "node2")
+    assert finding.summary.startswith(
+        "ranks 0, 1 made their first steps without torch.distributed"
+    )
+
+
+def test_a_world_that_is_not_the_plans_is_told_while_the_ranks_wait_for_it(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    with Operator(Run(script(tmp_path, OTHER_WORLD), nproc="1"), sessions) as run:
+        run.end(150)
+        run.finish()
+    (finding,) = found(run, "run.world")
+    assert finding.summary == "ranks 0, 1 ask for a world of 4 ranks, and the run has 2"
+    failed = [one.t for one in run.of(RunFinding) if one.check == "run.first_failure"]
+    assert finding.t < min(failed) - 5
