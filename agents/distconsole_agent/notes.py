@@ -93,7 +93,7 @@ def node_lost(host: str, then: str, seconds: float, *, ranks_went_on: bool = Fal
     Args:
         ranks_went_on: Ranks on the node that says so have made steps meanwhile.
     """
-    hint = f"is {host} up? if it is, the way from node to node broke: distconsole check --only net"
+    hint = f"see whether {host} is up, and reaches the others: distconsole check --only net"
     if ranks_went_on:
         hint = (
             "ranks still made steps, so the way between the nodes broke that supervision takes, "
