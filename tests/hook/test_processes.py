@@ -202,6 +202,7 @@ def test_data_parallel_ranks(runner: Runner) -> None:
     assert rings[1].worlds == [(phase, 2, 1.0) for phase in PLACED]
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_rank_says_which_world_it_asks_for_while_it_waits(runner: Runner) -> None:
     ended = runner.forked(
         """
@@ -218,6 +219,7 @@ except Exception as error:
     assert ended.ring.phases[-1] == "rendezvous"
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("before", "alone"),
     [
