@@ -11,7 +11,7 @@ from distconsole.checks.net_facts import BandwidthFacts, ReachFacts
 from distconsole.checks.pairs import pair_reports
 from distconsole.checks.rule import Rule
 from distconsole.checks.timings import collectives_of, left_out_of, verified_of
-from distconsole.checks.unmade import find_unmade, nothing_made
+from distconsole.checks.unmade import cut_short, find_unmade, nothing_made
 from distconsole.model.check_outcome import INCOMPLETE, with_outcome
 from distconsole.model.findings import Severity
 from distconsole.model.reports import (
@@ -39,6 +39,7 @@ def make_report(
     *,
     made: bool = True,
     cancelled: bool = False,
+    sweeping: bool = False,
 ) -> CheckReport:
     """Put everything that is known into the object that ``check --json`` prints.
 
@@ -46,6 +47,7 @@ def make_report(
         rules: The checks that were asked for.
         made: Whether any of them was to be made on these hosts.
         cancelled: Whether the check was ended before its end.
+        sweeping: Whether collectives for which there is no time are named and not missed.
     """
     request = gathering.request
     cells = {
@@ -56,7 +58,10 @@ def make_report(
         host: {check: cell.why for check, cell in cells.items() if cell.why}
         for host, cells in verdicts.cells.items()
     }
-    unmade = find_unmade(cells, why, verdicts.findings)
+    unmade = list(find_unmade(cells, why, verdicts.findings))
+    left_out = left_out_of(gathering.view())
+    if left_out and request.budget_seconds is not None and not sweeping:
+        unmade.append(cut_short(left_out))
     report = CheckReport(
         ok=False,
         outcome=CheckOutcome.INCOMPLETE,
@@ -73,7 +78,7 @@ def make_report(
         choices=verdicts.choices,
         collectives=collectives_of(gathering.view()),
         verified=verified_of(gathering.view()),
-        left_out=left_out_of(gathering.view()),
+        left_out=left_out,
         seconds=round(seconds, 3),
         cells=cells,
         why=why,

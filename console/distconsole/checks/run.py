@@ -129,6 +129,7 @@ def run_check(
         clock() - (gathering.began if began is None else began),
         made=bool(checking.rules),
         cancelled=cancelled,
+        sweeping=sweep is not None,
     )
     for finding in report.findings[len(checking.verdicts.findings) :]:
         yield FindingMade(finding=finding)

@@ -51,6 +51,17 @@ def nothing_made(hosts: Sequence[str], why: Cells) -> Finding:
     )
 
 
+def cut_short(cases: Sequence[str]) -> Finding:
+    """Return the finding that the budget left collectives out."""
+    more = f" and {len(cases) - 8} more" if len(cases) > 8 else ""
+    return warn(
+        INCOMPLETE,
+        f"{len(cases)} collectives could not be measured: the budget was over",
+        seen=", ".join(cases[:8]) + more,
+        hint="give more time with --budget",
+    )
+
+
 def _hint(reason: str) -> str:
     if BROKEN in reason:
         return "distconsole check --only net says which and what to do"
