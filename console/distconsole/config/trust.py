@@ -6,11 +6,8 @@ the keys that can execute something. What was trusted is the file as it was then
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -118,6 +115,8 @@ def distrust(path: Path) -> bool:
 
 def command_for(path: Path) -> str:
     """Return what a person types to trust the file."""
+    import shlex  # noqa: PLC0415 - rarely needed
+
     return f"distconsole trust {shlex.quote(str(path.parent))}"
 
 
@@ -181,6 +180,8 @@ def _user(uid: int) -> str:
 
 def _trusted() -> dict[str, str]:
     """Return what is trusted, by path; nothing where that cannot be read: it is asked for again."""
+    import json  # noqa: PLC0415 - most have no such file, and it takes its time
+
     try:
         known = json.loads(trust_store().read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -189,6 +190,9 @@ def _trusted() -> dict[str, str]:
 
 
 def _keep(known: Mapping[str, str]) -> None:
+    import json  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
     path = trust_store()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
