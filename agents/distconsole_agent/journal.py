@@ -83,6 +83,8 @@ class Journal:
         self._fd = -1
         self._size = 0
         self._number = 0
+        self._named = 0
+        """The segment whose name is synced."""
         self._cursor: Reader | None = None
 
     def open_writer(self) -> bool:
@@ -126,7 +128,7 @@ class Journal:
         self.last_seq += len(entries)
         self.ended = self.ended or bool(entries and entries[-1].get("kind") == "end")
         if begins or not SYNCED_KINDS.isdisjoint(entry["kind"] for entry in entries):
-            self._upkeep.add("sync", partial(sync, self.plain(self._number), self.folder))
+            self._sync_later()
         self._publish()
 
     def refresh(self) -> None:
@@ -288,6 +290,14 @@ class Journal:
             os.ftruncate(self._fd, self._size)
             raise
         self._size += len(data)
+
+    def _sync_later(self) -> None:
+        """Have the disk keep the segment that is written, and its name where that is new."""
+        paths = [self.plain(self._number)]
+        if self._named != self._number:
+            paths.append(self.folder)
+            self._named = self._number
+        self._upkeep.add(" ".join(paths), partial(sync, *paths))
 
     def _compress_later(self, number: int) -> None:
         """Replace a segment by its compressed form; one that cannot be stays as it is."""

@@ -21,6 +21,7 @@ from benchmarks.check_scale import check_scale_rows
 from benchmarks.collectives_cost import collectives_cost_rows
 from benchmarks.death import text as death_text
 from benchmarks.hour import hour_cells
+from benchmarks.journal_cost import journal_cost_cells
 from benchmarks.keys import key_cells
 from benchmarks.laboratory import laboratory_rows
 from benchmarks.measure import Spread, machine
@@ -50,6 +51,7 @@ BED = (
 
 QUICK: dict[str, tuple[str, ...]] = {
     "agent_cost": ("--rounds", "2", "--samples", "3"),
+    "journal_cost": ("--rounds", "3", "--seconds", "600"),
     "start": ("--rounds", "2"),
     "start_slurm": ("--rounds", "2"),
     "start_engines": ("--rounds", "2"),
@@ -232,6 +234,13 @@ def agent_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def journal_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    target, over = figures["target"], figures["ratio"]
+    (figure, measured, against), appended = journal_cost_cells(dict(figures))
+    wanted = f"≤ {target} of plain"
+    return [Row(figure, measured, against, wanted, over["median"] <= target), Row(*appended)]
+
+
 def hook_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     rows = [
         Row(
@@ -340,6 +349,7 @@ def sync_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
 
 ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "agent_cost": agent_cost_rows,
+    "journal_cost": journal_cost_rows,
     "start": start_rows,
     "start_slurm": start_slurm_rows,
     "start_engines": start_engines_rows,

@@ -9,6 +9,8 @@ from typing import Any, Self
 from distconsole.model.names import HostName
 from distconsole.monitor.entry_writer import EntryWriter
 from distconsole.monitor.feed import Delivered
+from distconsole.monitor.keeper_lock import KeeperLock
+from distconsole.monitor.network_disk import is_on_network
 from distconsole.monitor.place import Place
 from distconsole.monitor.retold import Retold
 from distconsole.monitor.run_file import RunFile, StoredEntry
@@ -22,11 +24,14 @@ class Keeping:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = KeeperLock(path) if is_on_network(path) else None
         self._writer = EntryWriter(path)
 
     @property
     def failure(self) -> str:
         """Why the rest is not kept; empty while it is."""
+        if self._lock is not None and self._lock.holder:
+            return f"{self._lock.holder} keeps this run in {self._path} already"
         return self._writer.failure
 
     def __enter__(self) -> Self:
@@ -38,10 +43,13 @@ class Keeping:
     def close(self) -> None:
         """Write what is left; may be called several times."""
         self._writer.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def keep(self, delivered: Delivered) -> None:
-        """Keep a delivery."""
-        self._writer.put(to_store(delivered), {delivered.host: delivered.place})
+        """Keep a delivery, unless somebody else does."""
+        if not self.failure:
+            self._writer.put(to_store(delivered), {delivered.host: delivered.place})
 
     def know_again(self, host: HostName, place: Place) -> Retold:
         """Return what a host told and its journal has lost."""

@@ -70,8 +70,8 @@ class RunStore:
     def remove(self, run: RunId) -> None:
         """Remove a run's file; one that is not there is no error."""
         path = self._path(run)
-        for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-            each.unlink(missing_ok=True)
+        for beside in ("", "-wal", "-shm", "-journal", "-keeper"):
+            path.with_name(f"{path.name}{beside}").unlink(missing_ok=True)
 
     def runs(self) -> list[RunRecord]:
         """Return every run, newest first; files that cannot be read are left out."""

@@ -185,6 +185,28 @@ def test_a_last_segment_without_a_mark_behind_a_compressed_one_is_taken_again(
     journal.close()
 
 
+def test_each_segment_that_is_to_be_synced_is_though_the_disk_is_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 500)
+    behind, synced = threading.Event(), []
+
+    def fsync(fd: int) -> None:
+        assert behind.wait(30)
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(journal_module, "compress", lambda *_: None)
+    journal = opened(folder)
+    while 4 not in journal.segments():
+        journal.append([{**note("x"), "kind": "failure"}], {})
+    assert synced == []  # nobody waits for the disk
+    behind.set()
+    assert journal.sync_with([], 30)
+    journal.close()
+    assert {"000001.jsonl", "000002.jsonl", "000003.jsonl", "000004.jsonl", "journal"} <= {*synced}
+
+
 class Disk:
     """What a folder's files may be after a power cut: what was synced, and any part of the rest.
 
