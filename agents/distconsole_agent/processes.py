@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from distconsole_agent import steady
 from distconsole_agent.loop import READ, Loop
-from distconsole_agent.proctree import ENV_RUN_DIR
+from distconsole_agent.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB
 from distconsole_agent.runspec import MPI
 from distconsole_agent.spawning import Command, SpawnFailure, read_failure, spawn
 
@@ -262,6 +262,7 @@ def environment(
     env.setdefault("PYTHONUNBUFFERED", "1")
     env[ENV_RUN] = spec.run
     env[ENV_RUN_DIR] = places.run_dir
+    env[ENV_JOB] = env.get(SLURM_JOB, "")
     if places.hook is not None:
         old = env.get("PYTHONPATH")
         env["PYTHONPATH"] = f"{places.hook}:{old}" if old else places.hook

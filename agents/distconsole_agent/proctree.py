@@ -11,9 +11,15 @@ import signal
 import time
 from typing import NamedTuple
 
+from distconsole_agent.in_time import read_in_time
+
 ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 """The run's folder on this node. The run's id would not do: where several nodes of a run live on
 one machine (the demo), one node must not take another one's processes for its own."""
+
+ENV_JOB, SLURM_JOB = "DISTCONSOLE_SLURM_JOB", "SLURM_JOB_ID"
+"""The Slurm job of a rank, as it was when it was started: what the rank submits inherits the first of them, and gets a
+job of its own in the second."""
 
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
@@ -33,6 +39,10 @@ class Stat(NamedTuple):
     ppid: int
     pgid: int
     starttime: int
+
+    def is_of(self, other: Stat | None) -> bool:
+        """Return whether both are of one process, of which the pid is the same."""
+        return other is not None and other.starttime == self.starttime
 
 
 def read_stat(pid: int) -> Stat | None:
@@ -82,39 +92,50 @@ def descendants(root: int) -> dict[int, Stat]:
     return {pid: stat for pid, stat in found.items() if stat.state not in "ZX"}
 
 
-def pids_of_run(run_dir: str) -> list[int]:
+def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
     """Return this user's living processes that were started in ``run_dir``.
 
     The environment is that of the last exec, so a process cannot lose the mark by accident; one
-    that removes it from its environment on purpose before an exec is not found.
+    that removes it from its environment on purpose before an exec is not found. One of a Slurm job
+    that a rank has submitted inherits the mark and is not of the run.
+
+    Args:
+        run_dir: The run's folder on this node.
+        doubtful: Also those that cannot be looked into in time.
     """
     mark = os.fsencode(f"{ENV_RUN_DIR}={run_dir}")
-    found = []
-    for pid in own_pids():
-        if pid == os.getpid():
-            continue
-        if mark in _environ(pid):
-            stat = read_stat(pid)
-            if stat is not None and stat.state not in "ZX":
-                found.append(pid)
+    before = {pid: read_stat(pid) for pid in own_pids() if pid != os.getpid()}
+    texts = read_in_time([f"/proc/{pid}/environ" for pid in before])
+    found = {}
+    for (pid, then), text in zip(before.items(), texts.values()):
+        words = text.split(b"\0") if text is not None else []
+        if (mark in words and not _is_of_another_job(words)) or (doubtful and text is None):
+            now = read_stat(pid)
+            if now is not None and now.state not in "ZX" and now.is_of(then):
+                found[pid] = now
     return found
+
+
+def _is_of_another_job(words: list[bytes]) -> bool:
+    """Return whether a process is in another Slurm job than the rank from which it has the mark."""
+    named = dict(word.partition(b"=")[::2] for word in words)
+    of_rank = named.get(os.fsencode(ENV_JOB))
+    return of_rank is not None and named.get(os.fsencode(SLURM_JOB), b"") != of_rank
 
 
 def read_environ(pid: int) -> dict[bytes, bytes]:
     """Return the environment of ``pid`` as of its last exec; empty when it cannot be read."""
     return {
         name: value
-        for name, equals, value in (word.partition(b"=") for word in _environ(pid))
+        for name, equals, value in (
+            word.partition(b"=") for word in _read(f"/proc/{pid}/environ").split(b"\0")
+        )
         if equals
     }
 
 
-def _environ(pid: int) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read(MAX_ENVIRON_BYTES).split(b"\0")
-    except OSError:
-        return []
+def _read(path: str) -> bytes:
+    return read_in_time([path])[path] or b""
 
 
 def kill_run(run_dir: str, seconds: float = 5.0) -> list[int]:
@@ -132,27 +153,41 @@ def kill_run(run_dir: str, seconds: float = 5.0) -> list[int]:
     while True:
         left = pids_of_run(run_dir)
         patient = time.monotonic() < begun + TIDY_SECONDS
-        for pid in left:
+        for pid, stat in left.items():
             if not (patient and tidies_up(pid)):
-                send(pid, signal.SIGKILL)
+                send(pid, stat, signal.SIGKILL)
         if not left or time.monotonic() >= deadline:
-            return left
+            return list(left)
         time.sleep(RETRY_SECONDS)
 
 
 def tidies_up(pid: int) -> bool:
     """Return whether a process removes what others leave, and then ends by itself."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return TIDIES in file.read(MAX_ENVIRON_BYTES)
-    except OSError:
-        return False
+    return TIDIES in _read(f"/proc/{pid}/cmdline")
 
 
-def send(pid: int, number: int) -> None:
-    """Send a signal; a process that is gone, or became another user's, is no error."""
+def send(pid: int, stat: Stat, number: int) -> None:
+    """Send a signal to the process that ``stat`` is of.
+
+    One that is gone, whose pid may be another's by now, or became another user's, is no error.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+        try:
+            held = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # an old kernel, or no descriptor left
+            if _is(pid, stat):
+                os.kill(pid, number)
+            return
+        try:
+            if _is(pid, stat):
+                signal.pidfd_send_signal(held, number)
+        finally:
+            os.close(held)
+
+
+def _is(pid: int, stat: Stat) -> bool:
+    now = read_stat(pid)
+    return now is not None and now.is_of(stat)
 
 
 def send_group(pgid: int, number: int) -> bool:

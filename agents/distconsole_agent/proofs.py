@@ -51,7 +51,7 @@ def may_live(folder: str) -> bool:
         pass
     except OSError:
         return True
-    return bool(pids_of_run(folder))
+    return bool(pids_of_run(folder, doubtful=True))
 
 
 def boottime() -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from distconsole_agent.blame import NODE_LOST, Failure
 from distconsole_agent.link import FAILURE_GRACE_SECONDS
-from distconsole_agent.proctree import Stat, descendants, read_environ, read_stat, send
+from distconsole_agent.proctree import Stat, descendants, read_environ, send
 from distconsole_agent.runspec import TORCHRUN
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class Rounds:
             return
         doomed = ranks_over(os.getpid(), self._left)
         self._ended = self._ended or bool(doomed)
-        for pid in doomed:
-            send(pid, signal.SIGTERM)
-            send(pid, signal.SIGCONT)
+        for pid, stat in doomed.items():
+            send(pid, stat, signal.SIGTERM)
+            send(pid, stat, signal.SIGCONT)
         grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
         self._loop.call_later(grace, lambda: _kill(doomed))
 
@@ -64,6 +64,4 @@ def ranks_over(root: int, nodes: int) -> dict[int, Stat]:
 
 def _kill(processes: dict[int, Stat]) -> None:
     for pid, stat in processes.items():
-        now = read_stat(pid)
-        if now is not None and now.starttime == stat.starttime:
-            send(pid, signal.SIGKILL)
+        send(pid, stat, signal.SIGKILL)

@@ -140,8 +140,8 @@ class Shim:
 
     def crashed(self, told: str) -> None:
         """End the run at once, because the shim itself is broken: no process may outlive it."""
-        for pid in descendants(os.getpid()):
-            send(pid, signal.SIGKILL)
+        for pid, stat in descendants(os.getpid()).items():
+            send(pid, stat, signal.SIGKILL)
         self._note(notes.broken(told))
         if self._verdict is None:
             self._log.write_verdict(blame.Verdict("failed", 1, None))

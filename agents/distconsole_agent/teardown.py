@@ -25,6 +25,7 @@ from distconsole_agent.proctree import (
 if TYPE_CHECKING:
     from distconsole_agent.loop import Loop, Timer
     from distconsole_agent.processes import Processes
+    from distconsole_agent.proctree import Stat
 
 KILL_AGAIN_SECONDS = 0.1
 LAST_LOOK_SECONDS = 0.5
@@ -47,7 +48,7 @@ class Teardown:
         self._timer: Timer | None = None
         self._kill_at: float | None = None
         self._killing_since: float | None = None
-        self._strays: list[int] = []
+        self._strays: dict[int, Stat] = {}
         self.spared: Callable[[], set[int]] = set
         self.on_gone: Callable[[], None] = _nobody
         self.on_unkillable: Callable[[list[int]], None] = _tell_nobody
@@ -75,8 +76,10 @@ class Teardown:
 
     def terminate_late(self, pid: int) -> None:
         """Send SIGTERM to a rank that began after the others were sent it."""
-        for each in (pid, *descendants(pid)):
-            _terminate_one(each)
+        stat = read_stat(pid)
+        if stat is not None:
+            for each, of in {pid: stat, **descendants(pid)}.items():
+                _terminate_one(each, of)
 
     def check(self) -> None:
         """Report ``on_gone`` once nothing of the run is left."""
@@ -107,8 +110,8 @@ class Teardown:
             self._kill()
             self._schedule()
         elif self._strays:
-            for pid in self._strays:
-                _terminate_one(pid)
+            for pid, stat in self._strays.items():
+                _terminate_one(pid, stat)
             self._schedule(LAST_LOOK_SECONDS)
         self._ranks.reap()
 
@@ -119,33 +122,34 @@ class Teardown:
         for pgid in groups:
             if send_group(pgid, signal.SIGTERM):
                 send_group(pgid, signal.SIGCONT)
-            else:  # just forked: its session, and so its group, is not made yet
-                _terminate_one(pgid)
+            elif (forked := read_stat(pgid)) is not None:
+                # Just forked: its session, and so its group, is not made yet.
+                _terminate_one(pgid, forked)
         for pid, stat in descendants(os.getpid()).items():
             if stat.pgid not in groups and pid not in spared:
-                _terminate_one(pid)
+                _terminate_one(pid, stat)
 
     def _kill(self) -> None:
         now = self._loop.clock()
         if self._killing_since is None:
             self._killing_since = now
         patient = now - self._killing_since < TIDY_SECONDS
-        left = descendants(os.getpid())
-        for pid in [*left, *self._strays]:
+        left = {**descendants(os.getpid()), **self._strays}
+        for pid, stat in left.items():
             if not (patient and tidies_up(pid)):
-                send(pid, signal.SIGKILL)
+                send(pid, stat, signal.SIGKILL)
         if not patient:
             for rank in self._ranks.alive:
                 send_group(rank.pid, signal.SIGKILL)
         if now - self._killing_since > UNKILLABLE_SECONDS:
-            stuck = [pid for pid in [*left, *self._strays] if read_stat(pid) is not None]
+            stuck = [pid for pid in left if read_stat(pid) is not None]
             on_unkillable, self.on_unkillable = self.on_unkillable, _tell_nobody
             on_unkillable(stuck)
 
 
-def _terminate_one(pid: int) -> None:
-    send(pid, signal.SIGTERM)
-    send(pid, signal.SIGCONT)
+def _terminate_one(pid: int, stat: Stat) -> None:
+    send(pid, stat, signal.SIGTERM)
+    send(pid, stat, signal.SIGCONT)
 
 
 def _nobody() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -233,3 +234,35 @@ def _two_requests(run_dir: Path, *requests: dict[str, str]):  # type: ignore[no-
     sock = unix.connect(str(run_dir / "shim.sock"), 10)
     sock.sendall(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
     return sock
+
+
+def test_a_slurm_job_that_a_rank_submitted_outlives_the_run(tmp_path: Path) -> None:
+    """What sbatch hands on: the environment of who submits, and a job of its own."""
+    with RunUnderTest(
+        tmp_path, ["sh", "-c", "env -0 > env.part && mv env.part env; exec sleep 600"]
+    ) as run:
+        run.start()
+        wait_until("its environment", (tmp_path / "env").exists)
+        pairs = (tmp_path / "env").read_bytes().split(b"\0")[:-1]
+        inherited = dict(pair.split(b"=", 1) for pair in pairs)
+        with (
+            subprocess.Popen(["sleep", "600"], env={**inherited, b"SLURM_JOB_ID": b"7"}) as job,
+            subprocess.Popen(["sleep", "600"], env=inherited) as stray,
+        ):
+            try:
+                run.shims[0].ask(op="stop", reason="user")
+                assert stray.wait(20) in (-signal.SIGTERM, -signal.SIGKILL)
+                run.verdict()
+                assert job.poll() is None
+            finally:
+                job.kill()
+                stray.kill()
+
+
+def test_a_signal_reaches_no_other_process_that_has_got_the_pid(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        stat = proctree.read_stat(process.pid)
+        assert stat is not None
+        proctree.send(process.pid, stat._replace(starttime=stat.starttime - 1), signal.SIGKILL)
+        proctree.send(process.pid, stat, signal.SIGTERM)
+        assert process.wait(20) == -signal.SIGTERM
