@@ -25,7 +25,7 @@ NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 
 FIRST_FAILURE, STRAGGLER = "run.first_failure", "run.straggler"
 NOT_FINITE = "run.not_finite"
-UNSOUND = ("run.desync", "run.world", "run.split", "run.same_batch", "run.same_epoch")
+UNSOUND = ("run.desync", "run.alone", "run.world", "run.split", "run.same_batch", "run.same_epoch")
 """Checks that say that the ranks do not train one model as they should; that does not pass by itself."""
 
 MAX_RANKS_NAMED = 8

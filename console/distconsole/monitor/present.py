@@ -5,8 +5,9 @@ It knows no clock. A figure that is not of now is 0 where it is known that nothi
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
 from distconsole.model.run_events import RankState
@@ -20,7 +21,7 @@ FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
 """A figure is of now for so long, or for so many steps of who told it, where these are longer."""
 
 
-class Sight(Enum):
+class Sight(IntEnum):
     """What can be said of a rank now."""
 
     MEASURED = auto()
@@ -43,22 +44,32 @@ def is_fresh(t: float | None, now: float, step_ms: float | None = None) -> bool:
     return t is not None and now - t <= fresh_seconds(step_ms)
 
 
-def sight_of(timeline: RunTimeline, view: RankView, now: float) -> Sight:
-    """Return what can be said of a rank at ``now`` (UNIX seconds)."""
-    if timeline.end is not None or not view.alive:
+def sights_of(timeline: RunTimeline, now: float) -> dict[int, Sight]:
+    """Return what can be said of each rank at ``now`` (UNIX seconds)."""
+    if timeline.end is not None:
+        return dict.fromkeys(timeline.ranks, Sight.GONE)
+    hosts = {host: is_fresh(node.t, now) for host, node in timeline.nodes.items()}
+    hosts |= {host: False for host, link in timeline.links.items() if not link.connected}
+    return {
+        rank: _sight(timeline, view, now, heard=hosts.get(view.host))
+        for rank, view in timeline.ranks.items()
+    }
+
+
+def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | None) -> Sight:
+    """Return what can be said of a rank whose host is ``heard`` of; None where it tells nothing of itself."""
+    if not view.alive:
         return Sight.GONE
-    link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
-    cut = link is not None and not link.connected
-    # A host that tells nothing of itself is heard of by what else comes.
-    heard = is_fresh(node.t, now) if node else is_fresh(timeline.last_t, now, view.steady_ms)
-    if cut or not heard:
+    if heard is None:  # then it is heard of by what else comes
+        heard = is_fresh(timeline.last_t, now, view.steady_ms)
+    if not heard:
         return Sight.UNSEEN
-    stands = view.state is RankState.STALLED
-    return (
-        Sight.MEASURED
-        if not stands and is_fresh(view.stepped_at, now, view.steady_ms)
-        else Sight.IDLE
-    )
+    stepped = view.stepped_at
+    if stepped is None or view.state is RankState.STALLED:
+        return Sight.IDLE
+    # Nearly always at once: how long its steps are is asked of few.
+    of_now = now - stepped <= FRESH_SECONDS or is_fresh(stepped, now, view.steady_ms)
+    return Sight.MEASURED if of_now else Sight.IDLE
 
 
 def rate_of(view: RankView, sight: Sight) -> float | None:
@@ -106,12 +117,13 @@ class Present:
 
 def present(timeline: RunTimeline, now: float) -> Present:
     """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds)."""
-    seen = [(view, sight_of(timeline, view, now)) for view in timeline.ranks.values()]
-    at_work = tuple(view for view, sight in seen if sight is Sight.MEASURED)
-    idle = sum(sight is Sight.IDLE for _, sight in seen)
-    unseen = sum(sight is Sight.UNSEEN for _, sight in seen)
+    sights = sights_of(timeline, now)
+    views = timeline.ranks
+    at_work = tuple(views[rank] for rank, each in sights.items() if each is Sight.MEASURED)
+    count = Counter(sights.values())
+    idle, unseen = count[Sight.IDLE], count[Sight.UNSEEN]
     times = [view.step_ms_mean for view in at_work if view.step_ms_mean is not None]
-    told = any(view.windows for view, _ in seen)
+    told = any(view.windows for view in views.values())
     known = told and bool(at_work or idle or not unseen)
     return Present(
         samples_s=sum(view.samples_s or 0.0 for view in at_work) if known else None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
-from distconsole.monitor.present import present, rate_of, sight_of
+from distconsole.monitor.present import present, rate_of, sights_of
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 
@@ -17,15 +17,10 @@ class RankOfRun:
 
     view: RankView
     run: RunTimeline
+    rate: float | None = None
+    """Its samples a second, when the run's newest event came."""
     run_rate: float | None = None
-    """Samples a second of all ranks, when the run's newest event came."""
-
-    @property
-    def rate(self) -> float | None:
-        """Its samples a second, when the run's newest event came."""
-        if self.run.last_t is None:
-            return None
-        return rate_of(self.view, sight_of(self.run, self.view, self.run.last_t))
+    """Those of all ranks then."""
 
     @property
     def data_percent(self) -> float | None:
@@ -60,8 +55,12 @@ class RankOfRun:
 
 def ranks_of(run: RunTimeline) -> list[RankOfRun]:
     """Return the ranks of ``run``, by number."""
-    rate = None if run.last_t is None else present(run, run.last_t).samples_s
-    return [RankOfRun(view, run, rate) for _, view in sorted(run.ranks.items())]
+    now = run.last_t or 0.0
+    sights, of_all = sights_of(run, now), present(run, now).samples_s
+    return [
+        RankOfRun(view, run, rate_of(view, sights[rank]), of_all)
+        for rank, view in sorted(run.ranks.items())
+    ]
 
 
 def percent(part: float | None, whole: float | None) -> float | None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
 from distconsole.monitor.health import silent_ranks, slow_rank
-from distconsole.monitor.present import Sight, is_fresh, rate_of, sight_of
+from distconsole.monitor.present import Sight, is_fresh, rate_of, sights_of
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
@@ -115,38 +115,41 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
                 if view.started_at
             }
     longest = max(starts.values(), default=0.0)
+    sights = {} if now is None else sights_of(timeline, now)
     rows = []
     for number, view in sorted(timeline.ranks.items(), key=itemgetter(0)):
-        row = RankRow(
-            view,
-            number == first,
-            slow.get(number, ""),
-            silent_seconds=quiet.get(number),
-            elapsed=starts.get(number),
-            longest=longest,
+        sight = sights.get(number, Sight.MEASURED)
+        lost, lost_at = _lost(timeline, view) if sight is Sight.UNSEEN else ("", None)
+        idle = now is not None and sight is Sight.IDLE and view.stepped_at is not None
+        rows.append(
+            RankRow(
+                view,
+                number == first,
+                slow.get(number, ""),
+                sight,
+                lost,
+                quiet.get(number),
+                now - view.stepped_at if idle else None,  # type: ignore[operator]
+                now is None or _gpu_known(view, sight, now),
+                starts.get(number),
+                longest,
+                None if now is None or lost_at is None else now - lost_at,
+            )
         )
-        rows.append(row if now is None else _dated(row, timeline, now))
     key = _sort_key(order)
     return rows if key is None else sorted(rows, key=key)
 
 
-def _dated(row: RankRow, timeline: RunTimeline, now: float) -> RankRow:
-    """Return ``row`` with what of it is of ``now``, and how old the rest is."""
-    view = row.view
-    sight = sight_of(timeline, view, now)
+def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
+    """Return what the host of a rank of which nothing is known is, and since when."""
     link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
-    lost, since = "", None
-    if sight is Sight.UNSEEN:
-        cut = link is not None and not link.connected
-        lost, since = "lost" if cut else "no word", link if cut else node
-    idle = sight is Sight.IDLE and view.stepped_at is not None
-    return row._replace(
-        sight=sight,
-        lost=lost,
-        idle_seconds=now - (view.stepped_at or now) if idle else None,
-        gpu_known=sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, now),
-        lost_seconds=now - since.t if since is not None else None,
-    )
+    if link is not None and not link.connected:
+        return "lost", link.t
+    return "no word", None if node is None else node.t
+
+
+def _gpu_known(view: RankView, sight: Sight, now: float) -> bool:
+    return sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, now)
 
 
 def starting(timeline: RunTimeline) -> bool:
