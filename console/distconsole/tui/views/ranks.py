@@ -145,7 +145,8 @@ def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
     link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
     if link is not None and not link.connected:
         return "lost", link.t
-    return "no word", None if node is None else node.t
+    # A host that never tells of itself may be well: nothing is said then.
+    return ("no word", node.t) if node is not None else ("", None)
 
 
 def _gpu_known(view: RankView, sight: Sight, now: float) -> bool:
