@@ -19,10 +19,12 @@ from distconsole_agent.channel import (
     fresh_nonce,
     greet,
 )
-from distconsole_agent.loop import READ, Loop
+from distconsole_agent.door import Door
 
 if TYPE_CHECKING:
-    from distconsole_agent.loop import Timer
+    import socket
+
+    from distconsole_agent.loop import Loop, Timer
     from distconsole_agent.runspec import RunSpec
 
 BACKLOG = 128
@@ -56,7 +58,7 @@ class Admission:
         self._admitted = admitted
         self._strangers: dict[Wire, Timer] = {}
         self._listener = tcp.listen(spec.nodes[0].address, BACKLOG)
-        loop.watch(self._listener.fileno(), READ, self._accept)
+        self._door = Door(loop, self._listener, self._enter)
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -66,16 +68,11 @@ class Admission:
 
     def close(self) -> None:
         """Let nobody in any more."""
-        self._loop.unwatch(self._listener.fileno())
-        self._listener.close()
+        self._door.close()
         for wire in list(self._strangers):
             self._dismiss(wire)
 
-    def _accept(self, _events: int) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
+    def _enter(self, sock: socket.socket) -> None:
         if len(self._strangers) >= MAX_STRANGERS:
             self._dismiss(next(iter(self._strangers)))
         nonce = fresh_nonce()

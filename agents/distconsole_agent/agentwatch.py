@@ -7,6 +7,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, NoReturn
 
+from distconsole_agent.descriptors import give_back_limit
 from distconsole_agent.spawning import become_subreaper, write_oom_score
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def _start_detached(argv: tuple[str, ...], log_path: str, oom_score_adj: str) ->
         os.setsid()
         if os.fork() == 0:
             write_oom_score(oom_score_adj)
+            give_back_limit()
             os.chdir("/")
             null = os.open(os.devnull, os.O_RDWR)
             log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -35,6 +35,11 @@ TOO_MANY_CONSOLES = Refusal(
     "too many consoles are connected to this node",
     "close some of them",
 )
+NO_DESCRIPTORS = Refusal(
+    ErrorCode.TOO_MANY,
+    "this node's agent has too few descriptors left",
+    "raise its hard limit (ulimit -Hn) and start it again, or close some consoles",
+)
 NO_THREADS = Refusal(
     ErrorCode.TOO_MANY,
     "this node starts no more threads for this user",

@@ -9,6 +9,7 @@ import socket
 from typing import Any, Callable, Union
 
 from distconsole_agent import blame, unix
+from distconsole_agent.door import Door
 from distconsole_agent.loop import READ, Loop
 from distconsole_agent.refusal import Refusal, bad_request
 from distconsole_agent.runspec import bounded_grace
@@ -61,22 +62,17 @@ class ControlSocket:
         self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
         self._listener = unix.listen(path, MAX_CLIENTS)
         self._listener.setblocking(False)
-        loop.watch(self._listener.fileno(), READ, self._accept)
+        self._door = Door(loop, self._listener, self._enter, always=True)
 
     def close(self) -> None:
         """Stop listening and remove the socket."""
-        self._loop.unwatch(self._listener.fileno())
-        self._listener.close()
+        self._door.close()
         for sock, _ in list(self._clients.values()):
             self._drop(sock)
         with contextlib.suppress(OSError):
             os.unlink(self._path)
 
-    def _accept(self, _events: int) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
+    def _enter(self, sock: socket.socket) -> None:
         if unix.peer_uid(sock) not in (os.getuid(), 0) or len(self._clients) >= MAX_CLIENTS:
             sock.close()
             return

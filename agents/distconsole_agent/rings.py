@@ -8,11 +8,13 @@ limited, and what its header says of pids and ranks are numbers.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from distconsole_agent.descriptors import is_scarce
 from distconsole_agent.limits import MAX_RING_CAPACITY, READ_BYTES
 from distconsole_training import records
 from distconsole_training.records import (
@@ -138,6 +140,9 @@ class Ring:
         self._late = (-1, 0.0)
         self._names: list[str] = []
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        if is_scarce(self._fd):
+            self.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         try:
             self.header = self._read_header()
         except BaseException:

@@ -43,6 +43,7 @@ from distconsole_agent.run_listing import UNREADABLE, describe, find_end, troubl
 from distconsole_agent.runspec import SpecError, parse_spec
 from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim
 from distconsole_agent.sync import CodeSync, has_outputs
+from distconsole_agent.users_program import UsersProgram
 
 STILL_PREPARING_SECONDS = 60.0
 FORGET_SECONDS = 3.0
@@ -163,7 +164,7 @@ class Runs:
             Refusal: ``start_failed``.
         """
         try:
-            started = subprocess.Popen(
+            started = UsersProgram(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -14,7 +14,8 @@ from distconsole_agent import unix
 from distconsole_agent.active import complain
 from distconsole_agent.answers import Answers
 from distconsole_agent.compiled import keep_compiled
-from distconsole_agent.connection import NO_THREADS, TOO_MANY_CONSOLES, Connection
+from distconsole_agent.connection import NO_DESCRIPTORS, NO_THREADS, TOO_MANY_CONSOLES, Connection
+from distconsole_agent.descriptors import is_scarce, raise_limit
 from distconsole_agent.folders import NodeFolders, this_program
 from distconsole_agent.leftovers import remove_leftovers
 from distconsole_agent.limits import (
@@ -44,6 +45,7 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
         idle_seconds: Leave after so long without a connection and an active run; None for the default.
         lock_fd: The agent's lock, taken by who started us; None to take it here.
     """
+    raise_limit()
     try:
         program = this_program()
         node_dir, held = take_node_dir(node_dir)
@@ -150,11 +152,14 @@ class Agent:
             sock.close()
             return False
         connection = Connection(sock, self._answers, self._threads, self._connection_over)
+        scarce = is_scarce(sock.fileno())
         with self._lock:
             full = len(self._connections) >= MAX_CONNECTIONS
-            if not full:
+            if not (full or scarce):
                 self._connections.add(connection)
-        if full:
+        if scarce:
+            connection.turn_away(NO_DESCRIPTORS)
+        elif full:
             connection.turn_away(TOO_MANY_CONSOLES)
         else:
             self._begin(connection)

@@ -16,6 +16,7 @@ from distconsole_agent.proctree import ENV_RUN_DIR
 from distconsole_agent.protocol import ErrorCode
 from distconsole_agent.refusal import Refusal
 from distconsole_agent.rings import RUN_VARIABLES
+from distconsole_agent.users_program import UsersProgram
 
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -37,7 +38,7 @@ def start_shim(
     path = os.path.join(folder, "shim.log")
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        return subprocess.Popen(
+        return UsersProgram(
             [*program.argv, "shim", "--run", folder],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -7,6 +7,7 @@ import signal
 import sys
 import warnings
 
+from distconsole_agent.descriptors import raise_limit
 from distconsole_agent.loop import Loop
 from distconsole_agent.node_owner import keep_node_dir
 from distconsole_agent.runlog import claim
@@ -26,6 +27,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # A rank is forked beside the reader of its output; the child calls nothing that a thread locks.
     warnings.simplefilter("ignore", DeprecationWarning)
+    raise_limit()
     try:
         spec = read_spec(os.path.join(run_dir, "spec.json"))
         # Held open, and so locked, for life.

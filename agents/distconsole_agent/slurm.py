@@ -22,6 +22,7 @@ from distconsole_agent.refusal import Refusal, bad_request, storage
 from distconsole_agent.restarts import last_checkpoint
 from distconsole_agent.shim_calls import ask_shim
 from distconsole_agent.slurm_words import STEP_ENDED, STEP_LOG, STEP_SCRIPT, read_complaint
+from distconsole_agent.users_program import UsersProgram
 
 if TYPE_CHECKING:
     from distconsole_agent.runs import Runs
@@ -86,15 +87,19 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
         Refusal: ``start_failed``, with its own words.
     """
     try:
-        done = subprocess.run(
+        with UsersProgram(
             argv,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=environment,
             cwd="/",
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
+        ) as done:
+            try:
+                out, err = done.communicate(timeout=COMMAND_SECONDS)
+            except BaseException:
+                done.kill()
+                raise
     except FileNotFoundError:
         raise Refusal(
             ErrorCode.START_FAILED,
@@ -104,12 +109,12 @@ def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Refusal(ErrorCode.START_FAILED, f"{argv[0]} did not work: {error}") from None
     if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        words = err.decode("utf-8", "replace").strip().splitlines()
         told = "; ".join(line.partition(": error: ")[2] or line for line in words[-3:])
         raise Refusal(
             ErrorCode.START_FAILED, f"{argv[0]}: {told[:500] or f'code {done.returncode}'}"
         )
-    return done.stdout.decode("utf-8", "replace")
+    return out.decode("utf-8", "replace")
 
 
 def _begin_step(

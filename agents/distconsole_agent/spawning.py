@@ -9,6 +9,8 @@ import signal
 import struct
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from distconsole_agent.descriptors import give_back_limit
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -168,6 +170,7 @@ def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: in
         if os.getppid() != parent:  # it died before it could be noticed
             os.kill(os.getpid(), signal.SIGKILL)
         _reset_signals(command.blocked)
+        give_back_limit()
         write_oom_score(command.oom_score_adj)
         stage = 2
         _redirect(command)

@@ -141,7 +141,12 @@ class AgentNode:
 
     def agents(self) -> list[psutil.Process]:
         """Return the agents of this folder that live."""
-        return [p for p in self._processes() if "agent" in p.cmdline()]
+        found = []
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):  # it may end meanwhile
+                if "agent" in process.cmdline():
+                    found.append(process)
+        return found
 
     def agent(self) -> psutil.Process:
         """Return the one agent."""

@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+from distconsole_agent.descriptors import users_limits
 from distconsole_agent.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.kernel_files import entries_of, first_line_of
 from distconsole_agent.probes import arguments as read
@@ -141,9 +142,10 @@ def _slow_parts(
 
 def _limit(number: int) -> list[int | None]:
     """Return [soft, hard]; null is unlimited."""
-    return [
-        None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number)
-    ]
+    # This program's own limit of descriptors is not what the user's programs have.
+    own = number != resource.RLIMIT_NOFILE
+    limits = resource.getrlimit(number) if own else users_limits()
+    return [None if value == resource.RLIM_INFINITY else value for value in limits]
 
 
 def _distribution() -> str:

@@ -19,6 +19,7 @@ from distconsole_agent.probes.errors import failed, timed_out
 from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.sources import script_source
 from distconsole_agent.spawning import with_setup
+from distconsole_agent.users_program import UsersProgram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ def run_program(
     """
     began = time.monotonic()
     _reap_left()
-    with subprocess.Popen(
+    with UsersProgram(
         list(argv),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
