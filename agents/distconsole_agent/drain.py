@@ -27,7 +27,7 @@ from distconsole_agent.runspec import MPI
 from distconsole_agent.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.story import Story
 from distconsole_agent.tail import LogTail, ShimLines
-from distconsole_agent.worlds import planned_world
+from distconsole_agent.worlds import numbers_itself, planned_world
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 MAX_BATCH_ENTRIES = 4096
@@ -74,6 +74,7 @@ class Drain:
             engine_ranks=engine_ranks,
             watched=bool(spec.get("watch", True)),
             planned_world=planned_world(spec),
+            own_numbers=numbers_itself(spec),
         )
         rings = spec.get("rings") or os.path.join(folder, "rings")
         self._recorders = Recorders(rings, self.ranks, wall_ns)
@@ -229,7 +230,8 @@ class Drain:
         """Take all that a rank (or all ranks) left until it ended, in batches of bounded size."""
         self._open_sources()
         only = rank if self.ranks.engine_ranks else None
-        self._entries += self._recorders.drain(only, ended_ns=ended_ns, everybody=rank is None)
+        numbered = None if only is None else self.ranks.number_of(only)
+        self._entries += self._recorders.drain(numbered, ended_ns=ended_ns, everybody=rank is None)
         if not self.ranks.engine_ranks:
             self._take_vanished(self._wall_ns() / 1e9)
         while self._take_logs(now, final=True, only=only):
@@ -248,7 +250,7 @@ class Drain:
                     {
                         "t": t,
                         "kind": "log",
-                        "rank": number,
+                        "rank": None if number is None else self.ranks.number_of(number),
                         "stream": stream,
                         "offset": piece.offset,
                         "length": piece.length,

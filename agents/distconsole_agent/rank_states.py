@@ -43,6 +43,7 @@ class RankStates:
         engine_ranks: Whether the processes that the shim starts are the ranks themselves.
         watched: Whether the ranks have recorders.
         planned_world: How many ranks are to meet, on all nodes; None where the plan does not say.
+        own_numbers: Whether the process group that a process joins says which rank it is.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RankStates:
         engine_ranks: bool,
         watched: bool = True,
         planned_world: int | None = None,
+        own_numbers: bool = False,
     ) -> None:
         self.engine_ranks = engine_ranks
         self.planned_world = planned_world
@@ -62,6 +64,9 @@ class RankStates:
         self.last_exit: tuple[int, int] | None = None
         self._ranks = {rank: RankState(rank, index) for index, rank in enumerate(world_ranks)}
         self._process_ranks: dict[int, int] = {}
+        self._own_numbers = own_numbers and engine_ranks
+        self._numbers: dict[int, int] = {}
+        """Rank of the plan -> its number in its process group, where that is another one."""
 
     def __iter__(self) -> Iterator[RankState]:
         return iter(self._ranks.values())
@@ -79,6 +84,8 @@ class RankStates:
     def restore(self, states: dict[str, list[Any]]) -> None:
         """Take over the states of a mark; for after the events so far were told again."""
         for number, (state, pid, local_rank) in states.items():
+            if self._own_numbers and int(number) not in self._planned:
+                self.renumber(min(self._planned), int(number), 0.0)
             rank = self._ranks.setdefault(int(number), RankState(int(number), local_rank))
             rank.state, rank.pid, rank.local_rank = state, pid, local_rank
 
@@ -101,6 +108,22 @@ class RankStates:
                 if len(self._ranks) == 1:
                     return next(iter(self._ranks))
         return -1
+
+    def number_of(self, planned: int) -> int:
+        """Return the number of a rank that the plan, and so the shim and the log files, call so."""
+        return self._numbers.get(planned, planned)
+
+    def renumber(self, known: int, number: int, t: float) -> list[Entry]:
+        """Take that a process group calls the rank that is ``known`` here by another number."""
+        rank = self._ranks.get(known)
+        if not self._own_numbers or rank is None or number in self._ranks or number > MAX_RANK:
+            return []
+        planned = next((p for p, own in self._numbers.items() if own == known), known)
+        self._numbers[planned] = rank.rank = number
+        self._ranks[number] = self._ranks.pop(known)
+        for pid, of in self._process_ranks.items():
+            self._process_ranks[pid] = number if of == known else of
+        return [self._entry(rank, t)] if rank.alive else []
 
     def is_engines_own(self, parent_pid: int) -> bool:
         """Return whether a process with this parent was started by an engine: it is a rank itself."""
@@ -129,6 +152,10 @@ class RankStates:
         """Take that every process of these ranks has ended and that they will be started anew."""
         self.stopping = False
         self.last_exit = None
+        for planned, number in self._numbers.items():
+            self._ranks[planned] = rank = self._ranks.pop(number)
+            rank.rank = planned
+        self._numbers.clear()
 
     def exited(self, event: Entry) -> list[Entry]:
         """Take an ``exited`` event of the shim."""
@@ -138,7 +165,7 @@ class RankStates:
             return []
         self.last_exit = max(self.last_exit or (0, 0), (int(code != 0), code))
         if self.engine_ranks:
-            rank = self._ranks.get(number)
+            rank = self._ranks.get(self.number_of(number))
             ended = [rank] if rank is not None else []
         else:
             ended = [rank for rank in self if rank.alive and not self._is_nobody(rank)]

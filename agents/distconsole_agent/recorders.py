@@ -347,6 +347,8 @@ class Recorders:
         for record in records:
             if record[3] == PHASE and record[5] < len(PHASES):
                 t = self._time(recorder, record[2])
+                world = world_of(record, self._ranks.planned_world)
+                entries += self._renumber(recorder, PHASES[record[5]], world, t)
                 seconds = t - (begun or recorder.started_ns) / 1e9
                 entries.append(
                     {
@@ -355,12 +357,26 @@ class Recorders:
                         "rank": recorder.rank,
                         "phase": PHASES[record[5]],
                         "seconds": round(max(0.0, seconds), 6),
-                        **world_of(record, self._ranks.planned_world),
+                        **world,
                     }
                 )
                 if PHASES[record[5]] in LIVE_PHASES:
                     entries += self._ranks.trains(recorder.rank, t)
         return entries
+
+    def _renumber(self, recorder: Recorder, phase: str, world: Entry, t: float) -> list[Entry]:
+        """Take the number that its process group gives a rank, where that is what counts."""
+        known, number = recorder.rank, world.get("group_rank")
+        if phase != "init_process_group" or number in (None, known) or number in self._active:
+            return []
+        told = self._ranks.renumber(known, number, t)
+        if told:
+            recorder.rank = number
+            if known in self._active:
+                self._active[number] = self._active.pop(known)
+            if known in self._memory:
+                self._memory[number] = self._memory.pop(known)
+        return told
 
     def _time(self, recorder: Recorder, monotonic_ns: int | None) -> float:
         """Return a record's time in UNIX seconds; now, where the process's clocks make no sense."""

@@ -83,7 +83,9 @@ class Story:
         fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
         fields["node"] = self._spec["node_index"]
         self._failures.append(blame.Failure(**fields))
-        return [*self._ranks.failed(event), _entry("failure", event, t, FAILURE_FIELDS)]
+        told = _entry("failure", event, t, FAILURE_FIELDS)
+        told["rank"] = self._ranks.number_of(event["rank"])
+        return [*self._ranks.failed(event), told]
 
     def _stopping(self, event: Entry, _t: float) -> list[Entry]:
         self._ranks.stopping = True

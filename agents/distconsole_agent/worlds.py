@@ -14,10 +14,14 @@ OWN_WORLDS = ("single", "slurm")
 """Launchers of one process a node: what ranks that makes is the script's affair."""
 
 
+def numbers_itself(spec: dict[str, Any]) -> bool:
+    """Return whether the script says which rank a process is, and how many there are."""
+    return spec.get("launcher") in OWN_WORLDS and "WORLD_SIZE" not in (spec.get("env") or {})
+
+
 def planned_world(spec: dict[str, Any]) -> int | None:
     """Return how many ranks are to meet; None where the script or an elastic engine says so."""
-    own = spec.get("launcher") in OWN_WORLDS and "WORLD_SIZE" not in (spec.get("env") or {})
-    if own or spec.get("min_nodes") is not None:
+    if numbers_itself(spec) or spec.get("min_nodes") is not None:
         return None
     size = spec.get("world_size")
     return size if isinstance(size, int) and not isinstance(size, bool) else None

@@ -5,10 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from distconsole.model.findings import Severity
-from distconsole.model.requests import Run
-from distconsole.model.run_events import EndState, RunFinding
+from distconsole.model.requests import LauncherName, Run
+from distconsole.model.run_events import (
+    EndState,
+    LogLine,
+    RankChanged,
+    RankState,
+    RunFinding,
+    Window,
+)
 from distconsole.operations import SessionSource
 from suite.driving import Operator
 
@@ -67,3 +75,41 @@ def test_a_world_that_is_not_the_plans_is_told_while_the_ranks_wait_for_it(
     assert finding.summary == "ranks 0, 1 ask for a world of 4 ranks, and the run has 2"
     failed = [one.t for one in run.of(RunFinding) if one.check == "run.first_failure"]
     assert finding.t < min(failed) - 5
+
+
+OWN_NUMBERS = """
+import os, sys, torch, torch.distributed as dist
+rank = 1 - int(os.environ["NODE_RANK"])
+store = dist.TCPStore(
+    os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, os.environ["NODE_RANK"] == "0"
+)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(20):
+    model(torch.ones(8, 4)).square().mean().backward()
+    optimizer.step()
+    dist.all_reduce(torch.ones(1))
+print("I am rank", rank, flush=True)
+dist.barrier()
+if rank == 0:
+    raise ValueError("rank zero gives up")
+"""
+
+
+def test_under_single_a_rank_has_the_number_of_its_process_group(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    request = Run(script(tmp_path, OWN_NUMBERS), launcher=LauncherName.SINGLE)
+    with Operator(request, sessions) as run:
+        end = run.end(150)
+        run.finish()
+    assert end.first_failure is not UNSET
+    assert (end.first_failure.rank, end.first_failure.host) == (0, "node2")
+    last = {(event.host, event.rank): event.state for event in run.of(RankChanged)}
+    assert last["node2", 0] is RankState.FAILED
+    assert last["node1", 1] in (RankState.EXITED, RankState.FAILED, RankState.KILLED)
+    stepped = {(window.host, window.rank) for window in run.of(Window) if window.steps}
+    assert stepped == {("node1", 1), ("node2", 0)}
+    said = [(line.host, line.rank) for line in run.of(LogLine) if line.line.startswith("I am")]
+    assert sorted(said) == [("node1", 1), ("node2", 0)]

@@ -150,7 +150,7 @@ class RunReducer:
             case frames.NoteEntry():
                 yield from self._note(host, entry, t)
             case frames.VerdictEntry():
-                first = self._outcome.take(host, entry)
+                first = self._numbered(self._outcome.take(host, entry))
                 if first is not None:
                     yield from self._blame(first, t)
             case frames.RestartEntry():
@@ -193,7 +193,9 @@ class RunReducer:
         yield from self._rank_is(host, entry, state, t)
 
     def _is_blamed(self, rank: int) -> bool:
-        first = self._outcome.first_failure() if self._outcome.has_verdict else None
+        first = (
+            self._numbered(self._outcome.first_failure()) if self._outcome.has_verdict else None
+        )
         return first is not None and first.of_rank and first.rank == rank
 
     def _rank_is(
@@ -410,6 +412,13 @@ class RunReducer:
             yield from self._rank_is(host, last, RankState.FAILED, t)
         yield first_failure_finding(self.run, first, self._left(), t)
 
+    def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
+        """Call a rank by its own number, of which the coordinator need not know: its host has but one."""
+        if first is None or not first.of_rank:
+            return first
+        there = [rank for rank, host in self._rank_hosts.items() if host == first.host]
+        return structs.replace(first, rank=there[0]) if len(there) == 1 else first
+
     def _left(self) -> Left:
         ended = self._exited.items()
         ranks = tuple(sorted(rank for rank, last in ended if last.exit_code == 0))
@@ -429,7 +438,7 @@ class RunReducer:
         yield from self._bounds.left_out(t)
         yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
-        first = self._outcome.first_failure()
+        first = self._numbered(self._outcome.first_failure())
         if first is not None and not self._outcome.has_verdict:
             yield from self._blame(first, t)
         state, exit_code = self._outcome.state(first)

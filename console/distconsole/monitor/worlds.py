@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from distconsole.remote.frames import PhaseEntry
 
-GATHER_SECONDS = 3.0
-"""Ranks of which one thing is true say so within so long of each other, and are told of together."""
+GATHER_SECONDS, SKEW_SECONDS = 3.0, 10.0
+"""Ranks of which one thing is true are told of together: after so long once every rank that lives has come
+so far, and after the longer time in any case."""
 
 WAIT_SECONDS, LONGER = 30.0, 3.0
 """The ranks wait too long for each other after so many seconds without a further one that asks for the
@@ -56,6 +57,7 @@ class WorldWatch:
     def _forget(self) -> None:
         self._asked: dict[int, float] = {}
         self._joined: set[int] = set()
+        self._stepped: set[int] = set()
         self._world = self._planned = 0
         self._wrong: dict[Kind, dict[int, PhaseEntry]] = {}
         self._since: dict[Kind, float] = {}
@@ -77,6 +79,8 @@ class WorldWatch:
             if rank in self._asked:
                 newest = max(self._asked.values())
                 self._usual_seconds = max(self._usual_seconds, t - newest)
+        elif entry.phase == "first_step":
+            self._stepped.add(rank)
         if entry.alone and rank not in self._joined:
             self._is_wrong(Kind.ALONE, entry, t)
         if entry.planned is None:
@@ -95,7 +99,9 @@ class WorldWatch:
             t: Now, in UNIX seconds.
         """
         for kind, since in list(self._since.items()):
-            if t - since >= GATHER_SECONDS:
+            come = self._stepped if kind is Kind.ALONE else self._asked.keys() | self._stepped
+            patience = GATHER_SECONDS if come.issuperset(living) else SKEW_SECONDS
+            if t - since >= patience:
                 yield from self._tell(kind, world)
         waiting = self._asked.keys() - self._joined
         if not waiting or self._told.intersection((Kind.WAITS, Kind.OTHER_WORLD)):

@@ -8,7 +8,7 @@ import pytest
 
 from distconsole.model.run_events import RunFinding
 from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.worlds import GATHER_SECONDS, LONGER, WAIT_SECONDS
+from distconsole.monitor.worlds import GATHER_SECONDS, LONGER, SKEW_SECONDS, WAIT_SECONDS
 from distconsole.remote.frames import AttemptEntry, PhaseEntry, SampleEntry, StateEntry
 
 
@@ -136,6 +136,20 @@ def test_copies_that_make_steps_without_a_group_are_told_together(run: Run) -> N
     (told,) = run.after(GATHER_SECONDS)
     assert told.startswith("run.alone: ranks 0, 1 made their first steps without")
     assert run.after(1000) == []
+
+
+def test_copies_of_which_one_comes_later_are_told_together(run: Run) -> None:
+    run.phase(0, "first_step", alone=True)
+    assert run.after(SKEW_SECONDS - 1) == []
+    run.phase(1, "first_step", alone=True)
+    (told,) = run.after(GATHER_SECONDS)
+    assert told.startswith("run.alone: ranks 0, 1 made")
+
+
+def test_a_rank_that_asks_for_another_world_is_told_without_the_others(run: Run) -> None:
+    run.asks(0, 4)
+    assert run.after(SKEW_SECONDS - 1) == []
+    assert run.after(1) == ["run.world: rank 0 asks for a world of 4 ranks, and the run has 2"]
 
 
 def test_a_run_of_one_rank_may_train_alone() -> None:
