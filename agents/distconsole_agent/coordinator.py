@@ -196,7 +196,7 @@ class Coordinator(Link):
         elif op == "clock":
             self._offsets_ns[node] = read_integer(message, "offset_ns")
         elif op == "failed":
-            self.failed(read_failure_message(message, node))
+            self.failed(read_failure_message(message, node, self._spec))
         elif op == "stopping":
             self.stopping(read_stop_message(message, node), read_seconds(message, "grace"))
         elif op in ("idle", "command_ended", OUTLIVED):
@@ -215,7 +215,7 @@ class Coordinator(Link):
         if message["op"] == "idle":
             self.idle(node)
         elif message["op"] == OUTLIVED:
-            self._events.outlived(read_failure_message(message, node))
+            self._events.outlived(read_failure_message(message, node, self._spec))
         else:
             name, exit_code = str(message.get("name")), read_integer(message, "exit_code")
             self._events.command_ended(node, name, exit_code)

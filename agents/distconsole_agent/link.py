@@ -16,6 +16,7 @@ from distconsole_agent.channel import LinkError
 
 if TYPE_CHECKING:
     from distconsole_agent.restarts import Restart
+    from distconsole_agent.runspec import RunSpec
 
 FAILURE_GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
@@ -28,6 +29,7 @@ OUTLIVED = "outlived"
 """The ``op`` of a failure that need not end the run."""
 
 MAX_WHY_CHARS = 200
+MAX_RANK = 1 << 31
 
 NODE_LOST = "run.node_lost"
 """The ``check`` of the note on a node that is lost."""
@@ -109,16 +111,19 @@ def failure_message(failure: Failure) -> dict[str, Any]:
     }
 
 
-def read_failure_message(message: dict[str, Any], node: int) -> Failure:
-    """Return the failure in a message from ``node``.
+def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
+    """Return the failure in a message from ``node``; of a rank that is not its own it has none to tell.
 
     Raises:
         LinkError: when it is not one.
     """
+    rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
+    if rank not in own and (spec.ranks_are_planned or not 0 <= rank < MAX_RANK):
+        rank = own[0] if own else 0
     signal = message.get("signal")
     return Failure(
         node,
-        read_integer(message, "rank"),
+        rank,
         read_integer(message, "pid"),
         read_integer(message, "t_ns"),
         read_integer(message, "exit_code"),

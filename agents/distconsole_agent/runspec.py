@@ -96,6 +96,11 @@ class RunSpec(NamedTuple):
         return self.nodes[self.node_index].host
 
     @property
+    def ranks_are_planned(self) -> bool:
+        """Whether the ranks of each node are those of the plan, whoever starts them."""
+        return self.engine_ranks and self.launcher != MPI and not self.driver
+
+    @property
     def may_lose_nodes(self) -> bool:
         """Whether the run can go on without some of its nodes."""
         return self.min_nodes < len(self.nodes)

@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from distconsole_agent.channel import LinkError
+from distconsole_agent.link import read_integer
 from distconsole_agent.proctree import descendants
 
 if TYPE_CHECKING:
@@ -83,11 +84,18 @@ class Whose:
             self._nodes[index].post(message)
 
     def heard(self, node: int, message: dict[str, Any]) -> None:
-        """Take what a node says; one that says yes is enough."""
-        asked, answer = self._asked.get(message.get("id") or 0, (set(), _nobody))
+        """Take what a node says that was asked; one that says yes is enough.
+
+        Raises:
+            LinkError: when it says nothing of a question.
+        """
+        number = read_integer(message, "id")
+        asked, answer = self._asked.get(number, (set(), None))
+        if answer is None or node not in asked:
+            return
         asked.discard(node)
         if message.get("ours") is True or not asked:
-            self._asked.pop(message.get("id") or 0, None)
+            del self._asked[number]
             answer(message.get("ours") is True)
 
 
@@ -196,7 +204,3 @@ def _uid_of_process(pid: int) -> int | None:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
-
-
-def _nobody(_ours: bool) -> None:
-    """Stand in for who asked a question that is answered already."""

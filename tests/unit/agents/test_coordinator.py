@@ -13,12 +13,13 @@ import pytest
 
 from distconsole_agent.admission import MAX_STRANGERS
 from distconsole_agent.blame import Stop, Verdict
-from distconsole_agent.channel import MAX_HELLO_BYTES, LinkTimes
+from distconsole_agent.channel import MAX_HELLO_BYTES, LinkError, LinkTimes
 from distconsole_agent.coordinator import Coordinator
 from distconsole_agent.last_word import tell, tell_in_background
 from distconsole_agent.link import FAILURE_GRACE_SECONDS, SHIM_GONE
 from distconsole_agent.peer import Peer
 from distconsole_agent.runlog import keep_endpoint
+from distconsole_agent.whose import Ends, answer_of
 from fakes.links import SECOND, TIMES, World, failure, raw_spec, spec
 
 MakeWorld = Callable[..., World]
@@ -506,3 +507,38 @@ def test_what_is_left_is_killed_once_no_node_has_a_rank(make_world: MakeWorld) -
     made.peers[1].idle()
     made.turn(1)
     assert [made.heard(node, "stop")[-1] for node in range(3)] == [("failure", 0.0)] * 3
+
+
+# Nodes that lie
+
+
+def test_a_node_has_no_failures_of_ranks_that_the_plan_has_elsewhere(world: World) -> None:
+    world.peers[0].failed(failure(1, int(world.now * SECOND))._replace(rank=0))
+    for link in world.links:
+        link.ended()
+    world.until(lambda: world.heard(0, "verdict"))
+    first = world.heard(0, "verdict")[0].first_failure
+    assert (first["host"], first["rank"]) == ("host1", 2)
+
+
+def test_whose_a_connection_is_says_only_the_node_that_it_comes_from(world: World) -> None:
+    told: list[bool] = []
+    nobodys = ("127.0.0.1", 1)  # no such connection is here: its node is asked
+    whose = world.coordinator.whose
+    whose.met(2, "10.9.9.9")
+    whose.ask(Ends(("10.9.9.9", 1), nobodys), told.append)
+    for node, answer in ((1, {"id": 1, "ours": True}), (2, {"id": 7, "ours": True})):
+        whose.heard(node, answer)
+    assert told == []
+    world.settle()
+    assert told == [False]
+    whose.heard(2, {"id": 1, "ours": True})
+    assert told == [False]
+    with pytest.raises(LinkError):
+        whose.heard(2, {"id": [], "ours": True})
+
+
+@pytest.mark.parametrize("maker", [None, 5, ["10.0.0.1"], ["not an address", 1], ["10.0.0.1", -1]])
+def test_a_question_about_no_connection_is_refused(maker: object) -> None:
+    with pytest.raises(LinkError):
+        answer_of({"op": "whose", "id": 1, "maker": maker, "taker": ["10.0.0.2", 2]})
