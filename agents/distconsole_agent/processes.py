@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from functools import partial
 from types import MappingProxyType
@@ -26,7 +27,8 @@ ENV_ERRORS, ENV_HOOK = "DISTCONSOLE_ERRORS", "DISTCONSOLE_HOOK"
 ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
 """As in ``distconsole_training.records``, which a shim does not import."""
 
-PORT_PLACEHOLDER, RUN_DIR_PLACEHOLDER = "{port}", "{run_dir}"
+RUN_DIR_NAME = "run_dir"
+_PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 ENGINE_LOG = "engine"
 """Stem of the log of a process that starts the ranks below it (torchrun, mp.spawn)."""
 
@@ -232,9 +234,9 @@ def make_rank(
     name = f"rank-{rank.rank}" if spec.engine_ranks else ENGINE_LOG
     stem = os.path.join(places.logs, name)
     command = Command(
-        argv=tuple(_filled(word, port, places.run_dir) for word in rank.argv),
+        argv=tuple(fill(word, port, places.run_dir) for word in rank.argv),
         env=environment(spec, rank, port, places, os.environ),
-        workdir=os.path.expanduser(_filled(spec.workdir or "~", port, places.run_dir)),
+        workdir=os.path.expanduser(fill(spec.workdir or "~", port, places.run_dir)),
         setup=spec.setup,
         stdout_path=f"{stem}.out",
         stderr_path=f"{stem}.err",
@@ -258,7 +260,7 @@ def environment(
         if name not in spec.unset and not name.startswith(("PET_", "DISTCONSOLE_"))
     }
     for added in (spec.env, rank.env):
-        env.update({name: _filled(value, port, places.run_dir) for name, value in added.items()})
+        env.update({name: fill(value, port, places.run_dir) for name, value in added.items()})
     env.setdefault("PYTHONUNBUFFERED", "1")
     env[ENV_RUN] = spec.run
     env[ENV_RUN_DIR] = places.run_dir
@@ -283,6 +285,15 @@ def find_hook(node_dir: str) -> str | None:
     return newest[1] if newest is not None else None
 
 
-def _filled(word: str, port: int | None, run_dir: str) -> str:
-    word = word.replace(RUN_DIR_PLACEHOLDER, run_dir)
-    return word if port is None else word.replace(PORT_PLACEHOLDER, str(port))
+def fill(word: str, port: int | None, run_dir: str) -> str:
+    """Return a word of the plan with what is known at the start; in doubled braces it is the user's own."""
+
+    def filled(found: re.Match[str]) -> str:
+        before, name, after = found.groups()
+        if len(before) > 1 and len(after) > 1:
+            return found[0][1:-1]
+        if name == RUN_DIR_NAME:
+            return f"{before[1:]}{run_dir}{after[1:]}"
+        return found[0] if port is None else f"{before[1:]}{port}{after[1:]}"
+
+    return _PLACEHOLDER.sub(filled, word)

@@ -183,7 +183,7 @@ SPEC_FIELDS = (
 ``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
 argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env is replaced by the
 rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
-``workdir`` too. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
+``workdir`` too. In doubled braces they are the user's own: they lose a pair. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
 ``needs`` are paths of which each must be a script on the node. With ``min_nodes`` (null: all) the run
 outlives nodes while so many are left. A node that was not heard of for ``lost_after`` seconds is lost. ``below_slurm``: srun starts the shims. ``max_restarts`` says
 how often ranks that failed are started anew. ``driver`` is the command of Horovod's elastic driver,

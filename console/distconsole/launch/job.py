@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from distconsole.model.cluster import Host
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 from distconsole.model.requests import PassArgs
+
+_PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 
 PORT = "{port}"
 """Stands for the rendezvous port, which the first node finds when the job starts."""
@@ -91,6 +94,23 @@ class Job:
         if posixpath.splitext(self.script)[1] in (".sh", ".bash"):
             return ("bash", self.script, *added, *self.arguments)
         return (python, self.script, *added, *self.arguments)
+
+
+def own_text(text: str) -> str:
+    """Return a user's text so that no shim fills anything in: with another pair of braces around our names."""
+    return _PLACEHOLDER.sub(r"{\g<0>}", text)
+
+
+def fill(text: str, port: str, run_dir: str) -> str:
+    """Return a plan's text as a shim fills it in (``distconsole_agent.processes.fill``)."""
+
+    def filled(found: re.Match[str]) -> str:
+        before, name, after = found.groups()
+        if len(before) > 1 and len(after) > 1:
+            return found[0][1:-1]
+        return f"{before[1:]}{run_dir if name == 'run_dir' else port}{after[1:]}"
+
+    return _PLACEHOLDER.sub(filled, text)
 
 
 def network_env(node: PlacedNode) -> dict[str, str]:

@@ -24,7 +24,7 @@ from distconsole.launch.engines import (
     refuse_own_name,
 )
 from distconsole.launch.environment import verify_env
-from distconsole.launch.job import RUN_DIR, Job, PlacedNode
+from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm import Allocation, below_slurm, is_one_a_node
 from distconsole.model.cluster import Cluster, Host
@@ -89,9 +89,9 @@ def make_plan(
     job = Job(
         nodes=nodes,
         script=_script(request, workdir),
-        arguments=request.arguments,
+        arguments=tuple(map(own_text, request.arguments)),
         module=request.module,
-        env={**verify_env(request), **env},
+        env={**verify_env(request), **{name: own_text(value) for name, value in env.items()}},
         workdir=workdir,
         pass_args=choice.pass_args,
         spelling=_spelling(traits),

@@ -6,7 +6,7 @@ import shlex
 
 from distconsole.launch.environment import shown_env
 from distconsole.launch.horovod_elastic import AGENT
-from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.launch.job import PORT, RUN_DIR, fill
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
 from distconsole.model.run_events import PlanMade, PlannedHost
 
@@ -55,8 +55,8 @@ def _planned_host(node: NodePlan) -> PlannedHost:
     return PlannedHost(
         host=node.host,
         ranks=tuple(node.world_ranks),
-        command="\n".join(commands),
-        env=shown_env({**node.env, **own}),
+        command="\n".join(map(_as_planned, commands)),
+        env={k: _as_planned(v) for k, v in shown_env({**node.env, **own}).items()},
     )
 
 
@@ -101,5 +101,9 @@ def _word(text: str) -> str:
 
 
 def _filled(text: str) -> str:
-    shown = text.replace(PORT, SHOWN_PORT).replace(RUN_DIR, SHOWN_RUN_DIR)
-    return shown.replace(AGENT, SHOWN_AGENT)
+    return fill(text, SHOWN_PORT, SHOWN_RUN_DIR).replace(AGENT, SHOWN_AGENT)
+
+
+def _as_planned(text: str) -> str:
+    """Return a text with our own names left in, and the user's as the user wrote it."""
+    return fill(text, PORT, RUN_DIR)

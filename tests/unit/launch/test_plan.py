@@ -25,6 +25,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import LauncherName, PassArgs, Run
+from distconsole_agent.processes import fill
 from distconsole_training.records import ENV_VERIFY
 
 TRAITS = ScriptTraits(readable=True, torch=True, distributed=True)
@@ -432,3 +433,29 @@ def test_run_ids_are_readable_and_fit_the_pattern(
     assert run.startswith(f"{stem}1121-")
     assert RUN_ID_PATTERN.match(run)
     assert run != new_run_id(script, name, now)
+
+
+@pytest.mark.parametrize(
+    "launcher", [LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE]
+)
+def test_the_users_own_braces_stay_as_they_are(launcher: LauncherName) -> None:
+    own = (
+        "--url",
+        "http://x:{port}/{run_dir}",
+        "{{port}",
+        "{port}}",
+        "{{run_dir}}",
+        "${port}",
+        "{a}",
+    )
+    made = plan(Run("t.py", own, launcher=launcher), env={"FORMAT": "{port}", "PLAIN": "{x}"})
+    for node in made.nodes:
+        words = [fill(word, 4711, "/node/runs/r") for word in node.ranks[0].argv]
+        assert tuple(words[-len(own) :]) == own
+        env = {name: fill(value, 4711, "/node/runs/r") for name, value in node.env.items()}
+        assert (env["FORMAT"], env["PLAIN"]) == ("{port}", "{x}")
+        assert launcher is LauncherName.TORCHRUN or env["MASTER_PORT"] == "4711"
+    host = plan_event(made, 0.0).hosts[0]
+    assert host.env["FORMAT"] == "{port}"
+    assert "http://x:{port}/{run_dir}" in host.command
+    assert "http://x:{port}/{run_dir}" in dry_run_text(made)
