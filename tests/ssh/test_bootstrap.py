@@ -82,6 +82,31 @@ def test_the_agent_is_pushed_once_and_found_again(server) -> None:
     assert [entry.name for entry in file.parent.iterdir()] == [STAND_IN.name]
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("there", [False, True], ids=["empty", "with the file"])
+def test_nothing_is_run_from_anothers_folder(server, there: bool) -> None:
+    folder = server.cache / "distconsole"
+    if there:
+        with bridge(server):
+            pass
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chown(folder, 65534, 65534)
+    error = failure(server)
+    assert isinstance(error, StorageError)
+    assert "belongs to somebody else" in error.message
+    assert [each.name for each in folder.iterdir()] == [STAND_IN.name] * there
+
+
+def test_nothing_is_run_from_a_folder_that_others_write_to(server) -> None:
+    folder = server.cache / "distconsole"
+    folder.mkdir(parents=True)
+    for mode in (0o770, 0o707):
+        folder.chmod(mode)
+        error = failure(server)
+        assert isinstance(error, StorageError)
+        assert "chmod go-w" in (error.hint or "")
+
+
 def test_a_damaged_file_is_replaced(server) -> None:
     with bridge(server):
         pass

@@ -45,7 +45,12 @@ class NewFile:
         self.path = path
         self._aside = None if live else path.with_name(f".{path.name}.part")
         with writable(path):
-            self.file: IO[bytes] = (self._aside or path).open("wb", buffering=BUFFER_BYTES)
+            if self._aside is not None:
+                # A new file: one that waits there may be a link of somebody else's.
+                self._aside.unlink(missing_ok=True)
+            self.file: IO[bytes] = (self._aside or path).open(
+                "wb" if live else "xb", buffering=BUFFER_BYTES
+            )
 
     def put(self) -> None:
         """Close it and put it in place."""

@@ -157,6 +157,8 @@ def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) ->
 def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
     """Return the steps that bring the agent's file where it is missing or damaged, and run it."""
     return [
+        f'if [ -e "$d" ]; then [ -O "$d" ] || {{ {say} foreign; exit 1; }}; '
+        f'case "$(ls -ldL "$d")" in ?????w*|????????w*) {say} open; exit 1;; esac; fi',
         'have=$(sha256sum "$f" 2>/dev/null || wc -c 2>/dev/null <"$f")',
         f'case "$have" in {pack.sha256}*|{pack.size}) ;; '
         f'*) {say} missing; "$p" -E -c {_one_line(INSTALLER)} "$f" {pack.sha256} || exit $? ;; esac',
@@ -228,6 +230,8 @@ class _Start:
                     self.stage = "starting"
                 case b"nopython":
                     raise self._no_python()
+                case b"foreign" | b"open" as why:
+                    raise self._unsafe(why)
                 case b"setup":
                     raise self._setup_failed(word.split(b" ", 1)[-1].decode("ascii", "replace"))
                 case _:
@@ -316,6 +320,18 @@ class _Start:
         return PythonError(
             f"{self.host.name}: there is no {self._python()} on the PATH of a non-interactive shell",
             _python_hint(),
+        )
+
+    def _unsafe(self, why: bytes) -> StorageError:
+        where = "the folder of the agent's file (~/.cache/distconsole, or XDG_CACHE_HOME's)"
+        if why == b"open":
+            return StorageError(
+                f"{self.host.name}: {where} may be written to by others",
+                "look what is in it, then: chmod go-w, on that node",
+            )
+        return StorageError(
+            f"{self.host.name}: {where} belongs to somebody else",
+            "choose one of your own: --setup 'export XDG_CACHE_HOME=/scratch/$USER'",
         )
 
     def _setup_failed(self, code: str) -> AgentError:

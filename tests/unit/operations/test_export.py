@@ -374,3 +374,13 @@ def test_a_port_that_is_taken_is_an_error(failed: RunStore) -> None:
         port = int(asker._words[0].split("/")[2].rpartition(":")[2])
         with pytest.raises(ConfigError, match="cannot be listened at"):
             done(ask.Export("last", ExportFormat.PROMETHEUS, listen=("127.0.0.1", port)))
+
+
+def test_what_is_written_aside_follows_no_link(tmp_path: Path) -> None:
+    """A folder may be anybody's: a link that waits there leads nowhere."""
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    (tmp_path / ".out.csv.part").symlink_to(kept)
+    LineFile(tmp_path / "out.csv", CsvLines(make_table(ExportTable.METRICS))).close()
+    assert kept.read_text() == "mine"
+    assert not (tmp_path / "out.csv").is_symlink()
