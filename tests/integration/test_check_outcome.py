@@ -9,19 +9,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from distconsole.checks import Passports, run_check
+from distconsole.checks.engine_job import EngineAnswer, EngineJob
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.main import perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
 from distconsole.model.events import CheckEnded, CheckProgress, Event
 from distconsole.model.expectation import Expectation
+from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level, Request
 from distconsole.operations.sessions import lent
@@ -102,6 +103,8 @@ WAYS = (
     Way("Ctrl-C half-way", "incomplete", 130, ("os",), deed=Going.interrupt),
     Way("Ctrl-C in the network", "incomplete", 130, ("os", "net"), deed=Going.interrupt,
         at="net.reach_tcp"),
+    Way("Ctrl-C while the report is made", "incomplete", 130, ("os", "coll"), deed=Going.interrupt,
+        at="coll.init"),
     Way("a host dies half-way", "incomplete", 1, ("os",), deed=Going.cut_power, passed=BOTH[:1]),
     Way("a host dies half-way, ssh skipped", "incomplete", 1, ("os",), ("ssh",),
         deed=Going.cut_power, passed=BOTH[:1]),
@@ -162,12 +165,13 @@ def go(way: Way, folder: Path, tmp_path: Path) -> tuple[Told, Passports]:
 
 
 def followed(events: Iterator[Event], way: Way, going: Going) -> Iterator[Event]:
+    deed = way.deed
     for event in events:
         yield event
-        begins = CheckProgress(check=way.at, host="", outcome="running")
-        if way.deed is not None and event == begins:
+        if deed is not None and isinstance(event, CheckProgress) and event.check == way.at:
             try:
-                way.deed(going)
+                deed, now = None, deed
+                now(going)
             except KeyboardInterrupt as interrupt:
                 yield events.throw(interrupt)  # type: ignore[attr-defined] - it is a generator
 
@@ -223,39 +227,57 @@ def test_every_end_of_a_check_says_the_same_outcome(
 def test_ctrl_c_says_what_was_found_so_far(
     tmp_path_factory: pytest.TempPathFactory, home: Path
 ) -> None:
-    config = Config(expect=Expectation(gpus=99))
+    config, out = Config(expect=Expectation(gpus=99)), io.StringIO()
     with (
         EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes,
         Session(config, nodes.cluster) as session,
     ):
-        err = Pressing("checking net.reach_tcp")
-        streams = Streams(io.StringIO(), err, clock=count().__next__)
+        streams = Pressing(out, io.StringIO())
         request = Check(level=Level.QUICK, only=("expect", "net"))
         code = perform_headless(request, streams, lambda _where: lent(session))
     assert code == 130
-    text = streams.out.getvalue()  # type: ignore[attr-defined] - it is a StringIO
+    text = out.getvalue()
     assert "expected 99" in text
     assert "\nincomplete: cancelled, 2 of 2 hosts reachable" in text
 
 
-class Pressing(io.StringIO):
-    """A terminal at which Ctrl-C is pressed as soon as it shows some words."""
+@pytest.mark.torch_ranks
+@pytest.mark.horovod
+def test_ctrl_c_while_jobs_go_on_accuses_nobody(
+    tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> None:
+    pressed: list[bool] = []
 
-    def __init__(self, words: str) -> None:
-        super().__init__()
-        self._words = words
+    def start(session: Session, job: EngineJob) -> EngineAnswer:
+        """Run the job, and press Ctrl-C as soon as it goes on."""
 
-    def isatty(self) -> bool:
-        return True
+        def given_up() -> bool:
+            if not pressed:
+                pressed.append(True)
+                os.kill(os.getpid(), signal.SIGINT)
+            return job.given_up()
 
-    def fileno(self) -> int:
-        raise OSError("no descriptor")
+        return short_run(session, replace(job, given_up=given_up))
 
-    def write(self, text: str) -> int:
-        if self._words and self._words in text:
-            self._words = ""
-            os.kill(os.getpid(), signal.SIGINT)
-        return len(text)
+    with (
+        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes,
+        Session(Config(), nodes.cluster) as session,
+    ):
+        request = Check(only=("coll.", "horovod."), nproc=1)
+        *_, ended = run_check(request, session, start=start)
+    assert isinstance(ended, CheckEnded)
+    report = ended.report
+    assert (report.cancelled, report.outcome) == (True, "incomplete")
+    assert [each for each in report.findings if each.severity is Severity.FAIL] == []
+    assert {cells["horovod.init"] for cells in report.cells.values()} == {"could_not_run"}
+
+
+class Pressing(Streams):
+    """Streams at which Ctrl-C is pressed as soon as the ways between the hosts are tried."""
+
+    def status(self, line: str) -> None:
+        if "net.reach_tcp" in line:
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_the_seconds_of_a_check_are_those_since_it_was_asked_for(

@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
+from distconsole.checks.report import passed_hosts
+from distconsole.errors import ConfigError
 from distconsole.model.cluster import Cluster
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckOutcome, CheckReport
+from distconsole.model.requests import Check
+
+
+def write_files(request: Check, report: CheckReport, cluster: Cluster) -> None:
+    """Write the files that ``request`` asks for.
+
+    Raises:
+        ConfigError: if one cannot be written.
+    """
+    texts = {
+        request.emit_hostfile: hostfile(cluster, passed_hosts(report), request.nproc),
+        request.junit: junit(report),
+    }
+    for name, text in texts.items():
+        if name is None:
+            continue
+        try:
+            Path(name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be written: {error.strerror}") from None
 
 
 def hostfile(cluster: Cluster, passed: Collection[str], ranks_per_host: int | None) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from distconsole.model.decoding import threadsafe
-from distconsole.model.reports import ChangeReport
+from distconsole.model.reports import ChangeReport, CheckReport
 
 MAX_BYTES = 1024 * 1024
 MAX_CHANGES = 64
@@ -251,3 +252,19 @@ class Passports:
         if len(name) > MAX_NAME_CHARS:
             name = f"{name[:MAX_NAME_CHARS]}-{sha256(name.encode()).hexdigest()[:16]}"
         return self._folder / f"{name}.json"
+
+
+def compared(report: CheckReport, passports: Passports) -> CheckReport:
+    """Return ``report`` with what has changed since the last one that was green."""
+    facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
+    if report.target is not None:
+        passports = passports.of(f"{report.target.launcher} {report.target.script}")
+        if report.target.refused:  # nothing is known of the variables that it would set
+            facts = {name: {**each, "env": {}} for name, each in facts.items()}
+    if report.ok:
+        for name in facts:
+            passports.keep(name, facts[name], time.time())
+        return report
+    failed = [host for finding in report.findings for host in finding.hosts]
+    since = passports.since(facts, failed)
+    return msgspec.structs.replace(report, changes=since.changes, last_passed=since.t)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from distconsole.checks import (
     between,
@@ -41,7 +38,7 @@ from distconsole.checks.facts import (
     GpuFacts,
     SshFacts,
 )
-from distconsole.checks.files import hostfile, junit
+from distconsole.checks.files import write_files
 from distconsole.checks.folder_facts import SpeedFacts
 from distconsole.checks.gather import Gathering, expected_of, local_facts
 from distconsole.checks.gpu_facts import GpuLoadFacts
@@ -53,15 +50,14 @@ from distconsole.checks.host_facts import (
 from distconsole.checks.judge import Verdicts, judge
 from distconsole.checks.leaning import needs_of, tell_unknown
 from distconsole.checks.net_facts import BandwidthFacts, ReachFacts
-from distconsole.checks.passport import Passports
+from distconsole.checks.passport import Passports, compared
 from distconsole.checks.reaching import connect
-from distconsole.checks.report import make_report, passed_hosts
+from distconsole.checks.report import make_report
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules.ssh import REACHING
 from distconsole.checks.select import at_level, expecting, selected
 from distconsole.checks.slurm_facts import MungeFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
-from distconsole.errors import ConfigError
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
@@ -73,6 +69,19 @@ JOBS: frozenset[type[Facts]] = frozenset(
 LOADS: frozenset[type[Facts]] = frozenset({NameFacts, SpeedFacts, GpuLoadFacts})
 NETWORK: frozenset[type[Facts]] = JOBS.union(LOADS, {ReachFacts, BandwidthFacts})
 SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
+STAGES: dict[str, tuple[type[Facts], ...]] = {
+    "slurm.munge": (MungeFacts,),
+    "slurm.limits": (StepFacts,),
+    "os.peer_names": (NameFacts,),
+    "fs.speed": (SpeedFacts,),
+    "gpu.pcie_load": (GpuLoadFacts,),
+    "net.reach_tcp": (ReachFacts, *JOBS),
+    "net.bw_pair": (BandwidthFacts,),
+    "coll.init": (CollFacts,),
+    **{engine.stage: (engine.kind,) for engine in engine_jobs.ENGINES},
+    "mpi.ssh": (MpiSshFacts,),
+}
+"""What a stage is to find out of all hosts together, and what it may excuse: known at its end only."""
 
 
 def run_check(
@@ -113,29 +122,23 @@ def run_check(
     ways = [rule for rule in unasked if rule.id in broken_ways.WAYS]
     reaching = [rule for rule in CATALOGUE if rule.id in REACHING and rule not in rules]
     checking = _Checking(gathering, rules, start, sweep, plan, ways, reaching)
-    cancelled = False
+    waited_since = gathering.began if began is None else began
+
+    def concluded(*, cancelled: bool) -> Generator[Event, None, CheckReport]:
+        yield from checking.skip_deeper(chosen)
+        seconds = clock() - waited_since
+        report = checking.report(rules, seconds, cancelled=cancelled)
+        for finding in report.findings[len(checking.verdicts.findings) :]:
+            yield FindingMade(finding=finding)
+        write_files(request, report, session.cluster)
+        return report if passports is None else compared(report, passports)
+
     try:
         yield from checking.stages()
+        report = yield from concluded(cancelled=False)
     except KeyboardInterrupt:
-        cancelled = True
         yield from checking.conclude_early()
-    for rule in chosen:
-        if rule not in rules:
-            yield from checking.skip(rule, f"from --level {rule.level.value} on")
-    report = make_report(
-        gathering,
-        checking.verdicts,
-        rules,
-        clock() - (gathering.began if began is None else began),
-        made=bool(checking.rules),
-        cancelled=cancelled,
-        sweeping=sweep is not None,
-    )
-    for finding in report.findings[len(checking.verdicts.findings) :]:
-        yield FindingMade(finding=finding)
-    _write_files(request, report, session)
-    if passports is not None:
-        report = _compared(report, passports)
+        report = yield from concluded(cancelled=True)
     yield CheckEnded(report=report)
 
 
@@ -160,6 +163,8 @@ class _Checking:
     reaching: Sequence[Rule] = ()
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
+    going: set[str] = field(default_factory=set)
+    """The stages that have begun and not ended."""
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
@@ -205,6 +210,9 @@ class _Checking:
         """Judge what is known, as nobody waits for the rest."""
         gathering = self.gathering
         gathering.given_up.set()
+        for kind in (kind for stage in self.going for kind in STAGES.get(stage, ())):
+            # Ranks that were ended because nobody waits for them are no fault of their hosts.
+            losses.leave_out(gathering, kind, gathering.hosts, CANCELLED)
         gathering.lack((*gathering.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
         losses.note_life(gathering)
         if gathering.launch is None:
@@ -302,9 +310,31 @@ class _Checking:
     def _stages_at_once(self, works: Sequence[tuple[str, Iterator[str]]]) -> Iterator[Event]:
         for name, _ in works:
             yield CheckProgress(check=name, host="", outcome="running")
+        self.going.update(name for name, _ in works)
         for name, host in at_once(works, self.gathering.given_up.set):
             outcome = "running" if host else "pass"
+            if not host:
+                self.going.discard(name)
             yield CheckProgress(check=name, host=host, outcome=outcome)
+
+    def skip_deeper(self, chosen: Iterable[Rule]) -> Iterator[Event]:
+        """Account for the checks of ``chosen`` that the level leaves out."""
+        level = self.gathering.request.level
+        for rule in chosen:
+            if not at_level(rule, level):
+                yield from self.skip(rule, f"from --level {rule.level.value} on")
+
+    def report(self, rules: Sequence[Rule], seconds: float, *, cancelled: bool) -> CheckReport:
+        """Return the report; ``rules`` are the checks that were asked for."""
+        return make_report(
+            self.gathering,
+            self.verdicts,
+            rules,
+            seconds,
+            made=bool(self.rules),
+            cancelled=cancelled,
+            sweeping=self.sweep is not None,
+        )
 
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
         """Account for a check that does not run."""
@@ -315,6 +345,7 @@ class _Checking:
     def _stage(
         self, name: str, work: Iterator[HostEvidence] | Iterator[str] | Iterator[matrix.Told]
     ) -> Iterator[Event]:
+        self.going.add(name)
         yield CheckProgress(check=name, host="", outcome="running")
         # Where the stage is a check, too, only its rule knows how it came out.
         outcome = "running" if any(rule.id == name for rule in self.rules) else "pass"
@@ -324,6 +355,7 @@ class _Checking:
                 continue
             host = done if isinstance(done, str) else done.name
             yield CheckProgress(check=name, host=host, outcome=outcome)
+        self.going.discard(name)
         yield CheckProgress(check=name, host="", outcome="pass")
 
     def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
@@ -352,33 +384,3 @@ def _without_launch(rule: Rule) -> str:
 
 def _unplanned(rule: Rule) -> str:
     return CANCELLED if rule.group == "script" else ""
-
-
-def _compared(report: CheckReport, passports: Passports) -> CheckReport:
-    """Return ``report`` with what has changed since the last one that was green."""
-    facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
-    if report.target is not None:
-        passports = passports.of(f"{report.target.launcher} {report.target.script}")
-        if report.target.refused:  # nothing is known of the variables that it would set
-            facts = {name: {**each, "env": {}} for name, each in facts.items()}
-    if report.ok:
-        for name in facts:
-            passports.keep(name, facts[name], time.time())
-        return report
-    failed = [host for finding in report.findings for host in finding.hosts]
-    since = passports.since(facts, failed)
-    return msgspec.structs.replace(report, changes=since.changes, last_passed=since.t)
-
-
-def _write_files(request: Check, report: CheckReport, session: Session) -> None:
-    texts = {
-        request.emit_hostfile: hostfile(session.cluster, passed_hosts(report), request.nproc),
-        request.junit: junit(report),
-    }
-    for name, text in texts.items():
-        if name is None:
-            continue
-        try:
-            Path(name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{name} cannot be written: {error.strerror}") from None
