@@ -314,17 +314,15 @@ class RunFile:
         return self._db.execute(newest, (host,)).fetchone()[0] or 0
 
     def without_end(self, hosts: Sequence[str]) -> list[HostName]:
-        """Return those of ``hosts`` whose last entry is not stored."""
-        ends = (
-            "SELECT 1 FROM entries WHERE host = ? AND instr(substr(body, 1, ?), ?) "
-            "ORDER BY seq DESC LIMIT 1"
-        )
-        kind = b'"kind":"end"'
-        return [
-            HostName(host)
-            for host in hosts
-            if self._db.execute(ends, (host, KIND_BYTES, kind)).fetchone() is None
-        ]
+        """Return those of ``hosts`` whose last entry is not stored; none of a damaged file."""
+        newest = "SELECT body FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
+        lacking = []
+        with contextlib.suppress(sqlite3.DatabaseError):
+            for host in hosts:
+                row = self._db.execute(newest, (host,)).fetchone()
+                if row is None or b'"kind":"end"' not in bytes(row[0])[:KIND_BYTES]:
+                    lacking.append(HostName(host))
+        return lacking
 
     def count(self) -> int:
         """Return how many entries there are; 0 where the file is too damaged to count them."""
