@@ -290,7 +290,7 @@ def _rate(row: RankRow) -> Text:
     rate = rate_of(row.view, row.sight)
     if rate is None:
         unknown = row.sight is Sight.UNSEEN and row.view.windows
-        return Text("–" if unknown else "", style="faint")
+        return Text("–", style="faint") if unknown else Text("")
     return _measured(row, number_text(rate) if rate else "0")
 
 
