@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Callable
 from distconsole_agent import notes
 from distconsole_agent.proctree import descendants
 from distconsole_agent.users import user_name
-from distconsole_agent.whose import is_trusted
+from distconsole_agent.whose import is_trusted, listener_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distconsole_agent.loop import Loop, Timer
-    from distconsole_agent.probes.listeners import Listener
+    from distconsole_agent.whose import Holder
 
 LOOK_SECONDS = 0.1
 """Between two looks at first. A rank needs longer than that from its start until it can meet others."""
@@ -32,7 +32,8 @@ class PortWatch:
     """One attempt's.
 
     Args:
-        ports: Where its ranks meet; empty where that is not on this node.
+        address: Of this node, by which the ranks meet.
+        ports: Where they do; empty where that is not on this node.
         note: Told what the operator should know.
         refuse: Called once, with the words, when a process of another user listens.
     """
@@ -40,11 +41,13 @@ class PortWatch:
     def __init__(
         self,
         loop: Loop,
+        address: str,
         ports: Sequence[int],
         note: Callable[[dict[str, Any]], None],
         refuse: Callable[[str], None],
     ) -> None:
         self._loop = loop
+        self._address = address
         self._ports = set(ports)
         self._note = note
         self._refuse = refuse
@@ -53,15 +56,21 @@ class PortWatch:
 
     def look(self) -> str:
         """Say who listens that is not of the run; empty where nobody does."""
-        # Late: a node that is not the first has nothing to look at.
-        from distconsole_agent.probes.listeners import listeners
-
-        for listener in [each for each in listeners() if each.port in self._ports]:
+        for port in list(self._ports):
+            try:
+                listener = listener_at((self._address, port))
+            except ValueError:  # a name: whom it means to the ranks is not known here
+                self._ports.clear()
+                return ""
+            if listener is None:
+                continue
             if not is_trusted(listener.uid):
-                return f"user {user_name(listener.uid)} listens on port {listener.port}, where the ranks meet"
-            self._ports.discard(listener.port)
+                return (
+                    f"user {user_name(listener.uid)} listens on port {port}, where the ranks meet"
+                )
+            self._ports.discard(port)
             if not _is_of_run(listener):
-                self._note(notes.port_taken(listener.port))
+                self._note(notes.port_taken(port))
         return ""
 
     def begin(self) -> None:
@@ -90,7 +99,7 @@ class PortWatch:
         self._wait()
 
 
-def _is_of_run(listener: Listener) -> bool:
+def _is_of_run(listener: Holder) -> bool:
     """Return whether a process below this one listens; also where that is not to be seen."""
     for pid in descendants(os.getpid()):
         folder = f"/proc/{pid}/fd"
@@ -104,7 +113,7 @@ def _is_of_run(listener: Listener) -> bool:
     return False
 
 
-def _leads_to(path: str, listener: Listener) -> bool:
+def _leads_to(path: str, listener: Holder) -> bool:
     try:
         return os.readlink(path) == listener.open_file
     except FileNotFoundError:

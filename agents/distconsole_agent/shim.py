@@ -248,7 +248,8 @@ class Shim:
     def _make_port_watch(self) -> PortWatch:
         held = self._held
         ports = held.ports if isinstance(held, HeldPort) else []
-        return PortWatch(self._loop, ports, self._note, self._refuse_port)
+        address = self._spec.nodes[0].address
+        return PortWatch(self._loop, address, ports, self._note, self._refuse_port)
 
     def _refuse_port(self, told: str) -> None:
         """End the run before its ranks trust whom they meet."""

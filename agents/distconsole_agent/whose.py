@@ -5,6 +5,7 @@ A protocol that has no place for a secret, Horovod's, is closed with it to the o
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -41,6 +42,18 @@ class Ends(NamedTuple):
 
     maker: End
     taker: End
+
+
+class Holder(NamedTuple):
+    """Who holds a socket, which ``inode`` names among the open files of a process."""
+
+    uid: int
+    inode: int
+
+    @property
+    def open_file(self) -> str:
+        """What a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
+        return f"socket:[{self.inode}]"
 
 
 class Whose:
@@ -129,6 +142,20 @@ def uid_of(near: End, far: End) -> int | None:
     Raises:
         ValueError: when an address is none.
     """
+    holder = _holder(near, far)
+    return None if holder is None else holder.uid
+
+
+def listener_at(end: End) -> Holder | None:
+    """Return who would get a connection to ``end``, an address of this node; None where nobody listens.
+
+    Raises:
+        ValueError: when the address is none.
+    """
+    return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - nobody binds it
+
+
+def _holder(near: End, far: End) -> Holder | None:
     packed = [_packed(address) for address, _port in (near, far)]
     family = socket.AF_INET if len(packed[0]) == 4 else socket.AF_INET6
     ports = [port.to_bytes(2, "big") for _address, port in (near, far)]
@@ -138,7 +165,7 @@ def uid_of(near: End, far: End) -> int | None:
         return _read_table(family, ports, packed)
 
 
-def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> int | None:
+def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
     """Ask by sock_diag(7).
 
     Raises:
@@ -155,28 +182,30 @@ def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> int 
         reply = kernel.recv(8192)
     if _HEADER.unpack_from(reply)[1] != _SOCK_DIAG_BY_FAMILY:
         (number,) = struct.unpack_from("=i", reply, _HEADER.size)
-        if number == -2:  # ENOENT
+        if number == -errno.ENOENT:
             return None
         raise OSError(-number, "sock_diag")
     told = _ANSWER.unpack_from(reply, _HEADER.size)
-    uid, inode = int(told[9]), int(told[10])
+    holder = Holder(int(told[9]), int(told[10]))
     # A listener is what answers where no such connection is.
-    same = (told[4], told[5]) == tuple(ports)
-    return uid if inode and same else None
+    same = [told[4], told[5]] == ports
+    return holder if holder.inode and same else None
 
 
-def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> int | None:
-    """Look into proc(5)'s table of all connections."""
-    wanted = [
+def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
+    """Look into proc(5)'s table of all connections, where addresses that listen may be any."""
+    near, far = (
         f"{_in_hex(address)}:{port.hex().upper()}" for address, port in zip(addresses, ports)
-    ]
-    name = "tcp" if family == socket.AF_INET else "tcp6"
+    )
+    anywhere = f"{'0' * 2 * len(addresses[0])}:{ports[0].hex().upper()}"
     try:
-        with open(f"/proc/net/{name}", encoding="ascii") as table:
+        with open("/proc/net/tcp" if family == socket.AF_INET else "/proc/net/tcp6") as table:
             rows = [line.split() for line in table]
     except OSError:
         return None
-    return next((int(row[7]) for row in rows if row[1:3] == wanted and int(row[9])), None)
+    wanted = ([near, far], [anywhere, far])
+    found = (Holder(int(row[7]), int(row[9])) for row in rows if row[1:3] in wanted)
+    return next((holder for holder in found if holder.inode), None)
 
 
 def _in_hex(address: bytes) -> str:
