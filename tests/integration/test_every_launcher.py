@@ -89,7 +89,9 @@ def assert_failed(
     assert (end["state"], end["exit_code"]) == ("failed", exit_code)
     first: dict[str, Any] = end["first_failure"]
     assert (first["rank"], first["host"], first["exit_code"]) == (rank, host, exit_code)
-    assert first["error"] == error
+    said, spawned, _ = first["error"].partition(" (in spawned process ")
+    assert said == error
+    assert bool(spawned) == (place.starter.name == "single" and "Error: no such layer" in error)
     blamed = [
         (e.get("rank"), e["hosts"]) for e in console.of("finding") if e["check"] == FIRST_FAILURE
     ]
