@@ -26,8 +26,6 @@ from distconsole.config.schema import (
 from distconsole.config.ssh_names import own_ssh_config
 from distconsole.errors import ConfigError
 
-MAX_CONTENT_BYTES = 64 << 20
-
 KeyPath = tuple[str, ...]
 """A key with its tables, as they are written in the file."""
 
@@ -77,7 +75,7 @@ def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
             continue
         place = path.parent / Path(named).expanduser()
         if place != own_ssh_config():
-            whole.update(hashlib.sha256(_content(place)).digest())
+            whole.update(_digest_of(place))
     return whole.hexdigest()
 
 
@@ -160,13 +158,17 @@ def _value(table: Mapping[str, Any], path: KeyPath) -> Any:
     return found
 
 
-def _content(place: Path) -> bytes:
+def _digest_of(place: Path) -> bytes:
+    """Return what stands for a file's content, and zeros for none."""
+    import hashlib  # noqa: PLC0415
+
     try:
-        if not place.is_file() or place.stat().st_size > MAX_CONTENT_BYTES:
-            return b""
-        return place.read_bytes()
+        if place.is_file():  # a pipe would be waited for
+            with place.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").digest()
     except OSError:
-        return b""
+        pass
+    return bytes(32)
 
 
 def _user(uid: int) -> str:

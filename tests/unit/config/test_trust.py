@@ -177,6 +177,15 @@ def test_a_file_that_a_trusted_key_names_is_trusted_as_it_is_too(tmp_path: Path)
         load_config(tmp_path)
 
 
+def test_a_file_that_was_not_there_when_it_was_trusted_asks_when_it_comes(tmp_path: Path) -> None:
+    trust_as_it_is(project(tmp_path, "[run]\nenv_file = 'later.env'\n"))
+    assert load_config(tmp_path).verbs["run"]["env_file"]
+    with (tmp_path / "later.env").open("wb") as file:
+        file.truncate(100 << 20)
+    with pytest.raises(UntrustedError):
+        load_config(tmp_path)
+
+
 def test_one_s_own_ssh_configuration_may_change(tmp_path: Path, home: Path) -> None:
     own = home / ".ssh" / "config"
     own.parent.mkdir()
