@@ -25,7 +25,7 @@ def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
             Field(
                 "state",
                 lambda each: each.state,
-                "running, unknown, succeeded, failed or stopped",
+                "running, unknown, succeeded, failed, stopped, or unreadable: no host can read what it has of it",
                 TEXT,
             ),
             Field("age", lambda each: max(0.0, now() - each.started), "since its start", unit="s"),

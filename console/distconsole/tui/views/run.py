@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -14,11 +13,8 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from distconsole.expression import Condition, compiled
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
-from distconsole.model.time_text import is_time
 from distconsole.monitor.health import health_line
-from distconsole.monitor.present import Present, age_text, is_fresh, present
 from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
-from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.check_picture import SEVERITY_MARKS
@@ -35,10 +31,11 @@ from distconsole.tui.views.ranks import (
     rank_rows,
     starting,
 )
+from distconsole.tui.views.run_curves import ShownCurve, curves_of
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_tail import LogTail
-from distconsole.tui.widgets.plot import Curve, Plot, figure
+from distconsole.tui.widgets.plot import Plot
 
 PLOTS = 4
 PLOT_CELLS = 36
@@ -162,7 +159,7 @@ class RunView(Vertical):
             early = starting(timeline)
             about = _why_not(feed) or _about(timeline, now)
             shown, filtered = _filtered(timeline, ranks, self.condition)
-            curves = _curves(feed, now, room, self._chosen, self._skip * room)
+            curves = curves_of(feed, now, room, self._chosen, self._skip * room)
             news, traceback = _news(timeline), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
@@ -188,7 +185,7 @@ class RunView(Vertical):
         table.sorted_by = "" if self.order == "rank" else self.order
         table.show(ranks)
 
-    def _draw_middle(self, curves: list[_ShownCurve], traceback: str) -> None:
+    def _draw_middle(self, curves: list[ShownCurve], traceback: str) -> None:
         """Show the curves, or the error where there is one; both where both fit."""
         tall = self.size.height >= TALL_LINES
         error = self.query_one("#traceback")
@@ -334,94 +331,3 @@ def _traceback(timeline: RunTimeline) -> str:
     """What the rank that failed first died of."""
     found = (f.seen for f in timeline.findings if f.check == "run.first_failure" and f.seen)
     return next(found, "").rstrip()
-
-
-class _ShownCurve(NamedTuple):
-    """A curve with its title, what it is now in words, what x counts, and where the axis ends."""
-
-    title: str
-    curve: Curve
-    said: str
-    x_label: str
-    until: float | None = None
-
-
-def _curves(
-    feed: Feed, now: float, room: int, chosen: Sequence[str], skip: int
-) -> list[_ShownCurve]:
-    """At most ``room`` curves of ``feed`` at ``now`` (UNIX seconds).
-
-    Loss, throughput, step time and GPU utilisation come first, then the other metrics; those that
-    were ``chosen`` before all. The first ``skip`` are left out, and come again after the last.
-    """
-    timeline, history = feed.run, feed.history
-    wanted: list[tuple[str, Series | None, str]] = [
-        ("loss", timeline.metrics.get("loss"), "step"),
-        ("samples/s", timeline.throughput, "seconds"),
-        ("step ms", history.step_ms.series, "seconds"),
-        ("GPU %", history.gpu_use.series, "seconds"),
-    ]
-    others = sorted(timeline.metrics, key=lambda name: ("acc" not in name, name))
-    metrics = [(name, timeline.metrics[name], "step") for name in others if name != "loss"]
-    wanted = [*wanted[:2], *(each for each in metrics if "acc" in each[0]), *wanted[2:]] + [
-        each for each in metrics if "acc" not in each[0]
-    ]
-    known = [
-        (title, series, x)
-        for title, series, x in wanted
-        if series is not None and (len(series) or series.broken)
-    ]
-    known.sort(key=lambda each: not any(each[0].startswith(word) for word in chosen))
-    if len(known) > room:
-        skip %= len(known)
-        known = [*known[skip:], *known[:skip]]
-    start, end = timeline.started or 0.0, timeline.end
-    until = (now if end is None else end.t) - start
-    figures = present(timeline, now)
-    return [
-        _ShownCurve(title, _as_curve(series, 0.0), _metric_said(timeline, title, figures, now), x)
-        if x == "step"
-        else _ShownCurve(
-            title,
-            _as_curve(series, start),
-            _last_said(series) if end is not None else _now_said(title, timeline, figures, now),
-            x,
-            until if is_time(until) else None,
-        )
-        for title, series, x in known[:room]
-    ]
-
-
-def _metric_said(timeline: RunTimeline, name: str, figures: Present, now: float) -> str:
-    """The newest value of a metric, as the line about the run says it."""
-    newest = timeline.metric_last[name]
-    age = "" if timeline.end is not None else age_text(newest.t, now, figures.step_ms)
-    return f"{newest.value:.3g}{age}"
-
-
-def _now_said(title: str, timeline: RunTimeline, figures: Present, now: float) -> str:
-    """What is measured now; the line about the run has the same figures."""
-    match title:
-        case "samples/s":
-            return figures.rate_text.replace(" samples/s", "")
-        case "step ms":
-            return number_text(figures.step_ms) or "–"
-        case _:
-            views = timeline.ranks.values()
-            used = [view.gpu_util for view in views if is_fresh(view.gpu_at, now)]
-            known = [util for util in used if util is not None]
-            return figure(sum(known) / len(known)) if known else "–"
-
-
-def _last_said(series: Series) -> str:
-    return "" if series.last is None else f"last {figure(series.last)}"
-
-
-def _as_curve(series: Series, start: float) -> Curve:
-    """Return a copy of ``series``, counted from ``start``, that stays as it is while the run goes on."""
-    xs, broken = (
-        tuple(max(0.0, x - start) for x in points) if start else tuple(points)
-        for points in (series.xs, series.broken)
-    )
-    gaps = tuple((begin - start, end - start) for begin, end in series.gaps)
-    return Curve(xs, tuple(series.values), tuple(series.lows), tuple(series.highs), broken, gaps)
