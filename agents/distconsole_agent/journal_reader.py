@@ -80,7 +80,7 @@ class Reader:
             if line.startswith(MARK):
                 self._take_signature(line)
                 continue
-            seq = seq_of(line, checked=self.journal_id != "")
+            seq = seq_of(line)
             if seq > self._last:
                 self._last = seq
                 found.append(line)

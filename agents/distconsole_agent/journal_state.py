@@ -64,9 +64,8 @@ class State:
     def _replay(self, path: str) -> None:
         offset, pending, ended = 0, 0, False
         for line in _lines(path):
-            checked = self.journal_id != ""
-            mark = mark_of(line, checked=checked)
-            seq = seq_of(line, checked=checked) if mark is None else 0
+            mark = mark_of(line)
+            seq = seq_of(line) if mark is None else 0
             if offset == 0:
                 sound = mark is not None and "last_seq" in mark
                 self.begins_after = pending = mark["last_seq"] if mark and sound else 0

@@ -17,6 +17,7 @@ import pytest
 from distconsole_agent import journal as journal_module
 from distconsole_agent.journal import Journal, Reader
 from distconsole_agent.journal_lines import seq_of
+from suite.first_version import ENTRIES, unpack_first_version
 
 SEGMENT = "000001.jsonl"
 
@@ -392,3 +393,31 @@ def test_after_a_power_cut_at_any_flush_every_entry_is_there_that_was_synced(
     journal.close()
     assert tried > 300
     assert lost > 0
+
+
+def test_a_journal_that_the_first_version_began_is_gone_on_with(tmp_path: Path) -> None:
+    folder = unpack_first_version(tmp_path) / "node1" / "journal"
+    lines = (folder / SEGMENT).read_bytes().splitlines(keepends=True)
+    marks = [at for at, line in enumerate(lines) if line.startswith(b'{"mark"')]
+    (folder / SEGMENT).write_bytes(b"".join(lines[: marks[-2] + 1]))  # before its last batch
+    last = max(map(seq_of, lines[: marks[-2]]))
+    assert 0 < last < ENTRIES["node1"]
+    journal = opened(folder)
+    assert (journal.last_seq, journal.ended, journal.journal_id) == (last, False, "")
+    journal.append([note("here")], {})
+    assert [entry["seq"] for entry in read_all(journal)] == list(range(1, last + 2))
+    assert [journal.still_has("", after) for after in (20, last, last + 5)] == [20, last, last]
+    journal.close()
+
+
+def test_what_an_agent_of_the_first_version_appends_to_a_journal_of_ours_is_kept(
+    folder: Path,
+) -> None:
+    whole, _ends, writer = written(folder)
+    added = b'{"seq":9,"t":1.0,"kind":"note","summary":"old"}\n{"mark":{}}\n'
+    (folder / SEGMENT).write_bytes(whole + added)
+    journal = opened(folder)
+    assert (journal.last_seq, journal.lost_bytes) == (9, 0)
+    assert journal.still_has(writer, 9) == 9
+    assert [entry["seq"] for entry in read_all(journal)] == list(range(1, 10))
+    journal.close()
