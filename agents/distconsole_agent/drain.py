@@ -6,9 +6,7 @@ starts and stops no process, except what a dead shim left behind.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -19,18 +17,23 @@ from distconsole_agent.failures import Raised, forget_raised, read_raised
 from distconsole_agent.journal import Journal, Mark
 from distconsole_agent.last_word import tell_in_background
 from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
+from distconsole_agent.log_sources import LogSources
 from distconsole_agent.paces import to_next_second
 from distconsole_agent.proctree import kill_run, read_stat
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
+from distconsole_agent.runlog import has_ended
 from distconsole_agent.runspec import MPI
 from distconsole_agent.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.story import Story
-from distconsole_agent.tail import LogTail, ShimLines
+from distconsole_agent.tail import ShimLines
 from distconsole_agent.worlds import numbers_itself, planned_world
 
-LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 MAX_BATCH_ENTRIES = 4096
+
+LARGE_KINDS = frozenset({"log", "window", "sample", "check"})
+"""What a journal on a full disk does without, so that it can say how the run ended."""
+
 UNBORN_SECONDS = 60.0
 """A folder without ``shim.pid`` is being prepared for at most so long."""
 
@@ -79,11 +82,14 @@ class Drain:
         rings = spec.get("rings") or os.path.join(folder, "rings")
         self._recorders = Recorders(rings, self.ranks, wall_ns)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
-        self._logs: dict[str, tuple[int | None, str, LogTail]] = {}
+        self._logs = LogSources(
+            os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
+        )
         self._story = Story(spec, self.ranks)
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._unread_told = 0
+        self._has_to_end, self._left_out = False, 0
         self._next_window = self._next_check = self._next_scan = 0.0
         self._late = min(MOST_LATE_SECONDS, index * LATER_SECONDS)
         self._srun_until: float | None = None
@@ -103,8 +109,7 @@ class Drain:
         """Give all descriptors back."""
         self._shim.close()
         self._recorders.close()
-        for _rank, _stream, log in self._logs.values():
-            log.close()
+        self._logs.close()
 
     def tick(self) -> bool:
         """Take what is new and write it as a batch; return whether shim or ranks said something.
@@ -113,7 +118,14 @@ class Drain:
             OSError: when the journal cannot be written; the next call tries the same again.
         """
         # What could not be written last time. Nothing is read before it is.
-        self._commit()
+        try:
+            self._commit()
+        except OSError:
+            if self._has_to_end or not has_ended(self._folder):
+                raise
+            # Room may never come, and everybody waits for how the run ended.
+            self._has_to_end = True
+            self._commit()
         now = self._monotonic()
         told = not self.over and self._take_shim(now)
         return (not self.over and self._take_rest(now)) or told
@@ -122,7 +134,8 @@ class Drain:
         if now >= self._next_scan:
             self._next_scan = now + RING_SCAN_SECONDS
             self._open_sources()
-        printed = self._take_logs(now)
+        printed = self._logs.take(now, self._t())
+        self._entries += printed
         if now >= self._next_window or self._recorders.busy:
             self._next_window = now + to_next_second(self._wall_ns() / 1e9 - self._late)
             self._take_windows()
@@ -133,7 +146,7 @@ class Drain:
             if self._shim_is_gone() and not self._waits_for_srun(now):
                 self._lose(now)
         self._commit()
-        return printed
+        return bool(printed)
 
     def rank_processes(self) -> list[dict[str, Any]]:
         """Return the processes of this node's ranks, for mapping GPUs."""
@@ -171,15 +184,7 @@ class Drain:
         mark = self._journal.mark
         self._recorders.scan(mark.get("rings", {}))
         self._say_unread()
-        folder = os.path.join(self._folder, "logs")
-        for name in sorted(os.listdir(folder)):
-            matched = LOG_NAME.match(name)
-            if name not in self._logs and matched is not None:
-                with contextlib.suppress(OSError):
-                    offset = mark.get("logs", {}).get(name, 0)
-                    tail = LogTail(os.path.join(folder, name), offset)
-                    number = None if matched[1] is None else int(matched[1])
-                    self._logs[name] = (number, matched[2], tail)
+        self._logs.open(mark.get("logs", {}))
 
     def _say_unread(self) -> None:
         """Tell of rings that cannot be opened, whenever they are more than ever."""
@@ -208,7 +213,8 @@ class Drain:
             if kind in ("exited", "failed", "ended", "attempt"):
                 # What a process printed and recorded comes before its end.
                 one = event.get("rank") if kind in ("exited", "failed") else None
-                self._take_everything(now, one, event["t_ns"])
+                over = kind in ("ended", "attempt")
+                self._take_everything(now, one, event["t_ns"], over=over)
             if kind == "attempt":
                 self._commit()  # the rings go now
             self._apply(event)
@@ -226,7 +232,9 @@ class Drain:
             forget_raised(self._errors, event["t_ns"])
         self._entries += self._story.tell(event)
 
-    def _take_everything(self, now: float, rank: int | None, ended_ns: int) -> None:
+    def _take_everything(
+        self, now: float, rank: int | None, ended_ns: int, *, over: bool = True
+    ) -> None:
         """Take all that a rank (or all ranks) left until it ended, in batches of bounded size."""
         self._open_sources()
         only = rank if self.ranks.engine_ranks else None
@@ -234,30 +242,12 @@ class Drain:
         self._entries += self._recorders.drain(numbered, ended_ns=ended_ns, everybody=rank is None)
         if not self.ranks.engine_ranks:
             self._take_vanished(self._wall_ns() / 1e9)
-        while self._take_logs(now, final=True, only=only):
+        while ends := self._logs.take_ends(now, self._t(), only, over=over):
+            self._entries += ends
             self._commit()
 
-    def _take_logs(self, now: float, *, final: bool = False, only: int | None = None) -> bool:
-        """Take slices of the logs; return whether there were any."""
-        taken = False
-        t = round(self._wall_ns() / 1e9, 6)
-        for name, (number, stream, log) in self._logs.items():
-            if only is not None and number != only:
-                continue
-            for piece in log.take(now, final=final):
-                taken = True
-                self._entries.append(
-                    {
-                        "t": t,
-                        "kind": "log",
-                        "rank": None if number is None else self.ranks.number_of(number),
-                        "stream": stream,
-                        "offset": piece.offset,
-                        "length": piece.length,
-                        "file": name,
-                    }
-                )
-        return taken
+    def _t(self) -> float:
+        return round(self._wall_ns() / 1e9, 6)
 
     def _take_windows(self) -> None:
         self._entries += self._recorders.drain()
@@ -363,14 +353,33 @@ class Drain:
     def _commit(self) -> None:
         if not self._entries:
             return
-        self._journal.append(self._entries, self._changed())
+        if self._has_to_end:
+            self._journal.append(self._what_counts(), self._changed(), last=True)
+        else:
+            self._journal.append(self._entries, self._changed())
         self._entries = []
+
+    def _what_counts(self) -> list[Entry]:
+        """Return the entries without what the disk has no room for, which is counted and told."""
+        kept = [entry for entry in self._entries if entry["kind"] not in LARGE_KINDS]
+        self._left_out += len(self._entries) - len(kept)
+        if self._left_out and kept and kept[-1]["kind"] == "end":
+            note = {
+                "check": "run.record_cut",
+                "severity": "warn",
+                "summary": f"the disk is full: {self._left_out} entries of windows and output, the "
+                "last of this run, are not kept",
+                "hint": f"the output itself is in {os.path.join(self._folder, 'logs')}",
+            }
+            kept.insert(-1, {"t": kept[-1]["t"], "kind": "note", **note})
+            self._left_out = 0
+        return kept
 
     def _changed(self) -> Mark:
         """Return the positions that the journal's mark does not say yet."""
         now: Mark = {
             "shim": {"offset": self._shim_offset},
-            "logs": {name: log.offset for name, (_rank, _stream, log) in self._logs.items()},
+            "logs": self._logs.marks(),
             "rings": self._recorders.marks(),
             "ranks": self.ranks.states(),
         }

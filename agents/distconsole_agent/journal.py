@@ -17,6 +17,7 @@ Reference: the cut-to-last-mark recovery is that of any write-ahead log (Mohan e
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -38,6 +39,7 @@ from distconsole_agent.journal_state import (
 )
 from distconsole_agent.journal_upkeep import Upkeep, compress, sync
 from distconsole_agent.limits import SEGMENT_BYTES
+from distconsole_agent.room import keep_room
 
 __all__ = ["Journal", "JournalError", "Mark", "Reader"]
 
@@ -48,6 +50,9 @@ MAX_KEPT = 64
 """Writers before this one that a journal knows by name: one a start of an agent."""
 
 CLOSE_SECONDS = 2.0
+
+KEPT_BYTES = 256 * 1024
+"""Room that the disk keeps ahead of the last batch; half of it is for how the run ended."""
 
 
 class Journal:
@@ -82,6 +87,7 @@ class Journal:
         self._lock_fd = -1
         self._fd = -1
         self._size = 0
+        self._room = 0
         self._number = 0
         self._named = 0
         """The segment whose name is synced."""
@@ -108,21 +114,24 @@ class Journal:
         self._publish()
         return True
 
-    def append(self, entries: list[dict[str, Any]], changed: Mark) -> None:
+    def append(self, entries: list[dict[str, Any]], changed: Mark, *, last: bool = False) -> None:
         """Write ``entries``, numbered on from the last, and ``changed`` positions as one batch.
+
+        Args:
+            last: They say how the run ended: they may use the room that is kept for that.
 
         Raises:
             OSError: when it could not be written; the journal is then as before, and so are
                 ``last_seq`` and ``mark``.
         """
-        if self._fd < 0 or self._size >= SEGMENT_BYTES:
+        if self._fd < 0 or (self._size >= SEGMENT_BYTES and not last):
             self._next_segment()
         begins = self.journal_id != self._own_id
         lines = [self._signature({})] if begins else []
         for seq, entry in enumerate(entries, self.last_seq + 1):
             lines.append(dump({"seq": seq, **entry}))
         lines.append(dump({"mark": changed}))
-        self._write(b"".join(lines))
+        self._write(b"".join(lines), last=last)
         self._sign()
         merge(self.mark, changed)
         self.last_seq += len(entries)
@@ -199,6 +208,9 @@ class Journal:
             self.writable = False
             self._news.notify_all()
         self._upkeep.close(CLOSE_SECONDS)
+        if self._room:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)  # gives back what it did not need
         for fd in (self._fd, self._lock_fd):
             if fd >= 0:
                 os.close(fd)
@@ -250,12 +262,13 @@ class Journal:
         full, size, finished = self._fd, self._size, self._number
         path = self.plain(finished + 1)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        room, self._room = self._room, 0
         self._fd, self._size = os.open(path, flags, 0o600), 0
         try:
             self._write(self._signature(self.mark))
         except OSError:
             os.close(self._fd)
-            self._fd, self._size = full, size
+            self._fd, self._size, self._room = full, size, room
             raise
         self._sign()
         self._number = finished + 1
@@ -280,7 +293,8 @@ class Journal:
     def _sign(self) -> None:
         self._kept, self.journal_id = self._kept_by_now(), self._own_id
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, last: bool = False) -> None:
+        self._take_room(self._size + len(data), last=last)
         rest = memoryview(data)
         try:
             # A disk that is almost full takes a part; the next write says why it took no more.
@@ -288,6 +302,7 @@ class Journal:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError:
             os.ftruncate(self._fd, self._size)
+            self._room = 0
             raise
         self._size += len(data)
 
@@ -298,6 +313,19 @@ class Journal:
             paths.append(self.folder)
             self._named = self._number
         self._upkeep.add(" ".join(paths), partial(sync, *paths))
+
+    def _take_room(self, upto: int, *, last: bool) -> None:
+        """Keep the disk's room ahead of what is written; the end of it is for last words.
+
+        Raises:
+            OSError: where there is none for a batch up to ``upto``; nothing was written then.
+        """
+        if upto + KEPT_BYTES // 2 <= self._room:
+            return
+        if keep_room(self._fd, upto + KEPT_BYTES):
+            self._room = upto + KEPT_BYTES
+        elif self._room and upto > self._room - (0 if last else KEPT_BYTES // 2):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.plain(self._number))
 
     def _compress_later(self, number: int) -> None:
         """Replace a segment by its compressed form; one that cannot be stays as it is."""

@@ -53,6 +53,18 @@ LOG_SLICE_BYTES = 64 * 1024
 LOG_SLICES_PER_TICK = 256
 """Slices of one log file that one batch may take, so that a flood does not starve the rest."""
 
+LOG_COST_PER_SECOND, LOG_COST_AT_ONCE = 2 * 1024 * 1024, 8 * 1024 * 1024
+"""How much of a node's logs goes into the journal, so that steps, metrics and states, which come behind
+it, are never late. A line costs its bytes and ``LOG_LINE_COST``: consoles take 20,000 of 40 bytes a second."""
+
+LOG_LINE_COST = 64
+
+FLOOD_BYTES = 4 * 1024 * 1024
+"""A log that is so far behind is a flood, and its rank is named; its end does not wait for it either."""
+
+LAST_LOG_BYTES = 64 * 1024 * 1024
+"""So much of the end of a log is told when a run is over; what is before it stays on the node, counted."""
+
 PARTIAL_LINE_SECONDS = 1.0
 """A line without an end is passed on after so long without news."""
 

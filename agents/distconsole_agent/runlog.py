@@ -24,6 +24,8 @@ MAX_WAITING_LINES = 10_000
 KEPT_BYTES = 256 * 1024
 """Room for the lines of the shim that the disk keeps ahead."""
 
+LOG_FILE = "shim.jsonl"
+TAIL_BYTES = 256
 ENDPOINT_FILE = "coordinator.json"
 
 
@@ -49,6 +51,16 @@ def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
         write_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint))
 
 
+def has_ended(run_dir: str) -> bool:
+    """Return whether the shim has written its last line."""
+    try:
+        with open(os.path.join(run_dir, LOG_FILE), "rb") as file:
+            file.seek(-min(TAIL_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            return b'"event":"ended"' in file.read()
+    except OSError:
+        return False
+
+
 class RunLog:
     """Appends events, each with one write and in order."""
 
@@ -57,7 +69,7 @@ class RunLog:
         self._run_dir = run_dir
         self._waiting: list[bytes] = []
         self._fd = os.open(
-            os.path.join(run_dir, "shim.jsonl"),
+            os.path.join(run_dir, LOG_FILE),
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
             0o600,
         )

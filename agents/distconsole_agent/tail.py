@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from math import inf
 from typing import Any, NamedTuple
 
 from distconsole_agent.limits import (
+    LOG_LINE_COST,
     LOG_SLICE_BYTES,
     LOG_SLICES_PER_TICK,
     MAX_LINE_OF_SHIM,
@@ -49,12 +51,42 @@ class LogTail:
             os.close(self._fd)
             self._fd = -1
 
-    def take(self, now: float, *, final: bool = False) -> list[Slice]:
+    @property
+    def pending(self) -> int:
+        """How many bytes are not taken yet."""
+        return max(0, os.fstat(self._fd).st_size - self.offset)
+
+    def line_bytes(self) -> float:
+        """Return how long lines are on average, by those that come next."""
+        data = os.pread(self._fd, LOG_SLICE_BYTES, self.offset)
+        return len(data) / max(1, data.count(b"\n"))
+
+    def skip(self, most: int) -> tuple[int, int]:
+        """Pass over all but the last ``most`` bytes, to a line's end; return the lines and bytes of it."""
+        start, stop = self.offset, self.offset + self.pending - most
+        lines = 0
+        while self.offset < stop:
+            data = os.pread(self._fd, READ_BYTES, self.offset)
+            if not data:
+                break
+            if self.offset + len(data) > stop:
+                data = data[: data.find(b"\n", stop - self.offset - 1) + 1] or data
+            lines += data.count(b"\n")
+            self.offset += len(data)
+        return lines, self.offset - start
+
+    def cost(self, piece: Slice) -> int:
+        """Return what it costs everybody behind the journal to take a slice."""
+        lines = os.pread(self._fd, piece.length, piece.offset).count(b"\n")
+        return piece.length + LOG_LINE_COST * lines
+
+    def take(self, now: float, *, final: bool = False, cost: float = inf) -> list[Slice]:
         """Return the slices that are ready at ``now`` (monotonic seconds) and advance over them.
 
         Args:
             now: The clock's reading.
             final: Nothing more will be written: pass on a rest without an end, too.
+            cost: No further slice is begun once those before have cost so much.
         """
         size = os.fstat(self._fd).st_size
         if size == self.offset:
@@ -67,12 +99,13 @@ class LogTail:
             self._seen, self._grew = size, now
         flush = final or now - self._grew >= PARTIAL_LINE_SECONDS
         found: list[Slice] = []
-        while self.offset < size and len(found) < LOG_SLICES_PER_TICK:
+        while self.offset < size and len(found) < LOG_SLICES_PER_TICK and cost > 0:
             length = self._cut(size, flush=flush, final=final)
             if length == 0:
                 break
             found.append(Slice(self.offset, length))
             self.offset += length
+            cost -= self.cost(found[-1])
         return found
 
     def _cut(self, size: int, *, flush: bool, final: bool) -> int:

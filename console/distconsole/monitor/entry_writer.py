@@ -20,6 +20,9 @@ BATCH_ENTRIES = 4096
 BATCH_SECONDS = 0.25
 QUEUE_BATCHES = 64
 """Batches that may wait for the disk; then the feed waits, and behind it the node's journal."""
+KIND_BYTES = 80
+"""Agents write an entry's kind behind its number and its time, that is within so many bytes."""
+PRINTED = b'"kind":"log"'
 CACHE_KIB = 256
 """Pages that a writer holds: it appends, and reads nothing again."""
 
@@ -36,13 +39,16 @@ class Handed(NamedTuple):
 class EntryWriter:
     """Writes entries on its own thread and connection, in batches; the feed waits when it is behind.
 
-    A disk that refuses ends the keeping, not the watching: ``failure`` says why.
+    A disk that refuses ends the keeping, not the watching: ``failure`` says why. Once the file has
+    ``limit_bytes`` what ranks print is kept no more: ``left_out`` counts its entries.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
         self.failure: str = ""
+        self.left_out = 0
         self.written = 0
         self._path = path
+        self._limit = limit_bytes
         self._ended = False
         self._queue: Queue[Handed | None] = Queue(QUEUE_BATCHES)
         self._thread = threading.Thread(target=self._run, name=f"store-{path.stem}", daemon=True)
@@ -113,7 +119,7 @@ class EntryWriter:
         return batch
 
     def _write(self, db: sqlite3.Connection, batch: Sequence[Handed]) -> None:
-        entries = [entry for handed in batch for entry in handed.entries]
+        entries = self._within_limit([entry for handed in batch for entry in handed.entries])
         places = {host: place for handed in batch for host, place in handed.places.items()}
         if entries or places:
             with db:
@@ -126,6 +132,17 @@ class EntryWriter:
         for handed in batch:
             if handed.written is not None:
                 handed.written.set()
+
+    def _within_limit(self, entries: list[StoredEntry]) -> list[StoredEntry]:
+        if self._limit is None or self._size() < self._limit:
+            return entries
+        kept = [entry for entry in entries if PRINTED not in entry.body[:KIND_BYTES]]
+        self.left_out += len(entries) - len(kept)
+        return kept
+
+    def _size(self) -> int:
+        files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def _drain(self) -> None:
         """Take what still comes, so that nobody waits for a writer that is gone."""

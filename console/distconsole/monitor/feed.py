@@ -145,6 +145,7 @@ class HostReader:
         "quiet_since",
         "retold",
         "room",
+        "troubled_since",
         "waiting",
     )
 
@@ -162,6 +163,8 @@ class HostReader:
         self.done = False
         """Its last entry has come, or never will."""
         self.lost_since: float | None = None
+        self.troubled_since: float | None = None
+        """Since when it cannot write its journal; it may never say how the run ended."""
         self.quiet_since = now
         """Monotonic seconds since which nothing of it waits."""
 
@@ -240,9 +243,10 @@ class JournalFeed:
             reader = self._readers[host]
             if reader.done:
                 continue
-            if reader.lost_since is None:
+            since = reader.lost_since if reader.troubled_since is None else reader.troubled_since
+            if since is None:
                 return 0.0
-            lost.append(now - reader.lost_since)
+            lost.append(now - since)
         return min(lost, default=float("inf"))
 
     def close(self) -> None:
@@ -327,6 +331,7 @@ class JournalFeed:
         if told.trouble is not None:
             with self._changed:
                 self._news.append(JournalTrouble(reader.host, time.time(), told.trouble))
+                reader.troubled_since = time.monotonic() if told.trouble else None
                 self._changed.notify()
         if told.after is not None and told.after < reader.place.seq:
             self._go_back(reader, told.after)

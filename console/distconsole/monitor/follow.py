@@ -74,6 +74,7 @@ def follow(
     left: Callable[[], bool] = lambda: False,
     until: Mapping[HostName, int] | None = None,
     over: Callable[[], bool] = lambda: False,
+    limit_bytes: int | None = None,
 ) -> Iterator[RunEvents]:
     """Yield a run's events from its beginning, and keep its entries.
 
@@ -86,6 +87,7 @@ def follow(
         open_stream: How to reach a host's journal.
         left: Asked at least twice a second: whether nobody wants to see more.
         until: Host to the number of the entry up to which to read; None reads to the end.
+        limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
     """
     reducer = reducer_of(record)
     with store.create(record) as run_file:
@@ -100,8 +102,8 @@ def follow(
         if until is not None and _reached(seen, until):
             return
         run_file.let_go()
-        failure = ""
-        with Keeping(run_file.path) as keeping:
+        failure, told_full = "", False
+        with Keeping(run_file.path, limit_bytes) as keeping:
             feed = JournalFeed(open_stream, places, keeping.keep, keeping.know_again)
             try:
                 for event in _live(record.run, feed, (reducer, over), seen):
@@ -110,6 +112,9 @@ def follow(
                     elif keeping.failure and not failure:
                         failure = keeping.failure
                         yield _store_finding(record.run, failure)
+                    elif keeping.full and not told_full:
+                        told_full = True
+                        yield _full_finding(record.run, limit_bytes or 0)
                     elif left() or (until is not None and _reached(seen, until)):
                         break
             finally:
@@ -119,6 +124,8 @@ def follow(
                 why = keeping.failure or _keep_end(run_file, reducer)
         if why and not failure:
             yield _store_finding(record.run, why)
+        if keeping.full and not told_full:
+            yield _full_finding(record.run, limit_bytes or 0)
 
 
 def known_places(run_file: RunFile, hosts: Sequence[HostName]) -> dict[HostName, Place]:
@@ -282,4 +289,16 @@ def _store_finding(run: RunId, failure: str) -> RunFinding:
         summary="the rest of this run is not kept here",
         seen=failure,
         hint="make room; the nodes keep their journals, distconsole attach fetches them again",
+    )
+
+
+def _full_finding(run: RunId, limit_bytes: int) -> RunFinding:
+    return RunFinding(
+        t=time.time(),
+        run=run,
+        check="run.store_limit",
+        severity=Severity.WARN,
+        summary="what its ranks print from here on is shown, and not kept on this machine",
+        seen=f"the run takes {limit_bytes // (1 << 20)} MiB here, its limit",
+        hint="steps, metrics, findings and the end are kept; --store-limit allows more",
     )

@@ -22,10 +22,10 @@ FLUSH_SECONDS = 30.0
 class Keeping:
     """Keeps one run's entries while it is followed; threads of the feed use it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
         self._path = path
         self._lock = KeeperLock(path) if is_on_network(path) else None
-        self._writer = EntryWriter(path)
+        self._writer = EntryWriter(path, limit_bytes)
 
     @property
     def failure(self) -> str:
@@ -33,6 +33,11 @@ class Keeping:
         if self._lock is not None and self._lock.holder:
             return f"{self._lock.holder} keeps this run in {self._path} already"
         return self._writer.failure
+
+    @property
+    def full(self) -> bool:
+        """Whether it has what it may take, so that output is kept no more."""
+        return self._writer.left_out > 0
 
     def __enter__(self) -> Self:
         return self

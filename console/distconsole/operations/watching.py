@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from distconsole.launch import stop as stopping
+from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
+from distconsole.model.requests import Run
 from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.monitor.feed import JournalStream, OpenStream
 from distconsole.monitor.follow import follow
@@ -18,6 +23,8 @@ from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Command, Control, StopReason, Wish
 from distconsole.remote.stream import Stream
 from distconsole.session import Session
+
+STORE_BYTES = 4 << 30
 
 WIRE_REASONS = {
     StopReason.INTERRUPT: "sigint",
@@ -95,7 +102,8 @@ def watch_run(
     opener = journal_opener(session, record.run)
     timeline = RunTimeline()
     try:
-        for event in follow(store, record, opener, lambda: carrier.left, until, over):
+        limit = store_limit(record)
+        for event in follow(store, record, opener, lambda: carrier.left, until, over, limit):
             if not isinstance(event, LogLine):
                 timeline.apply(event)
             yield event
@@ -104,6 +112,15 @@ def watch_run(
                 keep_whole(run_file, timeline)
     finally:
         carrier.close()
+
+
+def store_limit(record: RunRecord) -> int:
+    """Return how many bytes a run may take on this machine: as was asked when it was launched."""
+    asked = None
+    if record.request:
+        with suppress(msgspec.MsgspecError):
+            asked = msgspec.json.decode(record.request, type=threadsafe(Run)).store_limit
+    return asked or STORE_BYTES
 
 
 def journal_opener(session: Session, run: str) -> OpenStream:

@@ -175,6 +175,30 @@ def test_a_node_whose_disk_is_full_says_so_and_when_it_is_over(tmp_path: Path) -
     assert lines(events) == ["1", "2"]
 
 
+def test_a_host_whose_disk_stays_full_is_not_awaited_once_the_others_know_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distconsole.monitor.follow.GIVE_UP_SECONDS", 0.0)
+    full = {"entries": [], "trouble": "No space left on device: /tmp/distconsole-0"}
+    nodes = FakeNodes(a=[[item(1), end(2)]], b=[[item(1), full]])
+    events = list(follow(RunStore(tmp_path), record("a", "b"), nodes))
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].exit_code == 0
+
+
+def test_a_store_at_its_limit_keeps_all_but_what_ranks_print(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    nodes = FakeNodes(a=[[item(*range(1, 50)), item(*range(50, 60)), end(60)]])
+    events = list(follow(store, record("a"), nodes, limit_bytes=1))
+    (finding,) = [event for event in events if isinstance(event, RunFinding)]
+    assert finding.check == "run.store_limit"
+    assert len(lines(events)) == 59
+    with store.open(RunId("run-1")) as run_file:
+        kinds = [stored.body for stored in run_file.entries()]
+        assert run_file.record().end
+    assert [b'"kind":"verdict"' in body or b'"kind":"end"' in body for body in kinds] == [True] * 2
+
+
 def test_a_host_that_forgot_the_run_is_not_awaited(tmp_path: Path) -> None:
     gone = RequestError("no such run", code="no_such_run")
     nodes = FakeNodes(a=[[item(1), end(2)]], b=[gone])
