@@ -62,7 +62,7 @@ LOG_LINE_COST = 64
 FLOOD_BYTES = 4 * 1024 * 1024
 """A log that is so far behind is a flood, and its rank is named; its end does not wait for it either."""
 
-LAST_LOG_BYTES = 64 * 1024 * 1024
+LAST_LOG_BYTES = 32 * 1024 * 1024
 """So much of the end of a log is told when a run is over; what is before it stays on the node, counted."""
 
 PARTIAL_LINE_SECONDS = 1.0

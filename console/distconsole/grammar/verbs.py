@@ -196,7 +196,7 @@ def run(
     """Launch SCRIPT with ARGS on every host and follow it to its end.
 
     The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
-    second one kills it. Everything behind SCRIPT is the script's own.
+    second one kills it, and ends this within 5 seconds. Everything behind SCRIPT is the script's own.
     """
     fewest, most = ask.hosts_wanted(given["nnodes"]) or (0, 0)
     return ask.Run(
