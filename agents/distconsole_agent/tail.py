@@ -66,13 +66,15 @@ class LogTail:
         start, stop = self.offset, self.offset + self.pending - most
         lines = 0
         while self.offset < stop:
-            data = os.pread(self._fd, READ_BYTES, self.offset)
+            data = os.pread(self._fd, min(READ_BYTES, stop - self.offset), self.offset)
             if not data:
                 break
-            if self.offset + len(data) > stop:
-                data = data[: data.find(b"\n", stop - self.offset - 1) + 1] or data
             lines += data.count(b"\n")
             self.offset += len(data)
+        # From the last byte of that: it may be the line's end already.
+        rest = os.pread(self._fd, LOG_SLICE_BYTES, self.offset - 1).find(b"\n")
+        if rest > 0:
+            lines, self.offset = lines + 1, self.offset + rest
         return lines, self.offset - start
 
     def cost(self, piece: Slice) -> int:
