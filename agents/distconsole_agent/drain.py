@@ -20,6 +20,7 @@ from distconsole_agent.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
 from distconsole_agent.log_sources import LogSources
 from distconsole_agent.paces import to_next_second
 from distconsole_agent.proctree import kill_run, read_stat
+from distconsole_agent.proofs import shim_may_live
 from distconsole_agent.rank_states import Entry, RankStates
 from distconsole_agent.recorders import Recorders
 from distconsole_agent.runlog import has_ended
@@ -289,6 +290,8 @@ class Drain:
         stat = read_stat(pid)
         if stat is not None and stat.starttime == starttime and stat.state not in "ZX":
             return False
+        if shim_may_live(self._folder):
+            return False  # /proc told nothing, for want of a descriptor perhaps
         # It may have written its last words since they were looked for.
         self._take_shim(self._monotonic())
         return not self.over

@@ -43,15 +43,19 @@ def remove_unborn(folder: str) -> None:
 
 def may_live(folder: str) -> bool:
     """Return whether the shim of a run, or a process that it started, may live."""
+    return shim_may_live(folder) or bool(pids_of_run(folder, doubtful=True))
+
+
+def shim_may_live(folder: str) -> bool:
+    """Return whether the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
     try:
         with open(os.path.join(folder, "shim.pid"), "rb") as file:
-            # The shim holds it for life (``runlog.claim``).
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
-        pass
+        return False
     except OSError:
         return True
-    return bool(pids_of_run(folder, doubtful=True))
+    return False
 
 
 def boottime() -> float:

@@ -17,6 +17,7 @@ from distconsole_agent.drain import Drain
 from distconsole_agent.follow import LogTexts
 from distconsole_agent.journal import Journal, Reader
 from distconsole_agent.proctree import read_stat
+from distconsole_agent.runlog import claim
 from fakes.ring_writer import RingWriter
 
 SECOND = 10**9
@@ -815,3 +816,19 @@ def test_rings_beyond_what_is_read_are_counted(run: Run, monkeypatch: pytest.Mon
     run.tick(1.1)
     (note,) = run.entries("note")
     assert note["summary"].startswith("1 ring cannot be read: more than 1")
+
+
+def test_a_shim_that_cannot_be_looked_at_is_not_gone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of its run is killed because the agent has no descriptor for a look at /proc."""
+    (run.folder / "shim.pid").unlink()
+    held = claim(str(run.folder))
+    run.start(0)
+    monkeypatch.setattr("distconsole_agent.drain.read_stat", lambda _pid: None)
+    run.tick(5.0)
+    run.tick(5.0)
+    assert [note["check"] for note in run.entries("note")] == []
+    os.close(held)
+    run.tick(5.0)
+    assert [note["check"] for note in run.entries("note")] == ["run.supervisor_lost"]
