@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from distconsole_agent import tcp
+from distconsole_agent.door import Door
 from distconsole_agent.loop import READ, WRITE, Loop
 from distconsole_agent.whose import Ends
 
@@ -28,7 +29,6 @@ MAX_CONNECTIONS = 512
 Reply = Callable[[bytes], None]
 
 CONNECTION_SECONDS = 10.0
-ACCEPTS_AT_ONCE = 64
 BACKLOG = 1024
 
 _REQUEST = re.compile(rb"^(GET|PUT|DELETE) /([^/ ?#]{1,512})/([^/ ?#]{1,512}) HTTP/1\.[01]$")
@@ -91,15 +91,15 @@ class KeyValueStore:
         self.asks: Callable[[Request, Reply], bool] = lambda _request, _reply: False
         self.holds: Callable[[Request], bool] = lambda _request: False
         self.kept: Callable[[Request], None] = lambda _request: None
-        self._listener = tcp.listen(address, BACKLOG)
-        self.port = int(self._listener.getsockname()[1])
-        loop.watch(self._listener.fileno(), READ, self._accept)
+        listener = tcp.listen(address, BACKLOG)
+        self.port = int(listener.getsockname()[1])
+        self._door: Door | None = Door(loop, listener, self._enter)
 
     def close(self) -> None:
         """Stop listening and forget everything; closing twice is no error."""
-        if self._listener.fileno() >= 0:
-            self._loop.unwatch(self._listener.fileno())
-            self._listener.close()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
         for connection in list(self._connections.values()):
             connection.close()
         self.clear()
@@ -119,19 +119,18 @@ class KeyValueStore:
             else:
                 reply(self._get(request))
 
-    def _accept(self, _events: int) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            try:
-                sock, peer = self._listener.accept()
-            except OSError:
-                return
-            if len(self._connections) >= MAX_CONNECTIONS:
-                self._close_oldest()
-            connection = self._connections[sock.fileno()] = _Connection(
-                self._loop, sock, self._room.value_bytes, self._answer, self._connections
-            )
-            ends = Ends(_end(peer), _end(sock.getsockname()))
-            self._admits(ends, partial(self._admit, connection, ends.maker[0]))
+    def _enter(self, sock: socket.socket) -> None:
+        try:
+            ends = Ends(_end(sock.getpeername()), _end(sock.getsockname()))
+        except OSError:  # gone already
+            sock.close()
+            return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._close_oldest()
+        connection = self._connections[sock.fileno()] = _Connection(
+            self._loop, sock, self._room.value_bytes, self._answer, self._connections
+        )
+        self._admits(ends, partial(self._admit, connection, ends.maker[0]))
 
     def _admit(self, connection: _Connection, address: str, ours: bool) -> None:
         if ours:

@@ -24,6 +24,9 @@ job of its own in the second."""
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
 
+LISTINGS, LISTING_SECONDS = 5, 0.02
+"""How often /proc is listed again, and after how long, where no descriptor or memory was left for it."""
+
 TIDY_SECONDS = 1.0
 """How long a process that removes what killed ones left has for it."""
 
@@ -63,12 +66,10 @@ def own_pids() -> list[int]:
     """Return the processes of this user."""
     uid = os.getuid()
     found = []
-    with os.scandir("/proc") as entries:
-        for entry in entries:
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    if entry.stat().st_uid == uid:
-                        found.append(int(entry.name))
+    for pid in _list_pids():
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                found.append(pid)
     return found
 
 
@@ -76,12 +77,11 @@ def descendants(root: int) -> dict[int, Stat]:
     """Return the living processes below ``root``, of whatever user, without zombies."""
     children: dict[int, list[int]] = {}
     stats: dict[int, Stat] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            stat = read_stat(int(name))
-            if stat is not None:
-                stats[int(name)] = stat
-                children.setdefault(stat.ppid, []).append(int(name))
+    for pid in _list_pids():
+        stat = read_stat(pid)
+        if stat is not None:
+            stats[pid] = stat
+            children.setdefault(stat.ppid, []).append(pid)
     found: dict[int, Stat] = {}
     waiting = list(children.get(root, ()))
     while waiting:
@@ -90,6 +90,14 @@ def descendants(root: int) -> dict[int, Stat]:
             found[pid] = stats[pid]
             waiting.extend(children.get(pid, ()))
     return {pid: stat for pid, stat in found.items() if stat.state not in "ZX"}
+
+
+def _list_pids() -> list[int]:
+    for _ in range(LISTINGS):
+        with contextlib.suppress(OSError):
+            return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        time.sleep(LISTING_SECONDS)
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:

@@ -102,6 +102,11 @@ class RankOutput:
             self._closing = True
             os.write(self._wake[1], b"x")
             self._thread.join(FLUSH_SECONDS)
+            if not self._thread.is_alive() and self._poll is not None:
+                self._poll.close()
+                for fd in self._wake:
+                    os.close(fd)
+                self._thread = None
         for stream in self._streams.values():
             stream.finish()
         with contextlib.suppress(OSError):
@@ -261,7 +266,7 @@ class _Stream:
             return
         lines, size = self._gap.lines - tail.count(b"\n"), self._gap.bytes - len(tail)
         words = f"[distconsole: {lines} lines ({size} bytes) are missing here: {self._room.why}]\n"
-        head = ("\n" * self._in_line + words).encode()
+        head = ("\n" * self._in_line + words).encode() if size else b""
         written = self._append(head + tail)
         if written:
             rest = tail[max(0, written - len(head)) :]

@@ -8,6 +8,7 @@ output of the ranks and knows nothing of steps or metrics.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from functools import partial
@@ -140,8 +141,9 @@ class Shim:
 
     def crashed(self, told: str) -> None:
         """End the run at once, because the shim itself is broken: no process may outlive it."""
-        for pid, stat in descendants(os.getpid()).items():
-            send(pid, stat, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            for pid, stat in descendants(os.getpid()).items():
+                send(pid, stat, signal.SIGKILL)
         self._note(notes.broken(told))
         if self._verdict is None:
             self._log.write_verdict(blame.Verdict("failed", 1, None))
