@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from distconsole.model.events import Event
 from distconsole.model.run_events import PlanMade, RankChanged, RankState, RunEnded
 
-SAY_SECONDS, END_SECONDS = 4.0, 0.6
+SAY_SECONDS, END_SECONDS = 3.8, 0.6
 """After the first the program says what it leaves behind; after the second it is gone."""
 
 WRITE_SECONDS = 0.2
@@ -104,14 +104,20 @@ class LastResort:
             return
         with contextlib.suppress(Empty):
             self._asked.get(timeout=SAY_SECONDS)
-        # Whatever fails here, the end comes.
+        # Whatever fails or hangs here, the end comes.
+        with contextlib.suppress(RuntimeError):
+            saying = threading.Thread(target=self._say, daemon=True)
+            saying.start()
+            saying.join(2 * WRITE_SECONDS)
+        with contextlib.suppress(Empty):
+            self._asked.get(timeout=END_SECONDS)
+        self._end(exit_code)
+
+    def _say(self) -> None:
         with contextlib.suppress(Exception):
             self._restore()
             write_stderr(self._words())
             self._leave()
-        with contextlib.suppress(Empty):
-            self._asked.get(timeout=END_SECONDS)
-        self._end(exit_code)
 
 
 def write_stderr(lines: list[str]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 import time
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from rich.console import RenderableType
 from rich.terminal_theme import TerminalTheme
 from textual import on
 from textual.app import ComposeResult
@@ -29,6 +29,7 @@ from distconsole.tui.feeds import Feed, Perform
 from distconsole.tui.history import History
 from distconsole.tui.later import Later
 from distconsole.tui.launching import LaunchingApp
+from distconsole.tui.leaving import NO_KEY_PROTOCOL, Leaving, let_keys_signal
 from distconsole.tui.offers import Offers
 from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import Prompt
@@ -108,6 +109,7 @@ class ConsoleApp(LaunchingApp):
         self.doer = Doer(self)
         self.set_desk()
         self.watches = Watches(self._load_rows, self.clocks.monotonic)
+        self._screen_loop: asyncio.AbstractEventLoop | None = None
         self.load_feed: Feed | None = None
         self.first: Feed | None = None
         self._history = History(history)
@@ -143,10 +145,11 @@ class ConsoleApp(LaunchingApp):
             app.sitting.transcript.say(words)
         if not isinstance(request, ask.Demo):
             app.sitting.begin(config)
-        try:
-            code = app.run() or 0
-        finally:
-            going = app.sitting.end()
+        with app.leaving():
+            try:
+                code = app.run() or 0
+            finally:
+                going = app.sitting.end()
         with contextlib.suppress(OSError):  # the terminal is gone
             for run in going:
                 print(f"{run} goes on without the console: distconsole attach {run}", flush=True)  # noqa: T201
@@ -179,8 +182,7 @@ class ConsoleApp(LaunchingApp):
 
     def on_mount(self) -> None:
         """Begin with what was asked for."""
-        if not self.is_headless:
-            self._end_on_signals()
+        self._screen_loop = asyncio.get_running_loop()
         self.appearance.begin()
         self.query_one(Said).forget()
         self.query_one(ClusterView).me = self.sitting.my_names
@@ -197,12 +199,26 @@ class ConsoleApp(LaunchingApp):
         self.set_interval(1 / BEATS_PER_SECOND, self.beat)
         self.call_after_refresh(self.doer.prompt_verbs.begin, self._startup)
 
-    def _end_on_signals(self) -> None:
-        """Leave as by ``quit`` when told to end, or when the terminal is closed, and restore it."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(
-                number, partial(self.exit, return_code=128 + number)
-            )
+    def leaving(self) -> Leaving:
+        """Leave when told to end, or when the terminal is closed, and restore it; asked again, at any price."""
+        return Leaving(self._leave, lambda: self.return_code is not None, self.sitting.left_behind)
+
+    def _leave(self, code: int) -> None:
+        if self._screen_loop is None:
+            sys.exit(code)
+        self._screen_loop.call_soon_threadsafe(partial(self.exit, return_code=code))
+
+    def exit(
+        self,
+        result: int | None = None,
+        return_code: int = 0,
+        message: RenderableType | None = None,
+    ) -> None:
+        """Leave; what is stuck then needs no key to be read to hear a Ctrl-C."""
+        super().exit(result, return_code, message)
+        if self._driver is not None and not self.is_headless:
+            let_keys_signal()
+            self._driver.write(NO_KEY_PROTOCOL)
 
     def give_back(self) -> None:
         """Hold the agent's file as small as it travels, too, now that the nodes were asked for theirs."""

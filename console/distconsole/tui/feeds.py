@@ -29,6 +29,7 @@ from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import Control, SessionSource, interrupt, perform
+from distconsole.operations.last_resort import LeftBehind
 from distconsole.operations.notifying import Notifier
 from distconsole.text.run_notes import WORTH_WORDS, note_event
 from distconsole.text.show import Show, show_for
@@ -82,6 +83,7 @@ class Feed:
         self.lock = threading.Lock()
         self.version = 0
         self.run = RunTimeline()
+        self.left_behind = LeftBehind()
         folder = runs_dir()
         self.book = LogBook(folder if folder.is_dir() else None)
         self.history = RankHistory()
@@ -165,6 +167,7 @@ class Feed:
             self.version += 1
             if isinstance(event, RunEvent) and self.is_run:
                 self.run.apply(event)
+                self.left_behind.see(event)
                 self.history.apply(event)
                 if isinstance(event, LogLine) and not event.transient:
                     self.book.append(event)

@@ -105,6 +105,10 @@ class Sitting:
         left = [feed for feed in going if not isinstance(feed.request, ask.Demo)]
         return list(dict.fromkeys(feed.run.run for feed in left if feed.run.run))
 
+    def left_behind(self) -> list[str]:
+        """Return what may go on when the program ends at once, in lines."""
+        return [line for feed in self.going for line in feed.left_behind.words()]
+
     @property
     def going(self) -> list[Feed]:
         """The feeds whose runs go on."""
