@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from distconsole_agent.rank_output import Dropped
+    from distconsole_agent.room import Disk
 
 MAX_PIDS_NAMED = 8
 MAX_HOSTS_NAMED = 4
@@ -179,6 +180,18 @@ def dropped(host: str, logs: Iterable[Dropped], *, over: bool) -> Note:
         "severity": "warn",
         "summary": f"{what} {'were' if over else 'are so far'} dropped on {host}: {logs[-1].why}",
         "hint": f"make room on {host}, or allow more with --log-limit; the ranks themselves go on",
+    }
+
+
+def disk_low(host: str, folder: str, disk: Disk) -> Note:
+    """Return the note that says that the disk of the run's folder is nearly full."""
+    return {
+        "check": "run.disk_low",
+        "severity": "warn",
+        "summary": f"the disk of {folder} on {host} is nearly full: {disk.free} of {disk.total} bytes "
+        f"are free ({disk.free / disk.total:.0%})",
+        "hint": f"make room (on {host}: du -xh -d2 $(findmnt -nT {folder} -o TARGET) | sort -h | tail), or set "
+        "node_dir to another disk; once it is full, output of ranks is dropped and checkpoints there fail",
     }
 
 

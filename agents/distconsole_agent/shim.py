@@ -26,6 +26,7 @@ from distconsole_agent.control import (
     read_stop,
 )
 from distconsole_agent.coordinator import Coordinator
+from distconsole_agent.disk_watch import DiskWatch
 from distconsole_agent.ending import Ending
 from distconsole_agent.folders import NodeFolders, this_program
 from distconsole_agent.killing import Kills, count_kills
@@ -77,6 +78,7 @@ class Shim:
         self._ranks = Processes(loop, ProcessEvents(self._settled, self._ended, self._reaped))
         self._output = RankOutput(run_dir, spec.log_bytes)
         self._told_of_output = False
+        self._disk_watch = DiskWatch(loop, run_dir, spec.host, self._note)
         self._teardown = self._make_teardown()
         self._lingering = Lingering(loop, self._ranks, self._end_linger)
         self._restart = 0
@@ -136,6 +138,7 @@ class Shim:
             self._link.close()
         if self._held is not None:
             self._held.close()
+        self._disk_watch.end()
         self._output.close()
         self._log.close()
 
@@ -208,6 +211,7 @@ class Shim:
             self._link = Peer(self._loop, self._spec, endpoint, self._events, self._times)
         self._link.begin()
         self._start_answer = Later()
+        self._disk_watch.begin()
         self._start_ranks(port)
         return self._start_answer
 
@@ -439,6 +443,7 @@ class Shim:
 
     def _gone(self) -> None:
         if not self._is_gone:
+            self._disk_watch.end()
             self._output.flush()
             self._tell_of_output(over=True)
             self._ending.gone = True

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distconsole_agent.room import disk_of
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 
 PY = sys.executable
@@ -108,6 +109,24 @@ def test_what_somebody_else_fills_the_disk_with_fails_no_rank(
         assert shim.event("verdict")["state"] == "succeeded"
         assert shim.events()[-1]["event"] == "ended"
         assert [note["check"] for note in shim.events("note")][-1] == "run.output_dropped"
+
+
+def test_a_disk_that_runs_low_during_a_run_is_told_once(small_disk: Path, tmp_path: Path) -> None:
+    argv = [PY, script(tmp_path, WAITS), str(tmp_path)]
+    with RunUnderTest(small_disk, argv) as run:
+        run.start()
+        wait_until("the rank", (tmp_path / "ready").exists)
+        (small_disk / "foreign").write_bytes(bytes(disk_of(str(small_disk)).free - (600 << 10)))
+        shim = run.shims[0]
+        wait_until(
+            "the finding", lambda: "run.disk_low" in [n["check"] for n in shim.events("note")]
+        )
+        (tmp_path / "full").touch()
+        assert shim.process.wait(30) == 0
+        assert shim.event("verdict")["state"] == "succeeded"
+        low = [note for note in shim.events("note") if note["check"] == "run.disk_low"]
+        assert len(low) == 1
+        assert f"of {8 << 20} bytes" in low[0]["summary"]
 
 
 def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
