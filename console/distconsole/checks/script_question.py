@@ -8,10 +8,13 @@ from typing import Any
 from distconsole.checks.target import Launch
 from distconsole.model.cluster import Host
 
+NODE_FOLDERS = "/tmp"  # noqa: S108 - the name of a fact
+"""Where node folders are that are not asked for elsewhere."""
+
 
 def watched_folders(launch: Launch | None, host: Host) -> list[str]:
     """Return the folders whose room and mount are of interest beside the usual ones."""
-    own = [host.node_dir] if host.node_dir else []
+    own = [host.node_dir or NODE_FOLDERS]
     return own if launch is None or launch.brought else [*own, launch.workdir]
 
 

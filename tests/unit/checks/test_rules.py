@@ -27,15 +27,18 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-def evidence(name: str, groups: dict[str, Any]) -> HostEvidence:
-    host = HostEvidence(Host(HostName(name)))
+def evidence(name: str, groups: dict[str, Any], node_dir: str | None = None) -> HostEvidence:
+    host = HostEvidence(Host(HostName(name), node_dir=node_dir))
     for group, facts in groups.items():
         host.learn(convert(KINDS[group], facts))
     return host
 
 
 def judged(case: dict[str, Any]) -> Verdicts:
-    hosts = tuple(evidence(name, groups) for name, groups in case["hosts"].items())
+    folders = case.get("node_dirs", {})
+    hosts = tuple(
+        evidence(name, groups, folders.get(name)) for name, groups in case["hosts"].items()
+    )
     rule = rule_called(case["rule"])
     assert rule is not None
     verdicts = Verdicts()

@@ -10,10 +10,12 @@ from distconsole.checks.facts import Filesystem, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
 from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.script_question import NODE_FOLDERS
 from distconsole.checks.stuck import is_needed
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8
+IN_MEMORY = ("tmpfs", "ramfs")
 NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 """Filesystems whose server numbers the folders, so that a number is the same on every host."""
 
@@ -130,6 +132,29 @@ def _stuck(view: View) -> Iterator[Said]:
                 )
 
 
+def _in_memory(view: View) -> Iterator[Said]:
+    """The node folder holds the journal and the logs of runs."""
+    for place, hosts in _node_folders_in_memory(view).items():
+        yield info(
+            "fs.in_memory",
+            f"what runs write is kept in memory on {named(hosts)}, and gone after a reboot: {place}",
+            hosts,
+            expected="a disk: logs in memory take what ranks may need",
+            hint="node_dir in distconsole.toml: a local folder on a disk",
+        )
+
+
+def _node_folders_in_memory(view: View) -> dict[str, list[str]]:
+    facts = view.of(OsFacts)
+    found: dict[str, list[str]] = {}
+    for each in view.hosts:
+        path = each.host.node_dir or NODE_FOLDERS
+        room = facts[each.name].filesystems.get(path)
+        if room is not None and room.mount is not None and room.mount.kind in IN_MEMORY:
+            found.setdefault(f"{path} is a {room.mount.kind}", []).append(each.name)
+    return found
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "fs.shared",
@@ -148,5 +173,14 @@ RULES: tuple[Rule, ...] = (
         "NFS, Lustre and others that do not answer: everything that touches them hangs.",
         "The server; umount -f -l.",
         _stuck,
+    ),
+    Rule(
+        "fs.in_memory",
+        "fs",
+        Level.QUICK,
+        (OsFacts,),
+        "A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot.",
+        "node_dir: a folder on a disk.",
+        _in_memory,
     ),
 )
