@@ -112,7 +112,7 @@ def terminal() -> Iterator[Terminal]:
     [
         ("hosts", signal.SIGTERM, signal.SIGTERM, 143),
         ("screen", signal.SIGHUP, signal.SIGTERM, 143),
-        ("drawing", signal.SIGTERM, signal.SIGINT, 130),
+        ("drawing", signal.SIGTERM, signal.SIGINT, None),
         ("hosts", b"\x11", b"\x03", 130),
         ("screen", b"\x11", b"\x03", 130),
     ],
@@ -121,7 +121,7 @@ def test_who_asks_twice_leaves_a_screen_that_is_stuck(
     where: str,
     first: signal.Signals | bytes,
     second: signal.Signals | bytes,
-    exit_code: int,
+    exit_code: int | None,
     terminal: Terminal,
     home: Path,
     tmp_path: Path,
@@ -148,7 +148,8 @@ def test_who_asks_twice_leaves_a_screen_that_is_stuck(
                     process.send_signal(asked)
                 if asked is first:
                     wait_for({b"stuck\n"}, told, process.stdout)
-            assert process.wait(10) == exit_code
+            # Where nothing says that the first is heard of, both may come at once, in any order.
+            assert process.wait(10) in ((130, 143) if exit_code is None else (exit_code,))
             if not keys:  # the kernel itself resets the terminal of a session that is over
                 assert termios.tcgetattr(terminal.slave) == terminal.before
         finally:

@@ -58,10 +58,11 @@ class Leaving:
         self._last.close()
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self._asked or self._is_leaving():
+        # First, for the next signal may come within this one.
+        asked, self._asked = self._asked, True
+        if asked or self._is_leaving():
             self._last.begin(128 + number)
         else:
-            self._asked = True
             self._leave(128 + number)
 
     def _restore(self) -> None:
