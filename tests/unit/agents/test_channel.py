@@ -22,6 +22,7 @@ from distconsole_agent.channel import (
     read_greeting,
 )
 from distconsole_agent.loop import Loop
+from fakes.links import spec
 
 SECRET = bytes(range(32))
 
@@ -81,10 +82,20 @@ def test_a_message_that_is_too_long_is_not_sent(sessions: tuple[Session, Session
 
 def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]) -> None:
     from distconsole_agent.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, Failure
-    from distconsole_agent.link import failure_message, read_failure_message
+    from distconsole_agent.link import MAX_RANK, failure_message, read_failure_message
 
+    planless = spec(
+        2, 0, engine_ranks=False
+    )  # a rank's node is then known from its own word alone
     failure = Failure(
-        1, 2**31, 2**22, 2**63, 255, 64, "\x00" * MAX_ERROR_CHARS, "\x00" * MAX_TRACEBACK_CHARS
+        1,
+        MAX_RANK - 1,
+        2**22,
+        2**63,
+        255,
+        64,
+        "\x00" * MAX_ERROR_CHARS,
+        "\x00" * MAX_TRACEBACK_CHARS,
     )
     left, right = sessions
     left.send({**failure_message(failure), "n": 2**53})
@@ -92,7 +103,7 @@ def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]
     while not text.endswith(b"}"):
         text += b"".join(right.wire.lines()) or bytes(right.wire._unread)
         right.wire._unread.clear()
-    assert read_failure_message(right.open(text), 1) == failure
+    assert read_failure_message(right.open(text), 1, planless) == failure
 
 
 def test_proofs_differ_by_everything_that_both_sides_know() -> None:
