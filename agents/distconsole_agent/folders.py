@@ -195,7 +195,7 @@ def ring_folders(node_dir: str) -> list[tuple[str, str]]:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder and what is in it, following no link; a missing one is no error.
+    """Remove a folder and what is in it, following no link; what is or goes missing is no error.
 
     Raises:
         OSError: when something in it cannot be removed.
@@ -214,8 +214,10 @@ def remove_tree(path: str) -> None:
         if entry.is_dir(follow_symlinks=False):
             remove_tree(entry.path)
         else:
-            os.unlink(entry.path)
-    os.rmdir(path)
+            with contextlib.suppress(FileNotFoundError):  # such as a pipe that its shim removes
+                os.unlink(entry.path)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(path)
 
 
 def _ring_base() -> str:

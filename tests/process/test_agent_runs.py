@@ -127,6 +127,7 @@ def test_a_shim_that_cannot_start_leaves_nothing(node: AgentNode, bridge: Bridge
 
 def test_several_followers_see_the_same(node: AgentNode, bridge: Bridge) -> None:
     launch(bridge, spec_of("seen-by-many", ["for n in range(20000): print(n)"]))
+    wait_until("two entries", lambda: bridge.done("runs")["runs"][0]["last_seq"] >= 2)
     seen: list[list[int]] = []
 
     def follow(after: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,15 @@ def test_loopback_is_among_the_addresses() -> None:
     assert loopback == {
         "iface": "lo", "address": "127.0.0.1", "prefix": 8, "family": 4, "up": True, "loopback": True,
     }  # fmt: skip
+
+
+def test_a_folder_from_which_others_remove_files_meanwhile_goes_too(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for number in range(3000):
+        place = tree / str(number % 30)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / str(number)).touch()
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(remove_tree, str(tree)) for _ in range(4)]:
+            done.result()
+    assert not tree.exists()
