@@ -212,12 +212,12 @@ class Shim:
         self._link.begin()
         self._start_answer = Later()
         self._disk_watch.begin()
+        self._look_at_output()
         self._start_ranks(port)
         return self._start_answer
 
     def _start_ranks(self, port: int | None) -> None:
         self._state = "starting"
-        self._look_at_output()
         self._kills = count_kills()
         self._master_port = port
         if told := self._port_watch.look():
