@@ -11,7 +11,8 @@ from msgspec import UNSET
 from distconsole.model.run_events import RankState, RunEnded
 from distconsole.model.time_text import span_text, unusual_text
 from distconsole.monitor.conclusions import STRAGGLER
-from distconsole.monitor.present import Present, age_text, is_fresh, present
+from distconsole.monitor.freshness import is_fresh
+from distconsole.monitor.present import Present, age_text, present
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline

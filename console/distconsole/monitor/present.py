@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
+from distconsole.monitor.freshness import FRESH_SECONDS, is_fresh
 from distconsole.monitor.rank_view import RankView
 
 if TYPE_CHECKING:
     from distconsole.monitor.timeline import RunTimeline
-
-FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
-"""A figure is of now for so long, or for so many steps of who told it, where these are longer."""
 
 
 class Sight(IntEnum):
@@ -32,16 +30,6 @@ class Sight(IntEnum):
     """Nobody has told lately how its host is."""
     GONE = auto()
     """Its process has ended, or the run has."""
-
-
-def fresh_seconds(step_ms: float | None = None) -> float:
-    """Return for how long a figure is of now; who makes slow steps tells of them seldom."""
-    return max(FRESH_SECONDS, FRESH_STEPS * (step_ms or 0.0) / 1000)
-
-
-def is_fresh(t: float | None, now: float, step_ms: float | None = None) -> bool:
-    """Whether what was told at ``t`` is of ``now`` (UNIX seconds)."""
-    return t is not None and now - t <= fresh_seconds(step_ms)
 
 
 def sights_of(timeline: RunTimeline, now: float) -> dict[int, Sight]:

@@ -29,8 +29,8 @@ from distconsole.model.run_events import (
 )
 from distconsole.monitor.best import take_best
 from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST, is_unsound
+from distconsole.monitor.freshness import is_fresh
 from distconsole.monitor.outlook import Outlook
-from distconsole.monitor.present import is_fresh
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
 

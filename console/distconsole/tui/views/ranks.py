@@ -11,8 +11,9 @@ from rich.text import Text
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
+from distconsole.monitor.freshness import is_fresh
 from distconsole.monitor.health import silent_ranks, slow_rank
-from distconsole.monitor.present import Sight, is_fresh, rate_of, sights_of
+from distconsole.monitor.present import Sight, rate_of, sights_of
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text

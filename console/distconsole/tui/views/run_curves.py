@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distconsole.model.time_text import is_time
-from distconsole.monitor.present import Present, age_text, is_fresh, present
+from distconsole.monitor.freshness import is_fresh
+from distconsole.monitor.present import Present, age_text, present
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import number_text
