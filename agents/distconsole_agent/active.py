@@ -200,7 +200,7 @@ def last_entry(journal: Journal) -> dict[str, Any]:
         OSError: when the journal cannot be read.
         JournalError: when the journal is damaged.
     """
-    reader = Reader(journal, journal.last_seq - 1)
+    reader = Reader(journal.folder, journal.last_seq - 1)
     try:
         lines = reader.read()
     finally:

@@ -43,7 +43,7 @@ def follow(
     Raises:
         OSError: when the journal cannot be read or the connection is gone.
     """
-    reader = Reader(journal, after)
+    reader = Reader(journal.folder, after)
     texts = LogTexts(os.path.join(folder, "logs"))
     told = ""
     try:

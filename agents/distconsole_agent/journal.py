@@ -145,7 +145,7 @@ class Journal:
         if self.writable:
             return
         if self._cursor is None:
-            self._cursor = Reader(self, self.last_seq)
+            self._cursor = Reader(self.folder, self.last_seq)
         before = self.last_seq
         for line in self._cursor.read_all():
             self.last_seq = seq_of(line)

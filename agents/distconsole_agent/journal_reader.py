@@ -10,14 +10,10 @@ import contextlib
 import os
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from distconsole_agent.journal_lines import MARK, mark_of, seq_of
 from distconsole_agent.journal_state import packed_path, plain_path, segments, unpack
 from distconsole_agent.limits import READ_BYTES
-
-if TYPE_CHECKING:
-    from distconsole_agent.journal import Journal
 
 
 class JournalError(Exception):
@@ -31,8 +27,8 @@ class Reader:
         journal_id: Who wrote the last entry that was read; empty for the first version.
     """
 
-    def __init__(self, journal: Journal, after: int) -> None:
-        self._folder = journal.folder
+    def __init__(self, folder: str, after: int) -> None:
+        self._folder = folder
         self._last = after
         self.journal_id = ""
         self._number = 0

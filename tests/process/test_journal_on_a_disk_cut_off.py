@@ -98,7 +98,7 @@ def test_a_journal_on_a_disk_that_is_cut_off_has_all_that_was_synced(
         assert mount(image, at)
         found = Journal(str(at / "journal"))
         assert found.open_writer()
-        reader = Reader(found, 0)
+        reader = Reader(found.folder, 0)
         entries = [json.loads(line)["seq"] for line in reader.read_all()]
         reader.close()
         found.close()

@@ -47,7 +47,7 @@ def reopened(folder: Path) -> Journal:
 
 
 def read_after(journal: Journal, after: int) -> list[dict[str, Any]]:
-    reader = Reader(journal, after)
+    reader = Reader(journal.folder, after)
     try:
         return [json.loads(line) for line in reader.read_all()]
     finally:
@@ -143,7 +143,7 @@ def test_a_new_segment_without_a_mark_is_taken_again(folder: Path, writer: Journ
 
 def test_a_segment_that_is_missing_is_said(folder: Path, writer: Journal) -> None:
     writer.append([note("a")], {})
-    reader = Reader(writer, 0)
+    reader = Reader(writer.folder, 0)
     assert len(reader.read()) == 1
     reader.close()
     (folder / "000001.jsonl").unlink()
@@ -189,7 +189,7 @@ def test_a_disk_that_is_full_leaves_the_journal_as_it_was(
 
 def test_a_reader_never_sees_half_a_batch(folder: Path, writer: Journal) -> None:
     writer.append([note("a")], {})
-    reader = Reader(writer, 0)
+    reader = Reader(writer.folder, 0)
     assert len(reader.read()) == 1
     path = folder / "000001.jsonl"
     batch = dump({"seq": 2, "t": 1.0, "kind": "note"}) + dump({"mark": {}})
@@ -206,7 +206,7 @@ def test_a_reader_never_sees_half_a_batch(folder: Path, writer: Journal) -> None
 @pytest.mark.parametrize("seed", range(5))
 def test_readers_at_their_own_pace_miss_nothing(writer: Journal, seed: int) -> None:
     chance = random.Random(seed)
-    readers = [Reader(writer, 0) for _ in range(3)]
+    readers = [Reader(writer.folder, 0) for _ in range(3)]
     seen: list[list[int]] = [[] for _ in readers]
     for _ in range(150):
         writer.append(

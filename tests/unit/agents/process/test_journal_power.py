@@ -46,7 +46,7 @@ def opened(folder: Path) -> Journal:
 
 
 def read_all(journal: Journal) -> list[dict[str, Any]]:
-    reader = Reader(journal, 0)
+    reader = Reader(journal.folder, 0)
     try:
         return [json.loads(line) for line in reader.read_all()]
     finally:
