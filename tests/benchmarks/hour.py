@@ -124,7 +124,7 @@ def be_console(world: int, every: int, minutes: int, notes: Path) -> None:
                 note(notes, round((marks.pop(0) - START) / 60))
 
     app = ConsoleApp(ask.Attach(run=RUN), clocks=Clocks(unix=lambda: AT[0]), perform=perform)
-    app.sitting.begin()
+    app.session.begin()
     app.run()
 
 

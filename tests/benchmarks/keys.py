@@ -111,7 +111,7 @@ def be_console() -> None:
 
     clocks = Clocks(unix=lambda: TOLD_AT[0])
     app = ConsoleApp(ask.Attach(run=scenes.RUN), clocks=clocks, perform=perform)
-    app.sitting.begin()
+    app.session.begin()
     app.run()
 
 

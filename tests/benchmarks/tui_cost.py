@@ -66,7 +66,7 @@ def run_console(world: int) -> None:
 
     clocks = Clocks(unix=lambda: TOLD_AT[0])
     app = ConsoleApp(ask.Attach(run=scenes.RUN), clocks=clocks, perform=perform)
-    app.sitting.begin()
+    app.session.begin()
     app.run()
 
 

@@ -1,4 +1,4 @@
-"""Takes pictures of the console: several in one sitting, each at two sizes. It judges none."""
+"""Takes pictures of the console: several in one session, each at two sizes. It judges none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALL = LIT | {"small": ("dark", "light", "contrast", "terminal")}
 
 @dataclass(frozen=True)
 class Page:
-    """What a sitting shows and how it comes there.
+    """What a session shows and how it comes there.
 
     Attributes:
         answers: What its requests are answered.
@@ -86,7 +86,7 @@ async def _do(app: ConsoleApp, stage: Stage, pilot: Pilot[int], step: str) -> No
         await typed(app, stage, pilot, step[:-1])
         await asked(app, stage, pilot)
     else:
-        app.doer.perform(step, quiet=True)
+        app.dispatcher.run_command(step, quiet=True)
     await settled(app, stage, pilot)
     if app.view == "launch":
         await planned(app, stage, pilot)

@@ -24,7 +24,7 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
-from distconsole.tui.replaying import ReplayFeed
+from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.views.launch import LaunchView
 from distconsole.tui.views.logs import LogsView
 from fakes.scenes import MINUTE_LATER, RUN, plan
@@ -99,13 +99,13 @@ async def on_screen(
     app: ConsoleApp, stage: Stage, size: tuple[int, int] = SMALL
 ) -> AsyncIterator[Pilot[int]]:
     """Run ``app`` without a terminal until the block ends; all its threads end too."""
-    app.sitting.begin()
+    app.session.begin()
     try:
         async with app.run_test(size=size) as pilot:
             await settled(app, stage, pilot)
             yield pilot
     finally:
-        app.sitting.end()
+        app.session.end()
 
 
 async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
@@ -127,9 +127,9 @@ async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
 
 def _shown(app: ConsoleApp, stage: Stage) -> bool:
     """Whether every scene was asked for, and every past run is read and at its moment."""
-    past = [feed for feed in app.sitting.feeds if isinstance(feed, ReplayFeed)]
-    return len(stage.asked) >= len(app.sitting.feeds) - len(past) and all(
-        feed.done and (feed.playhead is None or feed.moment_t == feed.playhead.t) for feed in past
+    past = [task for task in app.session.tasks if isinstance(task, ReplayTask)]
+    return len(stage.asked) >= len(app.session.tasks) - len(past) and all(
+        task.done and (task.playhead is None or task.moment_t == task.playhead.t) for task in past
     )
 
 
@@ -158,13 +158,13 @@ async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
     Raises:
         TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
     """
-    view, desk = app.query_one(LaunchView), app.desk
+    view, model = app.query_one(LaunchView), app.model
 
     def is_told() -> bool:
         app.redraw()
-        latest = desk.latest
-        told = latest is None or latest.done or latest.line != desk.line
-        return view.furnished and desk.settled and told and not desk.waits
+        latest = model.latest
+        told = latest is None or latest.done or latest.line != model.line
+        return view.furnished and model.settled and told and not model.waits
 
     await pilot.pause()
     await until(pilot, is_told)

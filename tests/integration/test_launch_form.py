@@ -37,9 +37,9 @@ def app(cluster: EmbeddedCluster, home: Path) -> Iterator[ConsoleApp]:
     )
     where = ask.Where(hosts=",".join(cluster.hosts), ssh_config=str(cluster.ssh_config))
     app = ConsoleApp(ask.OpenConsole(where=where))
-    app.sitting.begin()
+    app.session.begin()
     yield app
-    app.sitting.end()
+    app.session.end()
 
 
 async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_the_list(
@@ -50,7 +50,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
     async with app.run_test(size=MIDDLE) as pilot:
         await until(
             pilot,
-            lambda: len(app.load_feed.load.nodes) == 2 if app.load_feed else False,
+            lambda: len(app.load_task.load.nodes) == 2 if app.load_task else False,
         )
         app.query_one(Prompt).offer("run --env GREETING=hello trian.py")
         await pilot.press("ctrl+n")
@@ -65,24 +65,24 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         await pilot.press("tab")
         await write(pilot, "--lr 3")
         await until(pilot, lambda: "2 ranks by torch on 2 hosts" in screen_text(app))
-        await until(pilot, lambda: "slurm" in app.desk.refused)
+        await until(pilot, lambda: "slurm" in app.model.refused)
         app.query_one(HostTable).focus()
         await pilot.press("down", "space")
         await until(pilot, lambda: "1 rank by torch" in screen_text(app))
         line = app.query_one(Prompt).value
-        own = app.sitting.own
+        own = app.session.own
         assert own is not None
         assert "--hosts node1 --env GREETING=hello train.py --lr 3" in line
         assert len(own.links) == 2, "the console's own connections were used"
         await pilot.press("ctrl+s", "ctrl+s")
-        await until(pilot, lambda: app.view == "run" and app.sitting.shown_run() is not None)
-        feed = app.sitting.shown_run()
-        assert feed is not None
-        await until(pilot, lambda: feed.run.end is not None and feed.done)
-        assert feed.run.end is not None
-        assert feed.run.end.state is EndState.SUCCEEDED
-        assert feed.line == line
-        assert len([each for each in app.sitting.feeds if each.is_run]) == 1
+        await until(pilot, lambda: app.view == "run" and app.session.shown_run() is not None)
+        task = app.session.shown_run()
+        assert task is not None
+        await until(pilot, lambda: task.run.end is not None and task.done)
+        assert task.run.end is not None
+        assert task.run.end.state is EndState.SUCCEEDED
+        assert task.line == line
+        assert len([each for each in app.session.tasks if each.is_run]) == 1
         await pilot.press("f5")
         await until(pilot, lambda: "rank 0 of 1 --lr 3 hello" in screen_text(app))
 

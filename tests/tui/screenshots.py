@@ -40,16 +40,16 @@ async def take_check_and_run(folder: Path) -> None:
     app = ConsoleApp(ask.Demo())
     try:
         async with app.run_test(size=SIZE) as pilot:
-            feed = app.sitting.feeds[0]
-            app.doer.followed.append(feed)  # the screen stays where this script puts it
-            await reached(app, lambda: feed.check.report is not None)
+            task = app.session.tasks[0]
+            app.dispatcher.followed.append(task)  # the screen stays where this script puts it
+            await reached(app, lambda: task.check.report is not None)
             take(app, folder / "check.svg")
             app.show_view("run")
-            await reached(app, lambda: (feed.run.steps or 0) >= MID_RUN_STEPS)
+            await reached(app, lambda: (task.run.steps or 0) >= MID_RUN_STEPS)
             take(app, folder / "run.svg")
             await pilot.pause()
     finally:
-        app.sitting.end()
+        app.session.end()
 
 
 async def take_cluster(folder: Path) -> None:
@@ -57,15 +57,15 @@ async def take_cluster(folder: Path) -> None:
     app = ConsoleApp(ask.Demo())
     try:
         async with app.run_test(size=SIZE):
-            feed = app.sitting.feeds[0]
-            app.doer.followed.append(feed)
+            task = app.session.tasks[0]
+            app.dispatcher.followed.append(task)
             app.show_view("cluster")
-            await reached(app, lambda: len(feed.load.gpus) >= 16 and (feed.run.steps or 0) > 50)
-            app.doer.perform("clear", quiet=True)
+            await reached(app, lambda: len(task.load.gpus) >= 16 and (task.run.steps or 0) > 50)
+            app.dispatcher.run_command("clear", quiet=True)
             await reached(app, lambda: True)
             take(app, folder / "cluster.svg")
     finally:
-        app.sitting.end()
+        app.session.end()
 
 
 async def reached(app: ConsoleApp, ready: Callable[[], bool]) -> None:
@@ -76,7 +76,7 @@ async def reached(app: ConsoleApp, ready: Callable[[], bool]) -> None:
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not ready():
-        if time.monotonic() > deadline or app.sitting.feeds[0].done:
+        if time.monotonic() > deadline or app.session.tasks[0].done:
             raise TimeoutError("the demo did not come that far: run 'distconsole demo' to see why")
         await asyncio.sleep(0.1)
     for _ in range(3):

@@ -31,9 +31,9 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
             sizes = SIZES if view in ("cluster", "run", "logs") else SIZES[1:3]
             for number, size in enumerate(sizes):
                 await pilot.resize_terminal(*size)
-                feed = app.sitting.shown_run()
-                assert feed is not None
-                feed.fold(scenes.window(0, 600 + number, scenes.MINUTE_LATER))
+                task = app.session.shown_run()
+                assert task is not None
+                task.fold(scenes.window(0, 600 + number, scenes.MINUTE_LATER))
                 app.redraw()
                 await pilot.pause()
                 text = screen_text(app)

@@ -15,7 +15,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region, Size
 from textual.strip import Strip
 
-from distconsole.tui.canvas import Canvas
+from distconsole.tui.canvas import TerminalDiff
 
 SIZE = Size(24, 5)
 STYLES = [
@@ -141,7 +141,7 @@ def test_a_terminal_shows_what_textual_meant_after_any_updates(words: list[str])
     chance = random.Random(7)
     console = Console(color_system="truecolor", force_terminal=True)
     for _ in range(40):
-        canvas, spared, full = Canvas(), Terminal(), Terminal()
+        canvas, spared, full = TerminalDiff(), Terminal(), Terminal()
         first = LayoutUpdate([[strip(chance, SIZE.width, words)] for _ in range(5)], SIZE.region)
         updates = [first, *(some_update(chance, words) for _ in range(12))]
         for update in updates:
@@ -151,7 +151,7 @@ def test_a_terminal_shows_what_textual_meant_after_any_updates(words: list[str])
                 assert spared.seen() == full.seen()
 
 
-def drawn(canvas: Canvas, text: str, style: str = "") -> str:
+def drawn(canvas: TerminalDiff, text: str, style: str = "") -> str:
     """Return what ``canvas`` writes for a line of ``text``."""
     line = Strip([Segment(text.ljust(SIZE.width), Style.parse(style))])
     update = ChopsUpdate([{0: line}], [(0, 0, SIZE.width)], [[SIZE.width]])
@@ -159,7 +159,7 @@ def drawn(canvas: Canvas, text: str, style: str = "") -> str:
 
 
 def test_only_the_cells_that_changed_are_written() -> None:
-    canvas = Canvas()
+    canvas = TerminalDiff()
     drawn(canvas, "step 650   loss 0.25")
     assert drawn(canvas, "step 700   loss 0.24") == "\x1b[1;6H70\x1b[12C4"
     assert drawn(canvas, "step 700   loss 0.24") == ""

@@ -284,9 +284,9 @@ class Again:
 
 
 async def performed(app: ConsoleApp, pilot: Pilot[int]) -> str:
-    """Wait for every feed that the operator asked for, and return the screen."""
-    for feed in app.sitting.feeds:
-        assert feed.join(10)
+    """Wait for every task that the operator asked for, and return the screen."""
+    for task in app.session.tasks:
+        assert task.join(10)
     for _ in range(2):
         app.redraw()
         await pilot.pause()
@@ -296,9 +296,9 @@ async def performed(app: ConsoleApp, pilot: Pilot[int]) -> str:
 async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
     again = Again()
     app = ConsoleApp(ask.OpenConsole(where=ask.Where(hosts="node1,node2")), perform=again.perform)
-    app.sitting.begin()
+    app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
-        app.doer.perform("check --level full --strict --junit out.xml")
+        app.dispatcher.run_command("check --level full --strict --junit out.xml")
         assert "✗ not healthy  1 failure, 1 warning" in await performed(app, pilot)
         await pilot.press("escape", "r")
         text = await performed(app, pilot)
@@ -312,7 +312,7 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
         grid: LineTable[object] = app.query_one("#grid", LineTable)
         assert len(grid.rows) == 5
         assert "> check --only os.hostname_bindable --level full" in text
-    app.sitting.end()
+    app.session.end()
 
 
 def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
@@ -373,9 +373,9 @@ async def test_x_cancels_the_check_that_goes_on() -> None:
     app = ConsoleApp(
         ask.OpenConsole(where=ask.Where(hosts="node1,node2")), perform=endless.perform
     )
-    app.sitting.begin()
+    app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
-        app.doer.perform("check")
+        app.dispatcher.run_command("check")
         assert endless.going.wait(10)
         app.redraw()
         await pilot.pause()
@@ -384,10 +384,10 @@ async def test_x_cancels_the_check_that_goes_on() -> None:
         await pilot.press("x")
         assert endless.closed.wait(10)
         assert "cancelled" in await performed(app, pilot)
-        app.doer.perform("cancel")
+        app.dispatcher.run_command("cancel")
         await pilot.pause(0.2)
-        assert len(app.sitting.feeds) <= 2
-    app.sitting.end()
+        assert len(app.session.tasks) <= 2
+    app.session.end()
 
 
 def odd_hosts(events: Iterable[Event], odd: str) -> Iterator[Event]:

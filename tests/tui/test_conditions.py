@@ -186,22 +186,22 @@ async def test_a_watch_says_once_when_it_comes_true_and_once_when_it_ends(
     async with on_screen(app, stage, LARGE) as pilot:
         await typed(app, stage, pilot, "watch step_ms > 90ms")
         await typed(app, stage, pilot, "watch util < 1%")
-        feed = app.sitting.shown_run()
-        assert feed is not None
+        task = app.session.shown_run()
+        assert task is not None
         before = len(rung)
         slow = scenes.window(2, 99, scenes.MINUTE_LATER, slow=50.0)
         for _ in range(3):
-            feed.fold(slow)
+            task.fold(slow)
             await settled(app, stage, pilot)
         assert len(rung) == before + 1
         lines = [line for line in screen_text(app).splitlines() if "▲" in line and "watch" in line]
         assert lines[-1].strip().startswith("▲ watch 1 'step_ms > 90ms': rank 2 on node2")
-        feed.fold(scenes.window(2, 100, scenes.MINUTE_LATER))
+        task.fold(scenes.window(2, 100, scenes.MINUTE_LATER))
         await settled(app, stage, pilot)
         assert len(rung) == before + 2
         assert "▽ watch 1 'step_ms > 90ms' has ended after" in screen_text(app)
         await typed(app, stage, pilot, "unwatch 1")
-        feed.fold(slow)
+        task.fold(slow)
         await settled(app, stage, pilot)
         assert len(rung) == before + 2
         assert [watch.number for watch in app.watches.kept] == [2]

@@ -50,7 +50,7 @@ class Staged(ConsoleApp):
     def __init__(self, request, *args, **named):
         super().__init__(request, *args, perform=perform, **named)
         if WHERE == "hosts":
-            self.sitting.end = stuck
+            self.session.end = stuck
 
     def on_ready(self):
         os.write(1, b"ready\\n")

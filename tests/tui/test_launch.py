@@ -24,8 +24,8 @@ from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.folders import Folders
-from distconsole.tui.foresight import Foresight
-from distconsole.tui.launch_desk import MOST_LOOKS, QUIET_BEATS, LaunchDesk
+from distconsole.tui.foresight import PlanPreview
+from distconsole.tui.launch_desk import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.launch import IN_SIGHT, HostTable
 from distconsole.tui.views.launch_fields import FieldRow, PathSuggester
@@ -112,7 +112,7 @@ async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
             app.draw_launch()
             assert app.query_one(Prompt).value == draft_of(request).line()
             assert {each.field.name: each.text for each in app.query(FieldRow)} == {
-                each.name: app.desk.draft.text(each.name) for each in launch_fields()
+                each.name: app.model.draft.text(each.name) for each in launch_fields()
             }
             field(app, "nic").query_one(Input).value = "eth 7"
             await pilot.pause()
@@ -206,34 +206,34 @@ async def test_ranks_of_a_host_that_are_no_row_are_named_one_by_one() -> None:
 
 
 def test_a_plan_is_made_when_typing_rests_and_few_hang_at_once() -> None:
-    begun: list[Foresight] = []
+    begun: list[PlanPreview] = []
     held = threading.Event()
 
     def hang(_request: ask.Foresee, _control: Control) -> Iterator[Event]:
         held.wait(10)
         yield scenes.plan(2)
 
-    def look(line: str, launchers: bool) -> Foresight:
-        begun.append(Foresight(line, parse_line, hang, launchers=launchers))
+    def look(line: str, launchers: bool) -> PlanPreview:
+        begun.append(PlanPreview(line, parse_line, hang, launchers=launchers))
         return begun[-1]
 
-    desk = LaunchDesk(look, lambda: (), lambda _host: None, lambda _text: {})
+    model = LaunchFormModel(look, lambda: (), lambda _host: None, lambda _text: {})
     for letters in ("t", "tr", "tra"):
-        desk.edit("script", letters)
-        desk.beat()
+        model.edit("script", letters)
+        model.beat()
     assert begun == []
     for number in range(2 * MOST_LOOKS):
-        desk.edit("name", f"n{number}")
+        model.edit("name", f"n{number}")
         for _ in range(QUIET_BEATS):
-            desk.beat()
+            model.beat()
     assert [each.line for each in begun] == [f"run --name n{n} tra" for n in range(MOST_LOOKS)]
-    desk.want_start()
-    assert not desk.beat(), "nothing starts before it is known to be right"
+    model.want_start()
+    assert not model.beat(), "nothing starts before it is known to be right"
     held.set()
-    while not desk.beat():
+    while not model.beat():
         begun[-1].join(10)
-    assert begun[-1].line == desk.line
-    assert desk.trouble is None
+    assert begun[-1].line == model.line
+    assert model.trouble is None
 
 
 async def test_a_plan_that_nobody_waits_for_any_more_is_left_and_changes_nothing() -> None:
@@ -370,7 +370,7 @@ async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
         await settled(app, stage, pilot)
         (run,) = [each for each in stage.asked if isinstance(each, ask.Run)]
         assert run.where.hosts == "a/2222,me@c"
-        with app.sitting.sessions(ask.Where(hosts="a,z")) as session:
+        with app.session.sessions(ask.Where(hosts="a,z")) as session:
             reached = [(host.name, host.port, host.python) for host in session.cluster.hosts]
         assert reached == [("a", 2222, "/p"), ("z", None, "/p")]
 
@@ -560,8 +560,8 @@ async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
     async with on_screen(app, stage) as pilot:
         await opened(app, stage, pilot, "run train.py")
         assert "planning broke: ZeroDivisionError: never" in screen_text(app)
-        assert isinstance(app.desk.latest.error if app.desk.latest else None, ConsoleError)
-        assert shlex.split(app.desk.line) == ["run", "train.py"]
+        assert isinstance(app.model.latest.error if app.model.latest else None, ConsoleError)
+        assert shlex.split(app.model.line) == ["run", "train.py"]
 
 
 async def test_a_form_that_stands_still_does_not_look_for_its_fields_at_every_beat(

@@ -1,4 +1,4 @@
-"""Claims about how a sitting ends, how much drawing costs in messages, and what never loads the screen."""
+"""Claims about how a session ends, how much drawing costs in messages, and what never loads the screen."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_quitting_leaves_the_run_and_says_so() -> None:
         await pilot.press("ctrl+q")
         await pilot.pause()
         assert not app.is_running
-        assert app.sitting.end() == [scenes.RUN]
+        assert app.session.end() == [scenes.RUN]
     attach = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
     assert attach.asked is not None
     assert attach.asked.wish is Wish.LEAVE
@@ -114,9 +114,9 @@ async def test_a_slow_screen_loses_nothing_of_the_picture() -> None:
     app.post_message = counted  # type: ignore[assignment,method-assign]
     async with on_screen(app, stage) as pilot:
         await settled(app, stage, pilot)
-        feed = app.sitting.shown_run()
-        assert feed is not None
-        assert feed.run.log_count == flood
+        task = app.session.shown_run()
+        assert task is not None
+        assert task.run.log_count == flood
         assert f"line {flood - 1}" in screen_text(app)
     assert posted < flood / 20
 
@@ -134,9 +134,9 @@ async def test_one_rank_that_moves_draws_one_line() -> None:
             return make(y)
 
         table.render_line = counted  # type: ignore[assignment,method-assign]
-        feed = app.sitting.shown_run()
-        assert feed is not None
-        feed.fold(scenes.window(3, 600, scenes.MINUTE_LATER))
+        task = app.session.shown_run()
+        assert task is not None
+        task.fold(scenes.window(3, 600, scenes.MINUTE_LATER))
         app.draw_now()
         app.redraw()
         await pilot.pause()
@@ -200,7 +200,7 @@ def test_the_configuration_is_read_once_until_the_screen_stands(
         return loads(text)
 
     def begun(app: ConsoleApp) -> int:
-        hosts.extend(app.sitting.hosts)
+        hosts.extend(app.session.hosts)
         return 0
 
     monkeypatch.setattr("tomllib.loads", read)

@@ -10,8 +10,8 @@ import pytest
 from textual import events
 
 from distconsole.model.events import Event
-from distconsole.tui.feeds import Feed
-from distconsole.tui.precedence import LONGEST_SECONDS, Precedence
+from distconsole.tui.feeds import RequestTask
+from distconsole.tui.precedence import LONGEST_SECONDS, InputPriority
 from distconsole.tui.transcript import Transcript
 from distconsole.tui.views.run import RunView
 from fakes import scenes
@@ -29,44 +29,44 @@ class Hands:
 
 def test_an_answer_is_awaited_until_it_is_there_and_no_longer_than_that() -> None:
     hands = Hands()
-    precedence = Precedence(hands)
-    assert not precedence.awaited
-    precedence.ask()
-    assert precedence.awaited
-    precedence.answer()
-    assert not precedence.awaited
+    input_priority = InputPriority(hands)
+    assert not input_priority.awaited
+    input_priority.ask()
+    assert input_priority.awaited
+    input_priority.answer()
+    assert not input_priority.awaited
     hands.now += 1
-    precedence.ask()
+    input_priority.ask()
     hands.now += LONGEST_SECONDS
-    assert not precedence.awaited
+    assert not input_priority.awaited
 
 
 def test_others_are_kept_from_their_work_for_at_most_half_of_the_time() -> None:
     hands = Hands()
-    precedence = Precedence(hands)
+    input_priority = InputPriority(hands)
     kept = 0
     for _ in range(1000):  # keys every 10 ms, none of which asks for anything
-        precedence.ask()
-        kept += precedence.awaited
+        input_priority.ask()
+        kept += input_priority.awaited
         hands.now += 0.01
     assert 400 <= kept <= 600
 
 
 def test_a_thread_that_gives_way_goes_on_with_the_answer() -> None:
-    precedence = Precedence(Hands())
-    precedence.ask()
-    thread = threading.Thread(target=precedence.give_way)
+    input_priority = InputPriority(Hands())
+    input_priority.ask()
+    thread = threading.Thread(target=input_priority.yield_to_input)
     thread.start()
-    precedence.answer()
+    input_priority.answer()
     thread.join(5)
     assert not thread.is_alive()
 
 
-def test_a_feed_gives_way_before_each_event() -> None:
-    class Counting(Precedence):
+def test_a_task_yields_to_input_before_each_event() -> None:
+    class Counting(InputPriority):
         ways = 0
 
-        def give_way(self) -> None:
+        def yield_to_input(self) -> None:
             self.ways += 1
 
     told = list(scenes.training(4, 2, gpus=False))
@@ -74,11 +74,13 @@ def test_a_feed_gives_way_before_each_event() -> None:
     def perform(*_: object) -> Iterator[Event]:
         yield from told
 
-    precedence = Counting()
-    feed = Feed(ATTACH, "", None, Transcript(), perform=perform, precedence=precedence)  # type: ignore[arg-type]
-    feed.start()
-    assert feed.join(30)
-    assert precedence.ways == len(told)
+    input_priority = Counting()
+    task = RequestTask(
+        ATTACH, "", None, Transcript(), perform=perform, input_priority=input_priority
+    )  # type: ignore[arg-type]
+    task.start()
+    assert task.join(30)
+    assert input_priority.ways == len(told)
 
 
 async def test_what_a_key_changes_is_drawn_without_waiting_for_the_next_moment_of_drawing(
@@ -102,18 +104,18 @@ async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view run")
         assert "rank 3" in screen_text(app)
-        app.precedence._clock = Hands()
-        app.precedence._not_before = 0.0
+        app.input_priority._clock = Hands()
+        app.input_priority._not_before = 0.0
         drawn: list[object] = []
         app.query_one(RunView).draw = lambda *_: drawn.append(1)  # type: ignore[method-assign]
-        app.precedence.ask()
+        app.input_priority.ask()
         app._drawn.clear()
         app._rest_until = 0.0
         app.beat()
         assert not drawn
         app.redraw()
         assert drawn == [1], "what the key itself asks for is drawn"
-        app.precedence.answer()
+        app.input_priority.answer()
         app._drawn.clear()
         app._rest_until = 0.0
         app.beat()
@@ -125,9 +127,9 @@ async def test_a_key_asks_for_precedence_when_it_is_read_and_a_move_of_the_mouse
 ):
     app, stage = staged({}, request=ATTACH)
     async with on_screen(app, stage):
-        app.precedence._clock = Hands()
+        app.input_priority._clock = Hands()
         moved = events.MouseMove(None, 1, 1, 0, 0, 0, False, False, False)
         app._post_message(moved).close()
-        assert not app.precedence.awaited
+        assert not app.input_priority.awaited
         app._post_message(events.Key("x", "x")).close()
-        assert app.precedence.awaited
+        assert app.input_priority.awaited

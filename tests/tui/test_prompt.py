@@ -111,7 +111,7 @@ async def test_moments_of_a_past_run_are_completed_with_their_times() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         line = "replay digits --at "
-        await until(pilot, lambda: bool(app.sitting.vocabulary().runs))
+        await until(pilot, lambda: bool(app.session.vocabulary().runs))
         about = {each.word: each.help for each in app.offers.complete(line)}
         assert about["start"] == "04:40:00"
         assert about["50%"] == "04:41:00"
@@ -188,9 +188,9 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on(no: str) -> No
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "stop last")
         await asked(app, stage, pilot)
-        feed = app.sitting.shown_run()
-        assert feed is not None
-        feed.fold(scenes.window(3, 699, scenes.MINUTE_LATER))
+        task = app.session.shown_run()
+        assert task is not None
+        task.fold(scenes.window(3, 699, scenes.MINUTE_LATER))
         app.redraw()
         await pilot.pause()
         assert "699" in screen_text(app)
@@ -238,7 +238,7 @@ async def test_an_answer_typed_in_full_leaves_nothing_behind(
     async with on_screen(app, stage) as pilot:
         if where == "view":
             app.focus_view()
-        app.doer.perform("stop last")
+        app.dispatcher.run_command("stop last")
         await asked(app, stage, pilot)
         rest = [after] if after == "enter" else [*after]
         for each in (*word, *rest):

@@ -144,9 +144,9 @@ async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
     app, stage = staged(SCENES | {ask.Check: slow}, request=ATTACH, age_seconds=0)
     async with on_screen(app, stage) as pilot:
         prompt = prompt_of(app)
-        app.doer.perform("check --level full")
+        app.dispatcher.run_command("check --level full")
         await until(pilot, lambda: ask.Check(level=ask.Level.FULL) in stage.asked)
-        app.doer.perform("jobs")
+        app.dispatcher.run_command("jobs")
         app.redraw()
         await pilot.pause()
         text = screen_text(app)
@@ -159,10 +159,10 @@ async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
         app.redraw()
         await pilot.pause()
         assert "1 going on" in screen_text(app)
-        assert "cancelled: check --level full" in app.sitting.transcript.text()
+        assert "cancelled: check --level full" in app.session.transcript.text()
         await pilot.press("ctrl+c")
         app.redraw()
-        assert "nothing was interrupted" in app.sitting.transcript.text()
+        assert "nothing was interrupted" in app.session.transcript.text()
         await typed(app, stage, pilot, "cancel 1")
         assert prompt.placeholder == f"Tab: stop {scenes.RUN}"
     run = next(c for r, c in zip(stage.asked, stage.controls, strict=True) if r == ATTACH)
@@ -175,7 +175,7 @@ async def test_a_run_of_elsewhere_whose_plan_nobody_here_knows_is_not_waited_for
     app, stage = staged(SCENES | {ask.Attach: lambda: told}, request=ATTACH, age_seconds=0)
     async with on_screen(app, stage) as pilot:
         await settled(app, stage, pilot)
-        job = next(each for each in app.doer.prompt_verbs.jobs if each.feed.is_run)
+        job = next(each for each in app.dispatcher.prompt_verbs.jobs if each.task.is_run)
         assert job.ending is Ending.NOT
         assert not job.way_out
 
@@ -190,14 +190,14 @@ async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None
 
     app, stage = staged(SCENES | {ask.Why: listing})
     async with on_screen(app, stage, LARGE) as pilot:
-        app.doer.perform("why last")
-        await until(pilot, lambda: "early" in app.sitting.transcript.text())
-        app.doer.perform("check")
-        await until(pilot, lambda: "not healthy" in app.sitting.transcript.text())
+        app.dispatcher.run_command("why last")
+        await until(pilot, lambda: "early" in app.session.transcript.text())
+        app.dispatcher.run_command("check")
+        await until(pilot, lambda: "not healthy" in app.session.transcript.text())
         first.set()
         await settled(app, stage, pilot)
-        await until(pilot, lambda: "late" in app.sitting.transcript.text())
-        lines = app.sitting.transcript.text().splitlines()
+        await until(pilot, lambda: "late" in app.session.transcript.text())
+        lines = app.session.transcript.text().splitlines()
         assert lines[lines.index("late") - 1] == "[1] why last"
         assert lines[lines.index("early") - 1] == "> why last"
 
@@ -211,7 +211,7 @@ async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(
         await typed(app, stage, pilot, "check")
         await typed(app, stage, pilot, f"save {path}")
         await until(pilot, path.exists)
-        await until(pilot, lambda: "saved" in app.sitting.transcript.text())
+        await until(pilot, lambda: "saved" in app.session.transcript.text())
         assert "\x1b" not in path.read_text()
         assert path.read_text().startswith("> check\n")
         path.write_text("mine")
@@ -231,9 +231,9 @@ async def test_a_verb_in_a_thread_asks_without_taking_the_keys() -> None:
 
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        feed = app.sitting.start(ask.Why(run="last"), "setup")
+        task = app.session.start(ask.Why(run="last"), "setup")
         work = threading.Thread(
-            target=lambda: answers.append(app.sitting.confirm(feed, "Change x?"))
+            target=lambda: answers.append(app.session.confirm(task, "Change x?"))
         )  # type: ignore[misc]
         work.start()
         await until(pilot, lambda: app.query_one(Question).waits)
@@ -292,11 +292,11 @@ async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path
     app._startup = startup
     async with on_screen(app, stage) as pilot:
         await until(pilot, lambda: ask.Check(level=ask.Level.QUICK) in stage.asked)
-        said = app.sitting.transcript.text()
+        said = app.session.transcript.text()
         assert f"error: {startup}:3: There is no verb 'chek'. Did you mean 'check'?" in said
         assert f"error: {startup}:6: " in said
         await typed(app, stage, pilot, "zzz")
-        assert "error: There is no verb 'zzz'" in app.sitting.transcript.text()
+        assert "error: There is no verb 'zzz'" in app.session.transcript.text()
 
 
 async def test_a_run_that_was_asked_for_stays_in_view_whatever_the_start_up_file_does(
@@ -358,5 +358,5 @@ async def test_whatever_is_pasted_is_one_harmless_line(tmp_path: Path) -> None:
         assert "\u202e" not in prompt.value
         await pilot.press("tab", "ctrl+r", "escape", "enter")
         await settled(app, stage, pilot)
-        assert "error:" in app.sitting.transcript.text()
+        assert "error:" in app.session.transcript.text()
         assert app.is_running

@@ -12,7 +12,7 @@ from distconsole.monitor.store import RunStore
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import Prompt
-from distconsole.tui.replaying import ReplayFeed
+from distconsole.tui.replaying import ReplayTask
 from fakes import scenes
 from fakes.journals import START, Journal
 from fakes.stage import LARGE, on_screen, screen_text, settled, staged, typed
@@ -35,10 +35,10 @@ class Clock:
         return self.t
 
 
-def shown(app: ConsoleApp) -> ReplayFeed:
-    feed = app.sitting.shown_run()
-    assert isinstance(feed, ReplayFeed)
-    return feed
+def shown(app: ConsoleApp) -> ReplayTask:
+    task = app.session.shown_run()
+    assert isinstance(task, ReplayTask)
+    return task
 
 
 async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
@@ -68,7 +68,7 @@ async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
 async def test_keys_move_by_seconds_and_marks_and_play_both_ways() -> None:
     clock = Clock()
     app, stage = staged({}, request=REPLAY)
-    app.sitting.clocks = Clocks(unix=lambda: START, monotonic=clock)
+    app.session.clocks = Clocks(unix=lambda: START, monotonic=clock)
     async with on_screen(app, stage) as pilot:
         await pilot.press("escape")
         await pilot.press("left_square_bracket", "left_square_bracket")

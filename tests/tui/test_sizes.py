@@ -64,13 +64,13 @@ def told(app: ConsoleApp) -> str:
 async def test_a_view_is_the_same_again_when_its_size_is(view: str, ranks: str) -> None:
     app, stage = staged(SCENES | {ask.Attach: RUNS[ranks]}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        app.doer.perform(LINES.get(view, f"view {view}"), quiet=True)
+        app.dispatcher.run_command(LINES.get(view, f"view {view}"), quiet=True)
         await settled(app, stage, pilot)
         if view == "launch":
             await planned(app, stage, pilot)
         if view == "logs":
             await read(app, pilot)
-        app.doer.perform("clear", quiet=True)
+        app.dispatcher.run_command("clear", quiet=True)
         await settled(app, stage, pilot)
         before = told(app)
         for size in (HUGE, TINY, SMALL):

@@ -127,7 +127,7 @@ async def test_a_change_of_the_theme_leaves_no_colour_of_the_one_before() -> Non
             await typed(app, stage, pilot, "check --only os,no such")
             for line in (f"replay {scenes.RUN}", "view help"):
                 app.theme = first
-                app.doer.perform(line, quiet=True)
+                app.dispatcher.run_command(line, quiet=True)
                 await settled(app, stage, pilot)
                 app.theme = LIGHT
                 await settled(app, stage, pilot)

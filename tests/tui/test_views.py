@@ -302,7 +302,7 @@ async def test_enter_on_a_past_run_replays_it() -> None:
         await pilot.press("escape", "down", "enter")
         await settled(app, stage, pilot)
         assert app.view == "run"
-        assert app.sitting.feeds[-1].request == ask.Replay(run="digits-1121-003")
+        assert app.session.tasks[-1].request == ask.Replay(run="digits-1121-003")
         assert "✓ succeeded" in screen_text(app)
 
 
@@ -344,9 +344,9 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
         await settled(app, stage, pilot)
         shown = screen_text(app)
         assert "line 199" not in shown
-        feed = app.sitting.shown_run()
-        assert feed is not None
-        feed.fold(scenes.log(0, "line 200"))
+        task = app.session.shown_run()
+        assert task is not None
+        task.fold(scenes.log(0, "line 200"))
         app.redraw()
         await pilot.pause()
         before, after = shown.splitlines()[2:10], screen_text(app).splitlines()[2:10]
@@ -368,22 +368,22 @@ async def test_long_log_lines_can_be_read_to_their_end() -> None:
         assert "THE END" in screen_text(app)
 
 
-async def test_a_feed_that_errors_shows_its_error_and_its_hint() -> None:
+async def test_a_task_that_errors_shows_its_error_and_its_hint() -> None:
     def broken() -> list[Event]:
         raise UnreachableError("gpu01 refuses", "ssh gpu01 says why")
 
     app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
-    app.sitting.begin()
+    app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press(*"attach", "space", "x", "enter")
         await app.workers.wait_for_complete()
-        app.sitting.feeds[-1].join(5)
+        app.session.tasks[-1].join(5)
         app.redraw()
         await pilot.pause()
         text = screen_text(app)
         assert "✗ gpu01 refuses" in text
         assert "hint: ssh gpu01 says why" in text
-    app.sitting.end()
+    app.session.end()
 
 
 async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
@@ -391,21 +391,21 @@ async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
         raise ZeroDivisionError("a fault")
 
     app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
-    app.sitting.begin()
+    app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press(*"attach", "space", "x", "enter")
-        app.sitting.feeds[-1].join(5)
+        app.session.tasks[-1].join(5)
         app.redraw()
         await pilot.pause()
         assert "ZeroDivisionError: a fault" in screen_text(app)
-    app.sitting.end()
+    app.session.end()
 
 
 async def test_the_view_keeps_its_room_while_much_is_said() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         for number in range(50):
-            app.sitting.transcript.say(f"news {number}")
+            app.session.transcript.say(f"news {number}")
         await settled(app, stage, pilot)
         assert app.query_one("#views").size.height >= 19
         assert "news 49" in screen_text(app)

@@ -13,7 +13,7 @@ from distconsole.errors import PlanError, RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration
 from distconsole.operations.control import Wish
-from distconsole.tui.dangers import weighed
+from distconsole.tui.dangers import assess
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.prompt_verbs import shortened
 from distconsole.tui.views.transcript import TranscriptView
@@ -48,7 +48,7 @@ async def test_the_transcript_has_the_width_that_there_is() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage, LARGE) as pilot:
         words = " ".join(f"word{number}" for number in range(22))
-        app.sitting.transcript.say(words)
+        app.session.transcript.say(words)
         await typed(app, stage, pilot, "view transcript")
         assert words in str(app.query_one(TranscriptView).lines)
         await pilot.resize_terminal(*SMALL)
@@ -63,10 +63,10 @@ async def test_whoever_reads_further_up_is_left_there() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view transcript")
         view = app.query_one(TranscriptView)
-        app.sitting.transcript.say("\n".join(f"line {number}" for number in range(100)))
+        app.session.transcript.say("\n".join(f"line {number}" for number in range(100)))
         await until(pilot, lambda: view.max_scroll_y > 0 and view.scroll_y == view.max_scroll_y)
         view.scroll_home(animate=False)
-        app.sitting.transcript.say("one more")
+        app.session.transcript.say("one more")
         await until(pilot, lambda: "one more" in str(view.lines))
         assert view.scroll_y == 0
 
@@ -76,7 +76,7 @@ async def test_the_transcript_tells_of_a_run_that_was_launched_and_of_its_end() 
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "run train.py")
         stage.ended.set()
-        said = app.sitting.transcript.text()
+        said = app.session.transcript.text()
         assert f"run {scenes.RUN}: 4 ranks on 2 hosts, torch launcher" in said
         assert f"{scenes.RUN} failed after" in said
         assert f"{scenes.RUN} failed after" not in screen_text(app).splitlines()[-4:]
@@ -86,9 +86,9 @@ async def test_the_end_of_a_run_is_said_where_it_is_not_seen() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view cluster")
-        feed = app.sitting.shown_run()
-        assert feed is not None
-        feed.fold(list(scenes.succeeded())[-1])
+        task = app.session.shown_run()
+        assert task is not None
+        task.fold(list(scenes.succeeded())[-1])
         await until(pilot, lambda: f"{scenes.RUN} succeeded after" in screen_text(app))
 
 
@@ -115,12 +115,12 @@ async def test_a_run_that_there_is_not_gives_the_screen_back() -> None:
 
     app, stage = staged(SCENES | {ask.Attach: attached}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        before = app.sitting.shown_run()
+        before = app.session.shown_run()
         await typed(app, stage, pilot, "view cluster")
         await typed(app, stage, pilot, f"attach {scenes.RUN[:-1]}x")
-        await until(pilot, lambda: app.sitting.shown_run() is before)
+        await until(pilot, lambda: app.session.shown_run() is before)
         assert app.view == "cluster"
-        assert "there is no run trian" in app.sitting.transcript.text()
+        assert "there is no run trian" in app.session.transcript.text()
         assert app.query_one(Prompt).placeholder == f"Tab: attach {scenes.RUN}"
 
 
@@ -128,12 +128,12 @@ async def test_the_way_out_is_seen_however_long_the_line_is() -> None:
     slow = Slow()
     app, stage = staged(SCENES | {ask.Check: slow})
     moment = 1000.0
-    app.clocks = app.sitting.clocks = type(app.clocks)(monotonic=lambda: moment)
+    app.clocks = app.session.clocks = type(app.clocks)(monotonic=lambda: moment)
     async with on_screen(app, stage) as pilot:
         try:
             app.query_one(Prompt).offer(f"check --only net --budget 60 --emit-hostfile {'x' * 60}")
             await pilot.press("enter")
-            await until(pilot, lambda: bool(app.doer.prompt_verbs.jobs))
+            await until(pilot, lambda: bool(app.dispatcher.prompt_verbs.jobs))
             moment += 2
             await until(pilot, lambda: "^C cancels" in screen_text(app))
             assert "check --only net" in screen_text(app)
@@ -162,7 +162,7 @@ async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
         try:
             app.query_one(Prompt).offer("demo")
             await pilot.press("enter")
-            await until(pilot, lambda: bool(app.doer.prompt_verbs.jobs))
+            await until(pilot, lambda: bool(app.dispatcher.prompt_verbs.jobs))
             control = stage.controls[-1]
             for wish, at in ((Wish.STOP, "ending"), (Wish.KILL, "ending")):
                 await pilot.press("ctrl+c")
@@ -170,8 +170,8 @@ async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
                     pilot,
                     lambda wish=wish: control.asked is not None and control.asked.wish is wish,
                 )
-                assert app.doer.prompt_verbs.jobs[0].now == at
-            assert "killing [1] demo" in app.sitting.transcript.text()
+                assert app.dispatcher.prompt_verbs.jobs[0].now == at
+            assert "killing [1] demo" in app.session.transcript.text()
         finally:
             slow.go.set()
 
@@ -196,26 +196,26 @@ async def test_help_says_what_a_verb_of_the_screen_does() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "help watch")
         await typed(app, stage, pilot, "check --zzz")
-        assert "hint: see 'help check'" in app.sitting.transcript.text()
-        assert "watch: say when a condition comes true" in app.sitting.transcript.text()
+        assert "hint: see 'help check'" in app.session.transcript.text()
+        assert "watch: say when a condition comes true" in app.session.transcript.text()
 
 
 def test_what_a_folder_has_is_asked_about(tmp_path: Path) -> None:
     keep_run()
     csv = ask.Export(run="last", format=ask.ExportFormat.CSV, output=str(tmp_path / "out"))
     events = ask.Export(run="last", format=ask.ExportFormat.TENSORBOARD, output=str(tmp_path))
-    assert weighed(csv, 0.0)[1] is None
-    assert weighed(events, 0.0)[1] is None
+    assert assess(csv, 0.0)[1] is None
+    assert assess(events, 0.0)[1] is None
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "note.txt").touch()
-    assert weighed(csv, 0.0)[1] is None
+    assert assess(csv, 0.0)[1] is None
     for table in ("gpus", "logs", "metrics", "ranks"):
         (tmp_path / "out" / f"{table}.csv").touch()
     (tmp_path / next(runs_dir().glob("*.db")).stem).mkdir()
-    danger = weighed(csv, 0.0)[1]
+    danger = assess(csv, 0.0)[1]
     assert danger is not None
     assert danger.question.endswith("and 1 more?")
     assert len(danger.details) == 3
-    assert weighed(events, 0.0)[1] is not None
+    assert assess(events, 0.0)[1] is not None
     lines = ask.Export(run="last", output=str(tmp_path / "out"))
-    assert weighed(lines, 0.0)[1] is None, "no file can be where a folder is"
+    assert assess(lines, 0.0)[1] is None, "no file can be where a folder is"

@@ -25,23 +25,23 @@ from distconsole.model import requests as ask
 from distconsole.monitor.load_fields import LoadRow
 from distconsole.operations import perform
 from distconsole.tui.appearance import Appearance, asked_theme, no_color
-from distconsole.tui.feeds import Feed, Perform
+from distconsole.tui.feeds import Perform, RequestTask
 from distconsole.tui.history import History
-from distconsole.tui.later import Later
+from distconsole.tui.later import CallOnUiThread
 from distconsole.tui.launching import LaunchingApp
 from distconsole.tui.leaving import NO_KEY_PROTOCOL, Leaving, let_keys_signal
-from distconsole.tui.offers import Offers
+from distconsole.tui.offers import LineCompleter
 from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
-from distconsole.tui.replaying import ReplayFeed, then_shown, travelled
+from distconsole.tui.replaying import ReplayTask, then_shown, travelled
 from distconsole.tui.shortcuts import Shortcuts, of_user
-from distconsole.tui.sitting import Sitting
+from distconsole.tui.sitting import ConsoleSession
 from distconsole.tui.sparing import share_one_heap
 from distconsole.tui.startup import wants_startup
 from distconsole.tui.themes import LOOKS
 from distconsole.tui.title import keys_content, small_content, title_content, too_small
-from distconsole.tui.verbs import Doer
+from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster import ClusterView, load_rows_of
 from distconsole.tui.views.compare import CompareView
@@ -72,11 +72,11 @@ class ConsoleApp(LaunchingApp):
 
     Args:
         request: What to begin with.
-        history: Where lines typed are kept; None keeps them for this sitting only.
+        history: Where lines typed are kept; None keeps them for this session only.
         clocks: Where ages are counted from.
         perform: What does requests.
         theme: The theme to begin with; None leaves it to what was chosen before, and to the terminal.
-        theme_kept: Where the theme that is chosen is kept; None keeps it for this sitting only.
+        theme_kept: Where the theme that is chosen is kept; None keeps it for this session only.
         shortcuts: The operator's keys and aliases.
         startup: The start-up file, which is done when the screen stands; None for none.
     """
@@ -101,20 +101,20 @@ class ConsoleApp(LaunchingApp):
         super().__init__(ansi_color=True if no_color() else None)
         self.request = request
         self.clocks = clocks or Clocks()
-        self.sitting = Sitting(getattr(request, "where", ask.Where()), self.clocks, perform)
-        self.precedence = self.sitting.precedence
+        self.session = ConsoleSession(getattr(request, "where", ask.Where()), self.clocks, perform)
+        self.input_priority = self.session.input_priority
         self.shortcuts = shortcuts or Shortcuts(Config())
         self.keymap = self.shortcuts.keymap
         self._startup = startup
-        self.doer = Doer(self)
-        self.set_desk()
+        self.dispatcher = CommandDispatcher(self)
+        self.set_model()
         self.watches = Watches(self._load_rows, self.clocks.monotonic)
         self._screen_loop: asyncio.AbstractEventLoop | None = None
-        self.load_feed: Feed | None = None
-        self.first: Feed | None = None
+        self.load_task: RequestTask | None = None
+        self.first: RequestTask | None = None
         self._history = History(history)
-        self.offers = Offers(
-            self.sitting, self.shortcuts, lambda: self.available_themes, self._files_came
+        self.offers = LineCompleter(
+            self.session, self.shortcuts, lambda: self.available_themes, self._files_came
         )
         self._title = Words(id="title")
         self._around: tuple[object, ...] = ()
@@ -142,14 +142,14 @@ class ConsoleApp(LaunchingApp):
             startup=startup_file() if wants_startup(request, config) else None,
         )
         for words in config.passed:
-            app.sitting.transcript.say(words)
+            app.session.transcript.say(words)
         if not isinstance(request, ask.Demo):
-            app.sitting.begin(config)
+            app.session.begin(config)
         with app.leaving():
             try:
                 code = app.run() or 0
             finally:
-                going = app.sitting.end()
+                going = app.session.end()
         with contextlib.suppress(OSError):  # the terminal is gone
             for run in going:
                 print(f"{run} goes on without the console: distconsole attach {run}", flush=True)  # noqa: T201
@@ -185,10 +185,10 @@ class ConsoleApp(LaunchingApp):
         self._screen_loop = asyncio.get_running_loop()
         self.appearance.begin()
         self.query_one(Said).forget()
-        self.query_one(ClusterView).me = self.sitting.my_names
+        self.query_one(ClusterView).me = self.session.my_names
         match self.request:
             case ask.Demo() | ask.Attach() | ask.Replay():
-                self.first = self.sitting.start(self.request, type(self.request).__name__.lower())
+                self.first = self.session.start(self.request, type(self.request).__name__.lower())
                 self.show_view("check" if isinstance(self.request, ask.Demo) else "run")
             case _:
                 pass
@@ -197,11 +197,11 @@ class ConsoleApp(LaunchingApp):
             self.call_after_refresh(self._look_at_hosts)
         self.query_one(Prompt).focus()
         self.set_interval(1 / BEATS_PER_SECOND, self.beat)
-        self.call_after_refresh(self.doer.prompt_verbs.begin, self._startup)
+        self.call_after_refresh(self.dispatcher.prompt_verbs.begin, self._startup)
 
     def leaving(self) -> Leaving:
         """Leave when told to end, or when the terminal is closed, and restore it; asked again, at any price."""
-        return Leaving(self._leave, lambda: self.return_code is not None, self.sitting.left_behind)
+        return Leaving(self._leave, lambda: self.return_code is not None, self.session.left_behind)
 
     def _leave(self, code: int) -> None:
         if self._screen_loop is None:
@@ -228,8 +228,8 @@ class ConsoleApp(LaunchingApp):
         super().give_back()
 
     def _look_at_hosts(self) -> None:
-        top = ask.Top(where=self.sitting.where)
-        self.load_feed = self.sitting.start(top, "top", quiet=True)
+        top = ask.Top(where=self.session.where)
+        self.load_task = self.session.start(top, "top", quiet=True)
 
     @property
     def ansi_theme(self) -> TerminalTheme:
@@ -240,7 +240,7 @@ class ConsoleApp(LaunchingApp):
     @property
     def is_replayed(self) -> bool:
         """Whether the view shows a past run, so that keys move through it."""
-        return isinstance(self._feed_of(self.view), ReplayFeed)
+        return isinstance(self._task_of(self.view), ReplayTask)
 
     def _files_came(self) -> None:
         self.query_one(Prompt).post_message(Prompt.FilesCame())
@@ -264,8 +264,8 @@ class ConsoleApp(LaunchingApp):
         self.turned_to(name, before)
         self._drawn.clear()
         if name == "runs":
-            listing = ask.Runs(where=self.sitting.where, as_found=True)
-            self.sitting.start(listing, "runs", quiet=True)
+            listing = ask.Runs(where=self.session.where, as_found=True)
+            self.session.start(listing, "runs", quiet=True)
         if inside:
             self.call_after_refresh(self.focus_view)
         # A view has no size before it was laid out, and what fits depends on it.
@@ -284,7 +284,7 @@ class ConsoleApp(LaunchingApp):
 
     def beat(self) -> None:
         """Draw, unless a key waits for its answer: then the next beat does."""
-        if not self.precedence.awaited:
+        if not self.input_priority.awaited:
             self.draw_now()
 
     def draw_now(self) -> None:
@@ -293,56 +293,56 @@ class ConsoleApp(LaunchingApp):
             return  # the screen is being taken down
         self._follow_demo()
         self._look()
-        self.doer.prompt_verbs.look()
+        self.dispatcher.prompt_verbs.look()
         self._draw_around()
         self.launch_beat()
         view = self.view
-        feed = self._feed_of(view)
+        task = self._task_of(view)
         began, working = time.monotonic(), time.thread_time()
-        if feed is None or (began < self._rest_until and feed.jumps == self._jumps):
+        if task is None or (began < self._rest_until and task.jumps == self._jumps):
             return
-        self._jumps = feed.jumps
-        version = (id(feed), feed.version)
+        self._jumps = task.jumps
+        version = (id(task), task.version)
         if self._drawn.get(view) == version and began - self._drawn_at < AGE_SECONDS:
             return
         self._drawn[view] = version
         self._drawn_at = began
-        self._draw(view, feed)
+        self._draw(view, task)
         # By what it took of a processor: waiting for one on a busy machine is no reason to wait longer.
         self._rest_until = began + (time.thread_time() - working) / DRAWING_SHARE
 
     def _look(self) -> None:
         """Say what has come of the conditions that are watched, and ring for it."""
-        said = self.watches.look(self.sitting.shown_run(), self.load_feed)
+        said = self.watches.look(self.session.shown_run(), self.load_task)
         for line in said:
-            self.sitting.transcript.say(line)
+            self.session.transcript.say(line)
         if said:
             self.bell()
-        self.to_terminal(self.sitting.rings.drain())
+        self.to_terminal(self.session.rings.drain())
 
-    def _load_rows(self, feed: Feed) -> list[LoadRow]:
+    def _load_rows(self, task: RequestTask) -> list[LoadRow]:
         me = self.query_one(ClusterView).me
-        return load_rows_of(feed.load, self.sitting.hosts, self.clocks.monotonic(), me)
+        return load_rows_of(task.load, self.session.hosts, self.clocks.monotonic(), me)
 
     def _draw_around(self) -> None:
-        lines = self.sitting.transcript.drain()
+        lines = self.session.transcript.drain()
         if lines:
             self.query_one(TranscriptView).add(lines)
         room = 2 if self.size.height < SHORT_LINES else 3
-        now = self.doer.prompt_verbs.now_text(self.size.width - 2)
-        self.query_one(Said).add(self.sitting.transcript.newest(), now, room)
-        feed, hosts, going = self.load_feed, self.sitting.hosts, len(self.sitting.going)
+        now = self.dispatcher.prompt_verbs.now_text(self.size.width - 2)
+        self.query_one(Said).add(self.session.transcript.newest(), now, room)
+        task, hosts, going = self.load_task, self.session.hosts, len(self.session.going)
         view, inside = self.view, self.is_inside
-        past = travelled(self._feed_of(view))
+        past = travelled(self._task_of(view))
         self.query_one(TimeBar).show_past(past)
-        width, told = self.size.width, feed.version if feed else -1
-        stoppable = bool(self.doer.shown_run_name())
+        width, told = self.size.width, task.version if task else -1
+        stoppable = bool(self.dispatcher.shown_run_name())
         heat = view == "run" and self.query_one(RunView).shows_heat
         seen = (view, inside, self.size, going, len(hosts), told, bool(past), stoppable, heat)
         if seen == self._around:
             return
         self._around = seen
-        lost = sum(1 for host in hosts if feed is not None and feed.load.lost_because(host))
+        lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         self._title.show(title_content(self.keymap, view, len(hosts), lost, going, width))
         keys = keys_content(
             self.keymap,
@@ -357,48 +357,48 @@ class ConsoleApp(LaunchingApp):
             keys = small_content(self.size)
         self.query_one("#keys", Words).show(keys)
 
-    def _draw(self, view: str, feed: Feed) -> None:
+    def _draw(self, view: str, task: RequestTask) -> None:
         match view:
             case "cluster":
-                plan = feed.run.plan
+                plan = task.run.plan
                 planned = tuple(each.host for each in plan.hosts) if plan is not None else ()
-                own = () if isinstance(feed, ReplayFeed) else self.sitting.hosts
-                self.query_one(ClusterView).draw(feed, own or planned, feed.load_clock())
+                own = () if isinstance(task, ReplayTask) else self.session.hosts
+                self.query_one(ClusterView).draw(task, own or planned, task.load_clock())
             case "check":
-                self.query_one(CheckView).draw(feed)
+                self.query_one(CheckView).draw(task)
             case "run":
-                self.query_one(RunView).draw(feed, feed.unix())
+                self.query_one(RunView).draw(task, task.unix())
             case "logs":
-                self.query_one(LogsView).draw(feed)
+                self.query_one(LogsView).draw(task)
             case "compare":
-                self.query_one(CompareView).draw(feed)
+                self.query_one(CompareView).draw(task)
             case "runs":
-                self.query_one(RunsView).draw(feed, self.sitting.live_runs)
+                self.query_one(RunsView).draw(task, self.session.live_runs)
             case _:
                 pass
 
-    def _feed_of(self, view: str) -> Feed | None:
+    def _task_of(self, view: str) -> RequestTask | None:
         match view:
             case "cluster":
-                return then_shown(self.sitting.shown_run(), self.load_feed)
+                return then_shown(self.session.shown_run(), self.load_task)
             case "check":
-                return self.sitting.latest_check()
+                return self.session.latest_check()
             case "run" | "logs":
-                return self.sitting.shown_run()
+                return self.session.shown_run()
             case "runs":
-                return self.sitting.listing()
+                return self.session.listing()
             case "compare":
-                return self.sitting.comparison()
+                return self.session.comparison()
             case _:
                 return None
 
     def _follow_demo(self) -> None:
         """Go on from the demo's check to its run by itself, once."""
-        feed = self.first
-        if feed is None or not isinstance(feed.request, ask.Demo) or self.view != "check":
+        task = self.first
+        if task is None or not isinstance(task.request, ask.Demo) or self.view != "check":
             return
-        if feed.run.plan is not None and feed not in self.doer.followed:
-            self.doer.followed.append(feed)
+        if task.run.plan is not None and task not in self.dispatcher.followed:
+            self.dispatcher.followed.append(task)
             self.show_view("run")
 
     @on(Prompt.Entered)
@@ -406,7 +406,7 @@ class ConsoleApp(LaunchingApp):
         """Do what was typed."""
         if event.value.strip():
             self.query_one(Prompt).keep(event.value)
-            self.doer.perform(event.value.strip())
+            self.dispatcher.run_command(event.value.strip())
 
     @on(OfferList.Chosen)
     def take_offer(self, event: OfferList.Chosen) -> None:
@@ -431,15 +431,15 @@ class ConsoleApp(LaunchingApp):
     @on(Prompt.Interrupted)
     def action_interrupt(self) -> None:
         """Ctrl-C ends the foremost verb, never a run: say what was ended, or what ends a run."""
-        if self.doer.prompt_verbs.interrupt():
+        if self.dispatcher.prompt_verbs.interrupt():
             return
-        run = self.doer.shown_run_name()
+        run = self.dispatcher.shown_run_name()
         key = next((key for key in self.keymap.keys if key.line == "stop {run}"), None)
         stop = f"{key.shown if key else 'stop RUN'} stops {run} on every host; " if run else ""
         leave = "Ctrl+Q leaves, and the run goes on" if run else "Ctrl+Q leaves"
-        self.sitting.transcript.say(f"nothing was interrupted: {stop}{leave}")
+        self.session.transcript.say(f"nothing was interrupted: {stop}{leave}")
 
-    def on_later(self, message: Later) -> None:
+    def on_call_on_ui_thread(self, message: CallOnUiThread) -> None:
         """Do what a thread wants done here."""
         message.do()
 
@@ -452,12 +452,12 @@ class ConsoleApp(LaunchingApp):
     @on(LineTable.Chosen, "#jobs-table")
     def open_job(self, event: LineTable.Chosen) -> None:
         """Go where the verb under the cursor is seen."""
-        self.doer.prompt_verbs.chosen(event.table)
+        self.dispatcher.prompt_verbs.chosen(event.table)
 
     @on(TimeBar.Sought)
     def go_to_moment(self, event: TimeBar.Sought) -> None:
         """Show the moment that was clicked."""
-        self.doer.perform(f"at {event.percent:g}%", quiet=True)
+        self.dispatcher.run_command(f"at {event.percent:g}%", quiet=True)
 
     @on(LineTable.Chosen, "#runs-table")
     def open_run(self, event: LineTable.Chosen) -> None:
@@ -465,14 +465,14 @@ class ConsoleApp(LaunchingApp):
         row = event.table.row_under_cursor()
         if row is not None and not row.head:
             over = row.run.state not in ("running", "unknown")
-            self.doer.open_run(row.run.run, over=over)
+            self.dispatcher.open_run(row.run.run, over=over)
 
     @on(LineTable.SortAsked, "#ranks, #hosts, #gpus, #runs-table")
     def sort_rows(self, event: LineTable.SortAsked) -> None:
         """Order the rows by the heading that was clicked."""
-        self.doer.perform(f"sort {event.order}", quiet=True)
+        self.dispatcher.run_command(f"sort {event.order}", quiet=True)
 
     @on(Prompt.Changed)
     def search_as_typed(self, event: Prompt.Changed) -> None:
         """Find what is searched while it is typed."""
-        self.doer.typing(event.value)
+        self.dispatcher.typing(event.value)

@@ -39,7 +39,7 @@ class Appearance:
 
     Args:
         asked: The theme that a flag or the configuration names.
-        kept: The file in which the theme chosen here is kept; None keeps it for this sitting only.
+        kept: The file in which the theme chosen here is kept; None keeps it for this session only.
     """
 
     def __init__(self, app: ConsoleApp, asked: str | None, kept: Path | None) -> None:
@@ -118,7 +118,7 @@ class Appearance:
         return name if name in self._app.available_themes else None
 
     def _keep(self, name: str) -> None:
-        """Keep ``name`` for the next sitting. A disk that refuses costs only that."""
+        """Keep ``name`` for the next session. A disk that refuses costs only that."""
         if self._kept is None:
             return
         try:

@@ -27,10 +27,12 @@ WIDE_FROM = "\U0001f000"
 """Terminals disagree on how wide characters from here on are."""
 
 
-class Stroke(CompositorUpdate):
+class DiffUpdate(CompositorUpdate):
     """One of Textual's updates, less what the terminal shows already."""
 
-    def __init__(self, canvas: Canvas, update: ChopsUpdate | LayoutUpdate, size: Size) -> None:
+    def __init__(
+        self, canvas: TerminalDiff, update: ChopsUpdate | LayoutUpdate, size: Size
+    ) -> None:
         self._canvas = canvas
         self._update = update
         self._size = size
@@ -40,7 +42,7 @@ class Stroke(CompositorUpdate):
         return self._canvas.draw(self._update, self._size, console)
 
 
-class Canvas:
+class TerminalDiff:
     """The cells of a terminal as they were written last."""
 
     def __init__(self) -> None:

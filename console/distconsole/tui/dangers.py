@@ -37,11 +37,11 @@ class Danger:
 
 
 def may_be_dangerous(request: ask.Request) -> bool:
-    """Whether ``weighed`` need look at ``request`` at all."""
+    """Whether ``assess`` need look at ``request`` at all."""
     return (isinstance(request, ask.Stop) and not request.yes) or bool(_written(request))
 
 
-def weighed(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
+def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
     """Return ``request``, with the very run that it means, and what is dangerous about it.
 
     It reads files, and may take as long as the file system takes.
@@ -54,7 +54,7 @@ def weighed(request: ask.Request, now: float) -> tuple[ask.Request, Danger | Non
         ConsoleError: if the run cannot be told, or its file not be read.
     """
     if isinstance(request, ask.Stop):
-        return _weighed_stop(request, now)
+        return _assess_stop(request, now)
     folders = isinstance(request, ask.Export) and request.format is ask.ExportFormat.TENSORBOARD
     return request, overwriting(_replaced(request), now, folders=folders)
 
@@ -82,7 +82,7 @@ def overwriting(paths: Sequence[str], now: float, *, folders: bool = False) -> D
     )
 
 
-def _weighed_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | None]:
+def _assess_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | None]:
     store = RunStore(runs_dir())
     try:
         run = store.resolve(request.run)

@@ -1,7 +1,7 @@
 """Requests that go on in threads, each folding its events into a picture that the screen reads.
 
-The screen sets the pace: a feed never waits for it and never posts a message per event. A picture
-is read and folded under the feed's lock; its ``version`` says whether there is anything new.
+The screen sets the pace: a task never waits for it and never posts a message per event. A picture
+is read and folded under the task's lock; its ``version`` says whether there is anything new.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from distconsole.text.run_notes import WORTH_WORDS, note_event
 from distconsole.text.show import Show, show_for
 from distconsole.tui.check_picture import CheckPicture
 from distconsole.tui.pictures import Clocks, LoadPicture
-from distconsole.tui.precedence import Precedence
+from distconsole.tui.precedence import InputPriority
 from distconsole.tui.transcript import Transcript, Voice
 
 Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
 """What does a request: ``operations.perform``."""
 
 
-class Feed:
+class RequestTask:
     """One request in a thread.
 
     Args:
@@ -55,7 +55,7 @@ class Feed:
         perform: What does it.
         check: The check that this one makes a part of again; None begins with nothing.
         number: What the operator calls it by; 0 where the screen asked.
-        precedence: Whom it gives way to.
+        input_priority: Whom it gives way to.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Feed:
         perform: Perform = perform,
         check: CheckPicture | None = None,
         number: int = 0,
-        precedence: Precedence | None = None,
+        input_priority: InputPriority | None = None,
     ) -> None:
         self.request = request
-        self.precedence = precedence or Precedence()
+        self.input_priority = input_priority or InputPriority()
         self.notifier: Notifier | None = None
         """Tells the operator what becomes of the run."""
         self.number = number
@@ -106,7 +106,7 @@ class Feed:
         self.voice: Voice = transcript if quiet else transcript.voice(title)
         self._quiet = quiet
         self._left = False
-        self._thread = threading.Thread(target=self._work, name=f"feed:{line[:40]}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"task:{line[:40]}", daemon=True)
 
     def start(self) -> None:
         """Begin; events come from now on."""
@@ -208,7 +208,7 @@ class Feed:
         drawn = drawn_on_screen(self.request)
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
-            self.precedence.give_way()
+            self.input_priority.yield_to_input()
             if self.is_cancelled:
                 self._conclude(events, show)
                 break

@@ -16,7 +16,7 @@ Foreseen = Callable[[ask.Foresee, Control], Iterator[Event]]
 """Does the request for one look."""
 
 
-class Foresight:
+class PlanPreview:
     """What is known of one line; fields are written by its thread and only ever get more.
 
     Args:

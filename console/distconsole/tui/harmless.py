@@ -1,6 +1,6 @@
 """Texts that a terminal obeys nothing of: names, typed lines, and whatever a widget draws.
 
-Texts from nodes are cleaned where they come in; ``Harmless``, the last guard before the terminal, is for the one
+Texts from nodes are cleaned where they come in; ``Sanitizer``, the last guard before the terminal, is for the one
 that was forgotten, and for names of the operator's own. It decides nothing about what a text means.
 """
 
@@ -42,7 +42,7 @@ def one_line(text: str) -> str:
     )
 
 
-class Harmless(LineFilter):
+class Sanitizer(LineFilter):
     """Takes out of segments what a terminal would obey: what has no width, so that no line changes its length."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:

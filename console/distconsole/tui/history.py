@@ -28,7 +28,7 @@ class History:
     when it looks again.
 
     Args:
-        path: The file; None keeps them for this sitting only.
+        path: The file; None keeps them for this session only.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -36,7 +36,7 @@ class History:
         self._seen: tuple[int, int, int] = (0, 0, 0)
         self.lines: list[str] = []
         self._whole: dict[str, str] = {}
-        """Of lines that were kept without their secrets, what was typed in this sitting."""
+        """Of lines that were kept without their secrets, what was typed in this session."""
         self.refresh()
 
     def refresh(self) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
 from distconsole.operations import StopReason
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TURNS_PER_SECOND = 4
@@ -29,83 +29,83 @@ class Ending(Enum):
 class Job:
     """One verb that goes on."""
 
-    feed: Feed
+    task: RequestTask
     seconds: float
 
     @property
     def number(self) -> int:
         """What it is called by ``cancel``."""
-        return self.feed.number
+        return self.task.number
 
     @property
     def line(self) -> str:
         """How it was asked for."""
-        return masked(self.feed.line)
+        return masked(self.task.line)
 
     @property
     def ending(self) -> Ending:
         """What ``cancel`` would do."""
-        return ending_of(self.feed)
+        return ending_of(self.task)
 
     @property
     def is_stopping(self) -> bool:
         """Whether it was told to end what it has started, and has not come to that yet."""
-        asked = self.feed.control.asked is not None and not self.feed.is_cancelled
+        asked = self.task.control.asked is not None and not self.task.is_cancelled
         return asked and self.ending in (Ending.STOP, Ending.ASK)
 
     @property
     def way_out(self) -> str:
         """What Ctrl-C does, for the line above the prompt."""
-        if self.feed.is_cancelled or self.ending is Ending.NOT:
+        if self.task.is_cancelled or self.ending is Ending.NOT:
             return ""
         if self.is_stopping:
             return "^C kills it"
-        return "^C waits no longer" if isinstance(self.feed.request, ask.Stop) else "^C cancels"
+        return "^C waits no longer" if isinstance(self.task.request, ask.Stop) else "^C cancels"
 
     @property
     def now(self) -> str:
         """What it is at, in words."""
-        feed = self.feed
-        if feed.is_cancelled or self.is_stopping:
+        task = self.task
+        if task.is_cancelled or self.is_stopping:
             return "ending"
-        if not feed.is_run or feed.run.started is None:
-            return feed.voice.now
-        with feed.reading():
-            ranks, steps = len(feed.run.ranks), feed.run.steps
-        return f"{feed.run.run}: {ranks} ranks" + (f", step {steps}" if steps else "")
+        if not task.is_run or task.run.started is None:
+            return task.voice.now
+        with task.reading():
+            ranks, steps = len(task.run.ranks), task.run.steps
+        return f"{task.run.run}: {ranks} ranks" + (f", step {steps}" if steps else "")
 
 
-def jobs_of(feeds: list[Feed], now: float) -> list[Job]:
+def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
     """Return what goes on and was asked for, the newest first.
 
     Args:
         now: Monotonic seconds.
     """
     return [
-        Job(feed, max(0.0, now - feed.began))
-        for feed in reversed(feeds)
-        if feed.number and not feed.done and not _only_shows(feed)
+        Job(task, max(0.0, now - task.began))
+        for task in reversed(tasks)
+        if task.number and not task.done and not _only_shows(task)
     ]
 
 
-def _only_shows(feed: Feed) -> bool:
+def _only_shows(task: RequestTask) -> bool:
     """Whether it lives as long as its screen, and nobody waits for it."""
-    opened = isinstance(feed.request, ask.Replay) and feed.run.plan is not None
-    return opened or (isinstance(feed.request, ask.Top) and not feed.request.once)
+    opened = isinstance(task.request, ask.Replay) and task.run.plan is not None
+    return opened or (isinstance(task.request, ask.Top) and not task.request.once)
 
 
-def ending_of(feed: Feed) -> Ending:
-    """Return what ``cancel`` does to ``feed``."""
-    match feed.request:
+def ending_of(task: RequestTask) -> Ending:
+    """Return what ``cancel`` does to ``task``."""
+    match task.request:
         case ask.Bench() | ask.BenchCollectives() | ask.Prepare():
             return Ending.ASK
-        case ask.Run() | ask.Rerun() | ask.Demo() if feed.run.plan is None:
+        case ask.Run() | ask.Rerun() | ask.Demo() if task.run.plan is None:
             return Ending.STOP
         case ask.Run(dry_run=True):
             return Ending.LEAVE
         case ask.Run() | ask.Rerun() | ask.Demo():
             return Ending.NOT
-        case ask.Attach() if feed.goes_on and feed.run.started is not None:
+        case ask.Attach() if task.goes_on and task.run.started is not None:
             return Ending.NOT
         case _:
             return Ending.LEAVE
@@ -113,20 +113,20 @@ def ending_of(feed: Feed) -> Ending:
 
 def foremost(jobs: list[Job], view: str) -> Job | None:
     """Return the job that Ctrl-C means: that of the view, else the newest that may be ended; or None."""
-    able = [job for job in jobs if job.ending is not Ending.NOT and not job.feed.is_cancelled]
+    able = [job for job in jobs if job.ending is not Ending.NOT and not job.task.is_cancelled]
     if view == "check":
-        able.sort(key=lambda job: not job.feed.is_check)
+        able.sort(key=lambda job: not job.task.is_check)
     return next(iter(able), None)
 
 
-def end(feed: Feed) -> None:
-    """End what ``feed`` does, as far as it may be ended; what was told to stop before is killed."""
-    if ending_of(feed) is Ending.LEAVE:
-        feed.leave()
-    elif Job(feed, 0.0).is_stopping:
-        feed.control.kill(StopReason.INTERRUPT)
-    elif ending_of(feed) in (Ending.STOP, Ending.ASK):
-        feed.control.stop(StopReason.INTERRUPT)
+def end(task: RequestTask) -> None:
+    """End what ``task`` does, as far as it may be ended; what was told to stop before is killed."""
+    if ending_of(task) is Ending.LEAVE:
+        task.leave()
+    elif Job(task, 0.0).is_stopping:
+        task.control.kill(StopReason.INTERRUPT)
+    elif ending_of(task) in (Ending.STOP, Ending.ASK):
+        task.control.stop(StopReason.INTERRUPT)
 
 
 def spinner(now: float) -> str:

@@ -18,12 +18,12 @@ from distconsole.tui.answers import RestOfAnswer
 from distconsole.tui.keymap import Keymap
 from distconsole.tui.keys import SCREEN_VERBS
 from distconsole.tui.prompt import Prompt
-from distconsole.tui.sparing import SparingApp
+from distconsole.tui.sparing import LowOverheadApp
 from distconsole.tui.title import PRESSES
 from distconsole.tui.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
-    from distconsole.tui.verbs import Doer
+    from distconsole.tui.verbs import CommandDispatcher
 
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
@@ -36,7 +36,7 @@ class Finder(CommandPalette):
         self.query_one(Input).cursor_blink = False
 
 
-class KeyedApp(SparingApp[int]):
+class KeyedApp(LowOverheadApp[int]):
     """Finds what a key or a click means while a view is on the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,7 +46,7 @@ class KeyedApp(SparingApp[int]):
         Binding("ctrl+c", "interrupt", "Cancel", show=False, system=True),
     ]
     keymap: Keymap
-    doer: Doer
+    dispatcher: CommandDispatcher
 
     def __init__(self, *, ansi_color: bool | None = None) -> None:
         super().__init__(ansi_color=ansi_color)
@@ -90,7 +90,7 @@ class KeyedApp(SparingApp[int]):
         if key is not None:
             event.stop()
             event.prevent_default()
-            self.doer.press(key)
+            self.dispatcher.press(key)
 
     def action_key(self, pressed: str) -> None:
         """Type the line of a key."""
@@ -98,7 +98,7 @@ class KeyedApp(SparingApp[int]):
             pressed, self.view, replayed=self.is_replayed
         )
         if key is not None:
-            self.doer.press(key)
+            self.dispatcher.press(key)
 
     @on(events.Click, "#title, #keys")
     def press_clicked(self, event: events.Click) -> None:
@@ -135,7 +135,9 @@ class KeyedApp(SparingApp[int]):
         for key in self.keymap.keys:
             if key.works_in(self.view):
                 yield SystemCommand(
-                    f"{key.label} ({key.shown})", key.line, lambda key=key: self.doer.press(key)
+                    f"{key.label} ({key.shown})",
+                    key.line,
+                    lambda key=key: self.dispatcher.press(key),
                 )
         for verb, words in (*VERBS.items(), *SCREEN_VERBS.items()):
             yield SystemCommand(

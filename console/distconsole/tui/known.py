@@ -70,7 +70,7 @@ class Names:
         return moments
 
 
-class Known:
+class CompletionIndex:
     """The names, read again when they are asked for and old.
 
     Args:

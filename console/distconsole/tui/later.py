@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 
 
-class Later(Message):
+class CallOnUiThread(Message):
     """``do`` is called where the message arrives; may be posted from any thread."""
 
     def __init__(self, do: Callable[[], None]) -> None:
@@ -17,10 +17,10 @@ class Later(Message):
         self.do = do
 
 
-def aside(pump: MessagePump, work: Callable[[], Callable[[], None]], name: str) -> None:
+def run_in_thread(pump: MessagePump, work: Callable[[], Callable[[], None]], name: str) -> None:
     """Do ``work``, which may take as long as a file system takes, in a thread, and then what it returns on the screen."""
 
     def worked() -> None:
-        pump.post_message(Later(work()))
+        pump.post_message(CallOnUiThread(work()))
 
     threading.Thread(target=worked, name=name, daemon=True).start()

@@ -18,7 +18,7 @@ from distconsole.grammar.drafts import (
     read_draft,
 )
 from distconsole.model.cluster import Host
-from distconsole.tui.foresight import Foresight
+from distconsole.tui.foresight import PlanPreview
 from distconsole.tui.harmless import one_line
 from distconsole.tui.history import MAX_LINE_CHARS
 
@@ -49,7 +49,7 @@ class Trouble:
         return f"{meant}{name}" if meant else self.words
 
 
-class LaunchDesk:
+class LaunchFormModel:
     """Fills in a launch and plans it as it changes.
 
     Args:
@@ -69,7 +69,7 @@ class LaunchDesk:
 
     def __init__(
         self,
-        look: Callable[[str, bool], Foresight],
+        look: Callable[[str, bool], PlanPreview],
         hosts: Callable[[], Sequence[Host]],
         lost: Callable[[str], str | None],
         name: Callable[[str], dict[str, str]],
@@ -82,14 +82,14 @@ class LaunchDesk:
         self.draft = Draft()
         self.line = self.draft.line()
         self.broken: ConsoleError | None = None
-        self.latest: Foresight | None = None
-        self.shown: Foresight | None = None
+        self.latest: PlanPreview | None = None
+        self.shown: PlanPreview | None = None
         self.refused: dict[str, str] = {}
         self.wanted = False
         self._judged_for: tuple[str, ...] | None = None
         self._beats_to_go = 0
         self._planned: tuple[str, tuple[str, ...]] | None = None
-        self._looks: list[Foresight] = []
+        self._looks: list[PlanPreview] = []
 
     @property
     def blank(self) -> bool:

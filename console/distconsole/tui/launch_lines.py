@@ -16,34 +16,34 @@ from distconsole.model.cluster import Host
 from distconsole.model.events import Event
 from distconsole.operations import Control
 from distconsole.operations.sessions import lasting
-from distconsole.tui.foresight import Foresight
-from distconsole.tui.sitting import Sitting
+from distconsole.tui.foresight import PlanPreview
+from distconsole.tui.sitting import ConsoleSession
 
 
 class LaunchLines:
-    """What a form asks of a sitting."""
+    """What a form asks of a session."""
 
-    def __init__(self, sitting: Sitting) -> None:
-        self._sitting = sitting
+    def __init__(self, session: ConsoleSession) -> None:
+        self._session = session
         self._hosts: tuple[Host, ...] | None = None
 
-    def look(self, line: str, launchers: bool) -> Foresight:
-        """Return a look at what ``line`` would launch, to be started; it ends with the sitting."""
-        sitting = self._sitting
+    def look(self, line: str, launchers: bool) -> PlanPreview:
+        """Return a look at what ``line`` would launch, to be started; it ends with the session."""
+        session = self._session
 
         def foresee(request: ask.Foresee, control: Control) -> Iterator[Event]:
-            run = replace(request.run, where=request.run.where.over(sitting.where))
-            return sitting.answer(replace(request, run=run), control)
+            run = replace(request.run, where=request.run.where.over(session.where))
+            return session.answer(replace(request, run=run), control)
 
-        began = sitting.clocks.monotonic()
-        look = Foresight(line, sitting.request, foresee, launchers=launchers, began=began)
-        sitting.looks = [each for each in sitting.looks if each.goes_on] + [look]
+        began = session.clocks.monotonic()
+        look = PlanPreview(line, session.request, foresee, launchers=launchers, began=began)
+        session.looks = [each for each in session.looks if each.goes_on] + [look]
         return look
 
     @property
     def hosts(self) -> tuple[Host, ...]:
         """The console's own hosts, without a port that the configuration gives to whoever names them."""
-        own = self._sitting.own
+        own = self._session.own
         if own is None:
             return ()
         if self._hosts is None:
@@ -57,12 +57,12 @@ class LaunchLines:
 
     def beside_hosts(self, text: str) -> dict[str, str]:
         """Return the options that have hosts named by ``text`` reached as the console's own are."""
-        session = self._sitting.own
-        if session is None:
+        reached = self._session.own
+        if reached is None:
             return {}
-        own, where = session.cluster, ask.Where(hosts=text).over(self._sitting.where)
+        own, where = reached.cluster, ask.Where(hosts=text).over(self._session.where)
         try:
-            named = resolve_cluster(where, session.config, os.environ)
+            named = resolve_cluster(where, reached.config, os.environ)
         except ConsoleError:
             return {}
         pairs = [(host, own.host(host.name) or host) for host in named.hosts]
@@ -76,9 +76,9 @@ class LaunchLines:
 
     def shortened(self, request: ask.Run) -> ask.Run:
         """Return ``request``, which was kept, as it reads here: hosts and folder of ours go unsaid."""
-        own = self._sitting.own
+        own = self._session.own
         if own is not None:
-            ours = lasting(self._sitting.where, own.cluster)
+            ours = lasting(self._session.where, own.cluster)
             request = replace(request, where=request.where.beyond(ours))
         if request.workdir == str(Path.cwd()):
             request = replace(request, workdir=None)
@@ -91,5 +91,5 @@ class LaunchLines:
             ConsoleError: if the configuration cannot be read.
         """
         if outside:
-            request = replace(request, where=request.where.over(self._sitting.where))
+            request = replace(request, where=request.where.over(self._session.where))
         return draft_of(request, load_config().verbs).line()

@@ -23,7 +23,7 @@ from distconsole.tui.keys import SCREEN_VERBS, SORTS, VIEWS
 from distconsole.tui.known import known_checks
 from distconsole.tui.replaying import MOMENTS, WAYS
 from distconsole.tui.shortcuts import Shortcuts
-from distconsole.tui.sitting import Sitting
+from distconsole.tui.sitting import ConsoleSession
 from distconsole.tui.themes import NAMES
 from distconsole.tui.views.logs import WHATS
 from distconsole.tui.views.runs import RUN_FIELDS
@@ -62,11 +62,11 @@ OF_FILES = ("save", "screenshot")
 """Verbs of the screen whose word is a file."""
 
 
-class Offers:
+class LineCompleter:
     """Completes lines; it never blocks.
 
     Args:
-        sitting: What exists.
+        session: What exists.
         shortcuts: The operator's aliases.
         themes: The names of Textual's themes.
         came: Called from a thread when a slow folder has answered.
@@ -74,12 +74,12 @@ class Offers:
 
     def __init__(
         self,
-        sitting: Sitting,
+        session: ConsoleSession,
         shortcuts: Shortcuts,
         themes: Callable[[], Iterable[str]],
         came: Callable[[], None],
     ) -> None:
-        self._sitting = sitting
+        self._session = session
         self._shortcuts = shortcuts
         self._themes = themes
         self._folders = Folders(came)
@@ -107,7 +107,7 @@ class Offers:
             found = self._completions(line, listing)
             return [replace(each, line=blanks + each.line) for each in found]
         typed = open_line(line)
-        vocabulary = replace(self._sitting.vocabulary(), themes=self._theme_names())
+        vocabulary = replace(self._session.vocabulary(), themes=self._theme_names())
         if not typed.words:
             found = complete_line(line, vocabulary, listing=listing)
             aliases = self._shortcuts.aliases.values()
@@ -144,23 +144,23 @@ class Offers:
 
     def words(self, verb: str) -> Words | None:
         """Return what may follow a verb of the screen; None for the other verbs."""
-        sitting = self._sitting
+        session = self._session
         match verb:
             case "view":
-                runs = {feed.run.run: feed.line for feed in sitting.feeds if feed.run.run}
+                runs = {task.run.run: task.line for task in session.tasks if task.run.run}
                 return dict.fromkeys(VIEWS, "") | runs
             case "repeat":
                 return known_checks()
             case "heat":
-                feed = sitting.shown_run()
-                quantities = feed.history.known if feed is not None else []
+                task = session.shown_run()
+                quantities = task.history.known if task is not None else []
                 return {"span": "minutes or the whole run", "next": ""} | dict.fromkeys(
                     quantities, ""
                 )
             case "mark":
-                return dict.fromkeys(sitting.vocabulary().runs, "")
+                return dict.fromkeys(session.vocabulary().runs, "")
             case "cancel":
-                jobs = jobs_of(sitting.feeds, sitting.clocks.monotonic())
+                jobs = jobs_of(session.tasks, session.clocks.monotonic())
                 return {str(job.number): job.line for job in jobs} | {"all": ""}
             case "unalias":
                 return {name: alias.line for name, alias in self._shortcuts.aliases.items()}

@@ -14,7 +14,7 @@ LONGEST_SECONDS = 0.05
 """A key that asks for nothing, or for much, keeps others no longer."""
 
 
-class Precedence:
+class InputPriority:
     """Says when an answer is awaited. Others are kept from their work for at most half of the time.
 
     Args:
@@ -39,7 +39,7 @@ class Precedence:
         return False
 
     def ask(self) -> None:
-        """Take that a key came, on any thread; soon after another it gets no precedence."""
+        """Take that a key came, on any thread; soon after another it gets no priority."""
         now = self._clock()
         if now >= self._not_before and self._answered.is_set():
             self._since = now
@@ -52,7 +52,7 @@ class Precedence:
             self._not_before = now + min(now - self._since, LONGEST_SECONDS)
             self._answered.set()
 
-    def give_way(self) -> None:
+    def yield_to_input(self) -> None:
         """Wait while an answer is awaited; for threads that hold no lock."""
         if not self._answered.is_set() and self.awaited:
             self._answered.wait(max(0.0, self._since + LONGEST_SECONDS - self._clock()))

@@ -18,11 +18,11 @@ from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
 from distconsole.text.run_notes import end_words
 from distconsole.text.tables import duration_text
-from distconsole.tui.dangers import Danger, may_be_dangerous, overwriting, weighed
-from distconsole.tui.feeds import Feed, drawn_on_screen
+from distconsole.tui.dangers import Danger, assess, may_be_dangerous, overwriting
+from distconsole.tui.feeds import RequestTask, drawn_on_screen
 from distconsole.tui.harmless import one_line
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
-from distconsole.tui.later import aside
+from distconsole.tui.later import run_in_thread
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Asked, Question, confirmed
 from distconsole.tui.screenshots import save_screenshot
@@ -45,14 +45,14 @@ class PromptVerbs:
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
         self._looked = 0
-        self._before: tuple[Feed, Feed | None, str] | None = None
+        self._before: tuple[RequestTask, RequestTask | None, str] | None = None
         """The last run that was asked for by name, with the run and the view that were shown then."""
-        app.sitting.confirm = self._confirm
+        app.session.confirm = self._confirm
 
     @property
     def jobs(self) -> list[Job]:
         """What goes on, the newest first."""
-        return jobs_of(self._app.sitting.feeds, self._app.clocks.monotonic())
+        return jobs_of(self._app.session.tasks, self._app.clocks.monotonic())
 
     def do(self, words: list[str]) -> bool:
         """Do ``words`` if they are a verb of the prompt; return whether they were."""
@@ -68,7 +68,7 @@ class PromptVerbs:
             case ["clear"]:
                 self._app.query_one(Said).forget()
                 self._app.query_one(TranscriptView).forget()
-                self._app.sitting.transcript.forget()
+                self._app.session.transcript.forget()
             case ["screenshot"]:
                 self._screenshot(None)
             case ["screenshot", path]:
@@ -100,7 +100,7 @@ class PromptVerbs:
             self._say(told)
         if startup is None:
             return
-        transcript = self._app.sitting.transcript
+        transcript = self._app.session.transcript
         try:
             lines = startup_lines(startup)
         except ConsoleError as error:
@@ -109,12 +109,12 @@ class PromptVerbs:
         app, view = self._app, self._app.view
         for number, line in lines:
             transcript.place = f"{startup}:{number}"
-            app.doer.perform(one_line(line))
+            app.dispatcher.run_command(one_line(line))
         transcript.place = ""
         if app.first is not None and app.view != view:
             app.show_view(view)
 
-    def start(self, line: str, then: Callable[[Feed], None]) -> None:
+    def start(self, line: str, then: Callable[[RequestTask], None]) -> None:
         """Start what ``line`` asks for, once it is sure that it is wanted.
 
         Raises:
@@ -125,28 +125,28 @@ class PromptVerbs:
                 f"where {MASK} stands was a secret, which the history has not kept",
                 "type it again, or name a file of variables with --env-file",
             )
-        request = self._app.sitting.request(line)
-        place = self._app.sitting.transcript.place
+        request = self._app.session.request(line)
+        place = self._app.session.transcript.place
         if getattr(request, "json", False) and drawn_on_screen(request):
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
         if not may_be_dangerous(request):
-            before = self._app.sitting.shown_run(), self._app.view
-            feed = self._app.sitting.start(request, line)
+            before = self._app.session.shown_run(), self._app.view
+            task = self._app.session.start(request, line)
             if isinstance(request, ask.Attach | ask.Replay):
-                self._before = feed, *before
-            then(feed)
+                self._before = task, *before
+            then(task)
             return
 
         def work() -> Callable[[], None]:
             try:
-                meant, danger = weighed(request, self._app.clocks.unix())
+                meant, danger = assess(request, self._app.clocks.unix())
             except ConsoleError as error:
                 return partial(self.fail, line, error, place)
             return partial(
-                self._if_wanted, danger, lambda: then(self._app.sitting.start(meant, line))
+                self._if_wanted, danger, lambda: then(self._app.session.start(meant, line))
             )
 
-        aside(self._app, work, "weigh")
+        run_in_thread(self._app, work, "weigh")
 
     def fail(self, line: str, error: ConsoleError, place: str = "") -> None:
         """Say what is wrong with ``line``, and have the right one ready.
@@ -156,7 +156,7 @@ class PromptVerbs:
         """
         if place:
             error = ConsoleError(f"{place}: {error.message}", error.hint)
-        self._app.sitting.transcript.error(error)
+        self._app.session.transcript.error(error)
         meant = mended(line, f"{error.message} {error.hint}")
         if meant is not None:
             self._app.query_one(Prompt).mean(meant)
@@ -175,11 +175,11 @@ class PromptVerbs:
 
     def show(self, job: Job) -> None:
         """Go where ``job`` is seen."""
-        feed = job.feed
-        if feed.is_run and self._app.sitting.choose_run(feed.run.run) is not None:
+        task = job.task
+        if task.is_run and self._app.session.choose_run(task.run.run) is not None:
             self._app.show_view("run")
         else:
-            self._app.show_view("check" if feed.is_check else "transcript")
+            self._app.show_view("check" if task.is_check else "transcript")
 
     def now_text(self, width: int) -> str:
         """What goes on, in one line, with the way out; nothing if there is none.
@@ -214,12 +214,12 @@ class PromptVerbs:
         self._tell_ends()
         if app.view == "jobs":
             app.query_one(JobsView).draw(self.jobs, app.clocks.monotonic())
-        for feed in app.sitting.feeds:
-            if feed.error is None or feed.number <= self._looked:
+        for task in app.session.tasks:
+            if task.error is None or task.number <= self._looked:
                 continue
-            self._looked = feed.number
-            self._go_back_from(feed)
-            meant = mended(feed.line, f"{feed.error.message} {feed.error.hint}")
+            self._looked = task.number
+            self._go_back_from(task)
+            meant = mended(task.line, f"{task.error.message} {task.error.hint}")
             prompt = app.query_one(Prompt)
             if meant is not None and not prompt.value:
                 prompt.mean(meant)
@@ -227,22 +227,22 @@ class PromptVerbs:
     def _tell_ends(self) -> None:
         """Say how a run ended that is not on the screen."""
         app = self._app
-        for feed in app.sitting.live_runs:
-            if feed.end_told or feed.run.end is None:
+        for task in app.session.live_runs:
+            if task.end_told or task.run.end is None:
                 continue
-            feed.end_told = True
-            if app.view != "run" or feed is not app.sitting.shown_run():
-                steps = feed.run.steps
-                words = end_words(feed.run.end, None if steps is None else steps + 1)
-                app.sitting.transcript.show(words)
+            task.end_told = True
+            if app.view != "run" or task is not app.session.shown_run():
+                steps = task.run.steps
+                words = end_words(task.run.end, None if steps is None else steps + 1)
+                app.session.transcript.show(words)
 
-    def _go_back_from(self, feed: Feed) -> None:
+    def _go_back_from(self, task: RequestTask) -> None:
         """Show what was shown before a run that is none was asked for."""
         failed, run, view = self._before or (None, None, "")
-        if failed is not feed or feed.run.run or run is None:
+        if failed is not task or task.run.run or run is None:
             return
         app, came = self._app, self._app.view == "run"
-        app.sitting.give_back(feed, run)
+        app.session.give_back(task, run)
         if came and view != "run":
             app.show_view(view)
         app.redraw()
@@ -259,7 +259,7 @@ class PromptVerbs:
         def work() -> Callable[[], None]:
             return partial(self._if_wanted, overwriting(paths, self._app.clocks.unix()), then)
 
-        aside(self._app, work, "look")
+        run_in_thread(self._app, work, "look")
 
     def _if_wanted(self, danger: Danger | None, then: Callable[[], None]) -> None:
         if danger is None:
@@ -274,13 +274,13 @@ class PromptVerbs:
 
         self._app.query_one(Question).ask(Asked(danger, answered))
 
-    def _confirm(self, feed: Feed, question: str) -> bool:
+    def _confirm(self, task: RequestTask, question: str) -> bool:
         """Ask for a verb that goes on in a thread."""
-        words = f"[{feed.number}] {feed.line.split()[0]}: {question}"
+        words = f"[{task.number}] {task.line.split()[0]}: {question}"
         return confirmed(
             self._app.query_one(Question).post_message,
             words,
-            lambda: feed.control.asked is None and self._app.is_running,
+            lambda: task.control.asked is None and self._app.is_running,
         )
 
     def _cancel_one(self, which: str) -> None:
@@ -298,7 +298,7 @@ class PromptVerbs:
             hint = f"what goes on: {numbers}" if numbers else "nothing goes on"
             self.fail(f"cancel {which}", UsageError(f"nothing goes on as number {which}", hint))
         elif job.ending is Ending.NOT:
-            run = job.feed.run.run
+            run = job.task.run.run
             self._say(f"[{which}] is a run that goes on: 'stop {run}' ends it")
             self._app.query_one(Prompt).mean(f"stop {run}")
         else:
@@ -307,26 +307,26 @@ class PromptVerbs:
     def _cancel(self, job: Job) -> None:
         if job.is_stopping:
             self._say(f"killing [{job.number}] {job.line}")
-            end(job.feed)
+            end(job.task)
             return
         if job.ending is Ending.ASK:
-            verb = job.feed.line.split()[0]
+            verb = job.task.line.split()[0]
             details = ("what it has started on the hosts is ended there",)
             danger = Danger(f"End [{job.number}] {job.line}?", details, f"end {verb}")
-            self._if_wanted(danger, partial(end, job.feed))
+            self._if_wanted(danger, partial(end, job.task))
             return
-        ending = isinstance(job.feed.request, ask.Stop)
+        ending = isinstance(job.task.request, ask.Stop)
         more = "; the run is being stopped all the same" if ending else ""
         self._say(f"cancelling [{job.number}] {job.line}{more}")
-        end(job.feed)
+        end(job.task)
 
     def _of_runs(self) -> str:
-        run = self._app.doer.shown_run_name()
+        run = self._app.dispatcher.shown_run_name()
         return f"; 'stop {run}' stops the run" if run else ""
 
     def _save(self, files: list[str], rest: list[str]) -> None:
         path = Path(files[0] if files else time.strftime(SAVED_AS)).expanduser().absolute()
-        text = self._app.sitting.transcript.text()
+        text = self._app.session.transcript.text()
 
         def write() -> Callable[[], None]:
             try:
@@ -340,7 +340,7 @@ class PromptVerbs:
             return partial(self._say, f"saved {text.count(chr(10))} lines as {path}")
 
         def save() -> None:
-            aside(self._app, write, "save")
+            run_in_thread(self._app, write, "save")
 
         if len(rest) > len(files):
             save()
@@ -351,10 +351,10 @@ class PromptVerbs:
         try:
             self._say(save_screenshot(self._app, path))
         except ConsoleError as error:
-            self._app.sitting.transcript.error(error)
+            self._app.session.transcript.error(error)
 
     def _say(self, words: str) -> None:
-        self._app.sitting.transcript.say(words)
+        self._app.session.transcript.say(words)
 
 
 def shortened(words: str, cells: int, least: int) -> str:

@@ -1,4 +1,4 @@
-"""A past run whose moment can be chosen: a feed that shows it as it was then. It draws nothing."""
+"""A past run whose moment can be chosen: a task that shows it as it was then. It draws nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distconsole.monitor.moment import Moment
 from distconsole.monitor.playhead import SPEEDS, Axis, Playhead, parse_moment
 from distconsole.monitor.recording import Mark, Recording, Walk
 from distconsole.monitor.run_file import RunFile
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.keys import SCREEN_VERBS
 from distconsole.tui.pictures import LoadPicture
 
@@ -50,7 +50,7 @@ WAYS = {
 """Words that ``play`` takes, besides a speed."""
 
 
-class ReplayFeed(Feed):
+class ReplayTask(RequestTask):
     """A stored run, as it was at the moment that is chosen: at first its end.
 
     Its pictures (``run``, ``history``, ``load``) are those of that moment; its ``book`` has all lines.
@@ -267,24 +267,24 @@ def _load_of(timeline: RunTimeline) -> LoadPicture:
     return picture
 
 
-def travelled(feed: Feed | None) -> ReplayFeed | None:
-    """Return ``feed`` if its moment can be chosen."""
-    return feed if isinstance(feed, ReplayFeed) else None
+def travelled(task: RequestTask | None) -> ReplayTask | None:
+    """Return ``task`` if its moment can be chosen."""
+    return task if isinstance(task, ReplayTask) else None
 
 
-def then_shown(run: Feed | None, load: Feed | None) -> Feed | None:
+def then_shown(run: RequestTask | None, load: RequestTask | None) -> RequestTask | None:
     """Return what the screen of the cluster shows: ``load``, or the hosts as they were in a past ``run``."""
     past = travelled(run)
     return past if past is not None and (past.travelling or load is None) else load or run
 
 
-def travel(feed: Feed | None, words: list[str]) -> None:
+def travel(task: RequestTask | None, words: list[str]) -> None:
     """Do what ``at``, ``play`` and ``pause`` mean for the run that is shown.
 
     Raises:
         ConsoleError: if that is no past run, or the words mean nothing.
     """
-    past = travelled(feed)
+    past = travelled(task)
     if past is None:
         raise ConsoleError(
             f"'{words[0]}' moves through a past run, and none is shown", "replay RUN shows one"

@@ -1,4 +1,4 @@
-"""Rings the terminal for what becomes of runs. Feeds put it in from their threads; the screen takes it out."""
+"""Rings the terminal for what becomes of runs. Tasks put it in from their threads; the screen takes it out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distconsole.tui.transcript import Transcript
 MAX_WAITING = 32
 
 
-class Rings:
+class TerminalBell:
     """What is still to be rung, and who rings for which run.
 
     Args:

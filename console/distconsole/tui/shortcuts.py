@@ -1,4 +1,4 @@
-"""The operator's own names and keys in one sitting: read from files, and aliases added at the prompt."""
+"""The operator's own names and keys in one session: read from files, and aliases added at the prompt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shortcuts:
 
     Args:
         config: What was configured.
-        kept: Where aliases are kept; None keeps them for this sitting only.
+        kept: Where aliases are kept; None keeps them for this session only.
 
     Raises:
         ConfigError: naming file and line, if one of them means nothing.
@@ -91,7 +91,7 @@ class Shortcuts:
         self._own[name] = alias
         hides = f", in place of {before.place}" if before else ""
         if masked(line) != line:
-            return f"{name} is an alias of this sitting{hides}: it is not kept, for it has a secret in it"
+            return f"{name} is an alias of this session{hides}: it is not kept, for it has a secret in it"
         return f"{name} is an alias{hides}{self._keep(name, line)}"
 
     def forget(self, name: str) -> str:
@@ -128,7 +128,7 @@ class Shortcuts:
         try:
             keep_alias(self._kept, name, line)
         except OSError as error:
-            return f" of this sitting: {self._kept}: {error.strerror or 'in use'}"
+            return f" of this session: {self._kept}: {error.strerror or 'in use'}"
         if line:
             self._own[name] = replace(self._own[name], place=str(self._kept))
         return ""

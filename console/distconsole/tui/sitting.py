@@ -1,4 +1,4 @@
-"""One sitting at the console: its hosts, its session, and the feeds that go on. It draws nothing."""
+"""One session at the console: its hosts, its connections, and the tasks that go on. It draws nothing."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from distconsole.operations.judging import my_names
 from distconsole.operations.sessions import lent
 from distconsole.session import Session, open_session
 from distconsole.tui.check_picture import CheckPicture
-from distconsole.tui.feeds import Feed, Perform
-from distconsole.tui.foresight import Foresight
+from distconsole.tui.feeds import Perform, RequestTask
+from distconsole.tui.foresight import PlanPreview
 from distconsole.tui.keys import ALIASES, SCREEN_VERBS
-from distconsole.tui.known import Known, known_checks
+from distconsole.tui.known import CompletionIndex, known_checks
 from distconsole.tui.own_hosts import as_own, list_as_own
 from distconsole.tui.pictures import Clocks
-from distconsole.tui.precedence import Precedence
-from distconsole.tui.replaying import ReplayFeed
-from distconsole.tui.rings import Rings
+from distconsole.tui.precedence import InputPriority
+from distconsole.tui.replaying import ReplayTask
+from distconsole.tui.rings import TerminalBell
 from distconsole.tui.transcript import Transcript
 
 LEAVING_SECONDS = 5.0
-"""How long quitting waits for the feeds to let go."""
+"""How long quitting waits for the tasks to let go."""
 
 MAX_KEPT_RUNS = 20
 """Runs that ended and can still be looked at without reading the store."""
 
 
-class Sitting:
+class ConsoleSession:
     """What lives as long as the screen does.
 
     Args:
@@ -58,19 +58,19 @@ class Sitting:
         self.where = where
         self._perform = perform
         self.clocks = clocks or Clocks()
-        self._chosen: Feed | None = None
+        self._chosen: RequestTask | None = None
         self.transcript = Transcript()
-        self.precedence = Precedence()
+        self.input_priority = InputPriority()
         self._numbers = count(1)
-        self.confirm: Callable[[Feed, str], bool] | None = None
-        """Asks the person a question for a feed, and blocks its thread."""
-        self.rings = Rings(self.transcript)
-        self.feeds: list[Feed] = []
+        self.confirm: Callable[[RequestTask, str], bool] | None = None
+        """Asks the person a question for a task, and blocks its thread."""
+        self.rings = TerminalBell(self.transcript)
+        self.tasks: list[RequestTask] = []
         self._open = contextlib.ExitStack()
         self._own: Session | None = None
-        self.looks: list[Foresight] = []
-        """Looks at launches that are being filled in; they end with the sitting."""
-        self._known = Known(where.ssh_config)
+        self.looks: list[PlanPreview] = []
+        """Looks at launches that are being filled in; they end with the session."""
+        self._known = CompletionIndex(where.ssh_config)
 
     def begin(self, config: Config | None = None) -> None:
         """Read the hosts; they are connected when first needed.
@@ -86,41 +86,41 @@ class Sitting:
     def end(self) -> list[str]:
         """Let go of everything and return the runs that go on."""
         going = self.going
-        for feed in self.feeds:
-            if isinstance(feed.request, ask.Demo | ask.Bench):
-                feed.control.stop()
+        for task in self.tasks:
+            if isinstance(task.request, ask.Demo | ask.Bench):
+                task.control.stop()
             else:
-                feed.control.leave()
+                task.control.leave()
         deadline = self.clocks.monotonic() + LEAVING_SECONDS
         for look in self.looks:
             look.leave()
-        waited: list[Feed | Foresight] = [*self.feeds, *self.looks]
+        waited: list[RequestTask | PlanPreview] = [*self.tasks, *self.looks]
         for each in waited:
             each.join(max(0.0, deadline - self.clocks.monotonic()))
-        for feed in self.feeds:
-            if feed.notifier is not None:
-                feed.notifier.close(max(0.0, deadline - self.clocks.monotonic()))
+        for task in self.tasks:
+            if task.notifier is not None:
+                task.notifier.close(max(0.0, deadline - self.clocks.monotonic()))
         self._known.end()
         self._open.close()
-        left = [feed for feed in going if not isinstance(feed.request, ask.Demo)]
-        return list(dict.fromkeys(feed.run.run for feed in left if feed.run.run))
+        left = [task for task in going if not isinstance(task.request, ask.Demo)]
+        return list(dict.fromkeys(task.run.run for task in left if task.run.run))
 
     def left_behind(self) -> list[str]:
         """Return what may go on when the program ends at once, in lines."""
-        return [line for feed in self.going for line in feed.left_behind.words()]
+        return [line for task in self.going for line in task.left_behind.words()]
 
     @property
-    def going(self) -> list[Feed]:
-        """The feeds whose runs go on."""
-        return [feed for feed in self.feeds if feed.goes_on]
+    def going(self) -> list[RequestTask]:
+        """The tasks whose runs go on."""
+        return [task for task in self.tasks if task.goes_on]
 
     @property
-    def live_runs(self) -> list[Feed]:
-        """The feeds of runs that were followed as they went, and whose plan is known."""
+    def live_runs(self) -> list[RequestTask]:
+        """The tasks of runs that were followed as they went, and whose plan is known."""
         return [
-            feed
-            for feed in self.feeds
-            if feed.is_run and feed.run.run and not isinstance(feed.request, ask.Replay)
+            task
+            for task in self.tasks
+            if task.is_run and task.run.run and not isinstance(task.request, ask.Replay)
         ]
 
     @property
@@ -129,7 +129,7 @@ class Sitting:
         return self._own
 
     def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
-        """Have ``request`` done for the screen alone, without a feed."""
+        """Have ``request`` done for the screen alone, without a task."""
         return self._perform(request, _Lender(self), control)
 
     @property
@@ -177,7 +177,7 @@ class Sitting:
             return parse_untrusted(line_words(line), error)
         return parse_line(line, self.vocabulary(), configured)
 
-    def repeat(self, check: str) -> Feed | None:
+    def repeat(self, check: str) -> RequestTask | None:
         """Make one check of the check that is shown again; None while there is none, or it goes on."""
         shown = self.latest_check()
         if shown is None or not shown.done or not isinstance(shown.request, ask.Check):
@@ -193,12 +193,12 @@ class Sitting:
         *,
         quiet: bool = False,
         check: CheckPicture | None = None,
-    ) -> Feed:
+    ) -> RequestTask:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
             request = replace(request, where=self._lasting(request.where))
-        kind = ReplayFeed if isinstance(request, ask.Replay) else Feed
-        feed = kind(
+        kind = ReplayTask if isinstance(request, ask.Replay) else RequestTask
+        task = kind(
             request,
             line,
             _Lender(self),
@@ -208,41 +208,41 @@ class Sitting:
             perform=self._perform,
             check=check,
             number=0 if quiet else next(self._numbers),
-            precedence=self.precedence,
+            input_priority=self.input_priority,
         )
-        feed.control.confirm = partial(self.confirm, feed) if self.confirm and not quiet else None
+        task.control.confirm = partial(self.confirm, task) if self.confirm and not quiet else None
         if isinstance(request, ask.Notify) and request.test:
             self.rings.trial()
-        if feed.is_run:
-            feed.notifier = self.rings.notifier(request)
-        self.add(feed)
-        feed.start()
-        return feed
+        if task.is_run:
+            task.notifier = self.rings.notifier(request)
+        self.add(task)
+        task.start()
+        return task
 
-    def add(self, feed: Feed) -> None:
-        """Keep ``feed``; forget those that ended and that no view would show again."""
-        self._chosen = feed if feed.is_run else self._chosen
+    def add(self, task: RequestTask) -> None:
+        """Keep ``task``; forget those that ended and that no view would show again."""
+        self._chosen = task if task.is_run else self._chosen
         latest = self.latest_check(), self.listing(), self.shown_run(), self.comparison()
         shown = {id(each) for each in latest}
-        done = [kept for kept in self.feeds if kept.done and id(kept) not in shown]
+        done = [kept for kept in self.tasks if kept.done and id(kept) not in shown]
         old = [kept for kept in done if not kept.is_run] + done[:-MAX_KEPT_RUNS]
         for kept in old:
             kept.control.leave()
         forgotten = {id(kept) for kept in old}
-        self.feeds = [kept for kept in self.feeds if id(kept) not in forgotten]
-        self.feeds.append(feed)
+        self.tasks = [kept for kept in self.tasks if id(kept) not in forgotten]
+        self.tasks.append(task)
 
     def vocabulary(self) -> Vocabulary:
         """Return what exists right now, for completion."""
         names = self._known.names()
         about = dict(names.about)
         runs: dict[str, None] = {}
-        for feed in reversed(self.feeds):
-            for name in (feed.run.run, feed.run.name):
+        for task in reversed(self.tasks):
+            for name in (task.run.run, task.run.name):
                 if name and not any(run.startswith(name) for run in runs):
                     runs[name] = None
-                    about[name] = "goes on" if feed.goes_on else about.get(name, "of this sitting")
-        listed = (summary.run for feed in self.feeds for summary in feed.listed)
+                    about[name] = "goes on" if task.goes_on else about.get(name, "of this session")
+        listed = (summary.run for task in self.tasks for summary in task.listed)
         runs |= dict.fromkeys((*listed, *names.runs))
         ranks: list[int] = []
         shown = self.shown_run()
@@ -264,51 +264,51 @@ class Sitting:
             moments=names.moments,
         )
 
-    def shown_run(self) -> Feed | None:
-        """Return the feed of the run to show: the one chosen, or None."""
+    def shown_run(self) -> RequestTask | None:
+        """Return the task of the run to show: the one chosen, or None."""
         return self._chosen
 
-    def choose_run(self, name: str) -> Feed | None:
-        """Show the run with this name, id or beginning of an id, if this sitting knows it; return its feed."""
-        for feed in reversed(self.feeds):
-            known = (feed.run.run, feed.run.name)
-            if feed.is_run and name and (name in known or feed.run.run.startswith(name)):
-                self._chosen = feed
-                return feed
+    def choose_run(self, name: str) -> RequestTask | None:
+        """Show the run with this name, id or beginning of an id, if this session knows it; return its task."""
+        for task in reversed(self.tasks):
+            known = (task.run.run, task.run.name)
+            if task.is_run and name and (name in known or task.run.run.startswith(name)):
+                self._chosen = task
+                return task
         return None
 
-    def give_back(self, failed: Feed, before: Feed) -> None:
+    def give_back(self, failed: RequestTask, before: RequestTask) -> None:
         """Show the run ``before`` again in place of one that there is not."""
-        self.feeds.remove(failed)
+        self.tasks.remove(failed)
         self._chosen = before
 
-    def latest_check(self) -> Feed | None:
-        """Return the newest feed that shows a check, or None."""
-        return next((feed for feed in reversed(self.feeds) if feed.is_check), None)
+    def latest_check(self) -> RequestTask | None:
+        """Return the newest task that shows a check, or None."""
+        return next((task for task in reversed(self.tasks) if task.is_check), None)
 
-    def comparison(self) -> Feed | None:
-        """Return the newest feed that compares runs, or None."""
-        compared = (feed for feed in reversed(self.feeds) if isinstance(feed.request, ask.Compare))
+    def comparison(self) -> RequestTask | None:
+        """Return the newest task that compares runs, or None."""
+        compared = (task for task in reversed(self.tasks) if isinstance(task.request, ask.Compare))
         return next(compared, None)
 
-    def listing(self) -> Feed | None:
+    def listing(self) -> RequestTask | None:
         """Return the newest list of runs that is whole, else the newest, or None."""
-        found = [feed for feed in reversed(self.feeds) if isinstance(feed.request, ask.Runs)]
-        return next((feed for feed in found if feed.done), next(iter(found), None))
+        found = [task for task in reversed(self.tasks) if isinstance(task.request, ask.Runs)]
+        return next((task for task in found if task.done), next(iter(found), None))
 
 
 @dataclass(frozen=True, slots=True)
 class _Lender:
     """Lends the console's own session; that is there anyway, so its hosts are asked though nobody named them."""
 
-    sitting: Sitting
+    session: ConsoleSession
 
     @property
     def at_hand(self) -> bool:
-        return self.sitting.own is not None
+        return self.session.own is not None
 
     def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
-        return self.sitting.sessions(where)
+        return self.session.sessions(where)
 
 
 PEERS = 16

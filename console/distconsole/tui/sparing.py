@@ -19,13 +19,13 @@ from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import Screen
 
-from distconsole.tui.canvas import Canvas, Stroke
-from distconsole.tui.harmless import Harmless
-from distconsole.tui.precedence import Precedence
+from distconsole.tui.canvas import DiffUpdate, TerminalDiff
+from distconsole.tui.harmless import Sanitizer
+from distconsole.tui.precedence import InputPriority
 
 Result = TypeVar("Result")
 
-HARMLESS = Harmless()
+SANITIZER = Sanitizer()
 COLLECTED_AFTER = (2_000, 10, 200)
 """The collector's thresholds; Python's own are (700, 10, 10). Each search is short: 20,000 objects take 3 ms."""
 HURRY_SECONDS = 0.1
@@ -59,13 +59,13 @@ class PunctualScreen(Screen[object]):
 
     async def _on_idle(self, event: events.Idle) -> None:
         app, began = self.app, time.monotonic()
-        if isinstance(app, SparingApp) and app.hurries and began >= self._rests_until:
+        if isinstance(app, LowOverheadApp) and app.hurries and began >= self._rests_until:
             self._on_timer_update()
             now = time.monotonic()
             self._rests_until = now + (now - began)
 
 
-class SparingApp(App[Result]):
+class LowOverheadApp(App[Result]):
     """An application that writes to its terminal only what changed there, and seldom looks for garbage.
 
     Args:
@@ -78,8 +78,8 @@ class SparingApp(App[Result]):
 
     def __init__(self, *, ansi_color: bool | None = None) -> None:
         super().__init__(ansi_color=ansi_color)
-        self._canvas = Canvas()
-        self.precedence = Precedence()
+        self._canvas = TerminalDiff()
+        self.input_priority = InputPriority()
         self._hurried_until = 0.0
 
     @property
@@ -94,7 +94,7 @@ class SparingApp(App[Result]):
     def _post_message(self, message: Message) -> Coroutine[None, None, bool]:
         # The thread that reads the terminal calls this; the rest runs when the application gets to it.
         if _is_pressed(message):
-            self.precedence.ask()
+            self.input_priority.ask()
         return super()._post_message(message)
 
     async def on_event(self, event: events.Event) -> None:
@@ -130,7 +130,7 @@ class SparingApp(App[Result]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what is done to every line that is drawn; last, nothing in it is obeyed."""
-        return [*super().get_line_filters(), HARMLESS]
+        return [*super().get_line_filters(), SANITIZER]
 
     def to_terminal(self, sequence: str) -> None:
         """Write a sequence that moves and shows nothing, such as a bell."""
@@ -140,11 +140,11 @@ class SparingApp(App[Result]):
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
-            stroke = Stroke(self._canvas, renderable, self.size)
+            stroke = DiffUpdate(self._canvas, renderable, self.size)
             renderable = cast("RenderableType", stroke)
         super()._display(screen, renderable)
         if self.hurries:
-            self.precedence.answer()
+            self.input_priority.answer()
 
 
 def _is_pressed(message: Message) -> bool:

@@ -1,4 +1,4 @@
-"""What a line or a key does to the screen; verbs about hosts go to the sitting. It draws nothing."""
+"""What a line or a key does to the screen; verbs about hosts go to the session. It draws nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distconsole.expression import ExpressionError
 from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.prompt_verbs import PromptVerbs
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from distconsole.tui.app import ConsoleApp
 
 
-class Doer:
+class CommandDispatcher:
     """Does lines and keys on the screen of ``app``."""
 
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
         self.prompt_verbs = PromptVerbs(app)
-        self.followed: list[Feed] = []
+        self.followed: list[RequestTask] = []
         """Demos whose run the screen has gone to by itself."""
 
-    def perform(self, line: str, *, quiet: bool = False) -> None:
+    def run_command(self, line: str, *, quiet: bool = False) -> None:
         """Do ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
         app = self._app
-        transcript = app.sitting.transcript
+        transcript = app.session.transcript
         if not quiet:
             transcript.say(f"\x1b[1m> {masked(line)}\x1b[0m")
         try:
@@ -84,7 +84,7 @@ class Doer:
         app = self._app
         line = self._filled(key.line)
         if line is None:
-            app.sitting.transcript.say(f"{key.shown} ({key.label}): nothing here to do that to")
+            app.session.transcript.say(f"{key.shown} ({key.label}): nothing here to do that to")
         elif key.asks:
             app.query_one(Prompt).offer(line)
         else:
@@ -95,30 +95,30 @@ class Doer:
                 or line.startswith("launch")
                 or line in ("help", "quit")
             )
-            self.perform(line, quiet=quiet)
+            self.run_command(line, quiet=quiet)
             if quiet:
                 app.query_one(Prompt).tell(f"{key.shown}: {line}")
 
     def open_run(self, run: str, *, over: bool) -> None:
-        """Show ``run``: as this sitting has it, else from the store or from its hosts."""
+        """Show ``run``: as this session has it, else from the store or from its hosts."""
         app = self._app
-        if app.sitting.choose_run(run) is not None:
+        if app.session.choose_run(run) is not None:
             app.show_view("run")
         else:
-            self.perform(f"{'replay' if over else 'attach'} {run}")
+            self.run_command(f"{'replay' if over else 'attach'} {run}")
 
     def shown_run_name(self) -> str:
         """Return the run on the screen if it goes on, else nothing."""
-        feed = self._app.sitting.shown_run()
-        return feed.run.run if feed is not None and feed.goes_on else ""
+        task = self._app.session.shown_run()
+        return task.run.run if task is not None and task.goes_on else ""
 
-    def _show_where_it_belongs(self, feed: Feed) -> None:
+    def _show_where_it_belongs(self, task: RequestTask) -> None:
         app = self._app
-        match feed.request:
-            case ask.Run() | ask.Rerun() if not feed.is_run or feed.request.detach:
+        match task.request:
+            case ask.Run() | ask.Rerun() if not task.is_run or task.request.detach:
                 app.show_view("transcript")
             case ask.Demo():
-                app.first = app.first or feed
+                app.first = app.first or task
                 app.show_view("check")
             case ask.Run() | ask.Rerun() | ask.Attach() | ask.Replay():
                 app.show_view("run")
@@ -127,12 +127,12 @@ class Doer:
             case ask.Top(once=True):
                 app.show_view("transcript")
             case ask.Top():
-                if app.load_feed is not None:
-                    app.load_feed.control.leave()
-                app.load_feed = feed
+                if app.load_task is not None:
+                    app.load_task.control.leave()
+                app.load_task = task
                 app.show_view("cluster")
             case ask.Runs() | ask.Compare():
-                self._show_runs(feed.request)
+                self._show_runs(task.request)
             case ask.Stop():
                 pass  # what it does is seen where one is
             case _:
@@ -147,7 +147,7 @@ class Doer:
 
     def _do_screen_verb(self, words: list[str]) -> None:  # noqa: C901  (one case a verb, nothing nested)
         app = self._app
-        say = app.sitting.transcript.say
+        say = app.session.transcript.say
         if self.prompt_verbs.do(words):
             return
         match words:
@@ -155,7 +155,7 @@ class Doer:
                 app.exit()
             case ["view", name] if name in VIEWS:
                 app.show_view(name)
-            case ["view", name] if app.sitting.choose_run(name) is not None:
+            case ["view", name] if app.session.choose_run(name) is not None:
                 app.show_view("run")
             case ["sort"]:
                 say(f"ranks by {app.query_one(RunView).sort('')}")
@@ -198,21 +198,21 @@ class Doer:
                 app.query_one(RunsView).mark(words[1])
                 app.redraw()
             else:
-                app.sitting.transcript.say(app.query_one(CompareView).turn(" ".join(words[1:])))
+                app.session.transcript.say(app.query_one(CompareView).turn(" ".join(words[1:])))
         except ConsoleError as error:
-            app.sitting.transcript.error(error)
+            app.session.transcript.error(error)
 
     def _travel(self, words: list[str]) -> None:
         """Move through the past run that is shown."""
         try:
-            travel(self._app.sitting.shown_run(), words)
+            travel(self._app.session.shown_run(), words)
         except ConsoleError as error:
-            self._app.sitting.transcript.error(error)
+            self._app.session.transcript.error(error)
 
     def _theme(self, name: str) -> None:
         app = self._app
         try:
-            app.sitting.transcript.say(app.appearance.choose(name))
+            app.session.transcript.say(app.appearance.choose(name))
         except ConsoleError as error:
             self.prompt_verbs.fail(f"theme {name}", error)
 
@@ -249,7 +249,7 @@ class Doer:
 
     def _ask_condition(self, verb: str, rest: str) -> None:
         app = self._app
-        say, cluster = app.sitting.transcript.say, app.query_one(ClusterView)
+        say, cluster = app.session.transcript.say, app.query_one(ClusterView)
         ordered = app.query_one(RunsView) if app.view == "runs" else cluster
         match verb, rest.split():
             case "watch", []:
@@ -276,10 +276,10 @@ class Doer:
     def _heat(self, what: str) -> None:
         """Turn to the heat map, or change what it shows."""
         app = self._app
-        view, feed = app.query_one(RunView), app.sitting.shown_run()
-        known = feed.history.known if feed is not None else []
+        view, task = app.query_one(RunView), app.session.shown_run()
+        known = task.history.known if task is not None else []
         app.show_view("run")
-        app.sitting.transcript.say(view.turn_heat(what, known))
+        app.session.transcript.say(view.turn_heat(what, known))
         app.redraw()
 
     def _do_check_verb(self, words: list[str]) -> None:
@@ -299,11 +299,11 @@ class Doer:
     def _repeat(self, check: str) -> None:
         """Make one check again, and say it as it reads in the grammar."""
         app = self._app
-        feed = app.sitting.repeat(check)
-        if feed is None:
-            app.sitting.transcript.say("a check goes on, or there was none: cancel ends it")
+        task = app.session.repeat(check)
+        if task is None:
+            app.session.transcript.say("a check goes on, or there was none: cancel ends it")
             return
-        app.sitting.transcript.say(f"\x1b[1m> {feed.line}\x1b[0m")
+        app.session.transcript.say(f"\x1b[1m> {task.line}\x1b[0m")
         app.show_view("check")
 
     def _do_lines(self, verb: str, words: list[str]) -> None:
@@ -311,9 +311,9 @@ class Doer:
         app, logs = self._app, self._app.query_one(LogsView)
         if verb == "lines" and words[:1] == ["filter"]:
             verb, words = "filter", words[1:]
-        feed = app.sitting.shown_run()
-        if feed is not None:
-            logs.draw(feed)
+        task = app.session.shown_run()
+        if task is not None:
+            logs.draw(task)
         app.show_view("logs")
         try:
             if verb == "filter":
@@ -356,8 +356,8 @@ class Doer:
         words = line.split()
         if words[:1] != ["stop"] or len(words) != 2:
             return line
-        feeds = (feed for feed in self._app.sitting.feeds if not feed.done)
-        stopping = (feed.request.run for feed in feeds if isinstance(feed.request, ask.Stop))
+        tasks = (task for task in self._app.session.tasks if not task.done)
+        stopping = (task.request.run for task in tasks if isinstance(task.request, ask.Stop))
         return f"{line} --grace 0" if words[1] in stopping else line
 
     def _run_for(self, line: str) -> str:
@@ -366,8 +366,8 @@ class Doer:
             return self.shown_run_name()
         if self._app.view == "runs":
             return self._under_cursor("#runs-table", "run.run")
-        feed = self._app.sitting.shown_run()
-        return feed.run.run if feed is not None else ""
+        task = self._app.session.shown_run()
+        return task.run.run if task is not None else ""
 
     def _under_cursor(self, table: str, attribute: str) -> str:
         found: object = self._app.query_one(table, LineTable).row_under_cursor()

@@ -12,14 +12,14 @@ from distconsole.expression import Condition, ExpressionError, Fields, compiled
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.text.tables import duration_text
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 
 LOOK_SECONDS = 1.0
 NAMED = 3
 """So many ranks or GPUs are named."""
 MAX_WATCHES = 32
 
-LoadRows = Callable[[Feed], list[LoadRow]]
+LoadRows = Callable[[RequestTask], list[LoadRow]]
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class Watch:
 
 
 class Watches:
-    """All watches of a sitting.
+    """All watches of a session.
 
     Args:
-        load_rows: Makes the rows of hosts and GPUs of a feed, which is held still meanwhile.
+        load_rows: Makes the rows of hosts and GPUs of a task, which is held still meanwhile.
         monotonic: Spans are counted by it.
     """
 
@@ -105,7 +105,7 @@ class Watches:
         """Look at once when next asked."""
         self._looked = float("-inf")
 
-    def look(self, run: Feed | None, load: Feed | None) -> list[str]:
+    def look(self, run: RequestTask | None, load: RequestTask | None) -> list[str]:
         """Return what is to be said, at most once a second."""
         moment = time.monotonic()
         if not self.kept or moment - self._looked < LOOK_SECONDS:
@@ -114,14 +114,14 @@ class Watches:
         said = (self._look(watch, run if watch.of_ranks else load) for watch in self.kept)
         return [line for line in said if line]
 
-    def _look(self, watch: Watch, feed: Feed | None) -> str:
-        if feed is None or watch.seen == (id(feed), feed.version):
+    def _look(self, watch: Watch, task: RequestTask | None) -> str:
+        if task is None or watch.seen == (id(task), task.version):
             return ""
-        with feed.reading():
-            if id(feed) != watch.seen[0]:
+        with task.reading():
+            if id(task) != watch.seen[0]:
                 watch.since = None  # of another run
-            watch.seen = id(feed), feed.version
-            rows: Sequence[Any] = ranks_of(feed.run) if watch.of_ranks else self._load_rows(feed)
+            watch.seen = id(task), task.version
+            rows: Sequence[Any] = ranks_of(task.run) if watch.of_ranks else self._load_rows(task)
             found = watch.condition.matching(rows)
             words = _names(found, len(rows))
         was, now = watch.since, self._monotonic()

@@ -9,7 +9,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Where
 from distconsole.operations.sessions import lasting
-from distconsole.tui.sitting import Sitting
+from distconsole.tui.sitting import ConsoleSession
 
 
 def cluster(
@@ -55,9 +55,9 @@ def test_a_run_from_the_prompt_is_kept_with_the_hosts_of_the_sitting() -> None:
         started.append(request)
         return []
 
-    sitting = Sitting(Where(hosts="a,b:2", ssh_config="/c"), perform=perform)  # type: ignore[arg-type]
+    session = ConsoleSession(Where(hosts="a,b:2", ssh_config="/c"), perform=perform)  # type: ignore[arg-type]
     for where in (Where(), Where(python="/py"), Where(hosts="c")):
-        sitting.start(ask.Run("train.py", where=where), "run train.py").join(10)
+        session.start(ask.Run("train.py", where=where), "run train.py").join(10)
     assert [request.where for request in started if isinstance(request, ask.Run)] == [
         Where(hosts="a,b:2", ssh_config="/c"),
         Where(hosts="a,b:2", ssh_config="/c", python="/py"),

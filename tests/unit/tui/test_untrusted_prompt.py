@@ -9,7 +9,7 @@ import pytest
 from distconsole.config.load import trust_as_it_is
 from distconsole.errors import UntrustedError, UsageError
 from distconsole.model import requests as ask
-from distconsole.tui.sitting import Sitting
+from distconsole.tui.sitting import ConsoleSession
 
 
 def test_a_changed_file_is_asked_about_before_anything_is_done(
@@ -19,15 +19,15 @@ def test_a_changed_file_is_asked_about_before_anything_is_done(
     file = tmp_path / "distconsole.toml"
     file.write_text("setup = 'module load cuda'\n")
     trust_as_it_is(file)
-    sitting = Sitting(ask.Where())
+    session = ConsoleSession(ask.Where())
     try:
-        assert isinstance(sitting.request("check"), ask.Check)
+        assert isinstance(session.request("check"), ask.Check)
         file.write_text("setup = 'touch /tmp/x'\n")
         for line in ("check", "run t.py", "no-verb"):
             with pytest.raises(UntrustedError, match="was changed since it was trusted"):
-                sitting.request(line)
-        assert sitting.request("trust") == ask.Trust()
+                session.request(line)
+        assert session.request("trust") == ask.Trust()
         with pytest.raises(UsageError, match="cannot split"):
-            sitting.request("trust '")
+            session.request("trust '")
     finally:
-        sitting.end()
+        session.end()

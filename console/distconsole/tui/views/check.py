@@ -15,7 +15,7 @@ from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
 from distconsole.monitor.check_fields import CheckRow, check_condition
 from distconsole.text.check import changes_text, proof_text, target_text
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.pairs import Pairs
 from distconsole.tui.views.check_words import (
     FINDING_COLUMNS,
@@ -154,17 +154,17 @@ class CheckView(Vertical):
             self.query_one(each).display = wide or page is Page.PAIRS
         self.query_one("#choices").display = wide or page is Page.CHOICES
 
-    def draw(self, feed: Feed) -> None:
-        """Show how far the check of ``feed`` got."""
-        with feed.reading():
-            picture = feed.check
+    def draw(self, task: RequestTask) -> None:
+        """Show how far the check of ``task`` got."""
+        with task.reading():
+            picture = task.check
             findings, count = shown_findings(picture, self.condition)
             grid = grid_rows(picture, self.condition)
             checks = len(grid if self.condition is None else grid_rows(picture))
-            line = check_line(picture, checks, done=feed.done, cancelled=feed.is_cancelled)
+            line = check_line(picture, checks, done=task.done, cancelled=task.is_cancelled)
             self._report, self._pairs = picture.report, picture.pairs
             choices, self._rounds = picture.choices, picture.rounds
-            self._done, known = feed.done, list(picture.findings)
+            self._done, known = task.done, list(picture.findings)
         table: LineTable[Finding] = self.query_one("#findings", LineTable)
         cells: LineTable[GridRow] = self.query_one("#grid", LineTable)
         left = f"{len(findings)} of {count} findings, {len(grid)} of {checks} checks"
@@ -175,7 +175,7 @@ class CheckView(Vertical):
         self.query_one("#check-line", Words).show(line)
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()
-        self.query_one(ChoicesPanel).show(choices, done=feed.done)
+        self.query_one(ChoicesPanel).show(choices, done=task.done)
         self._explain(table.row_under_cursor())
         self._freshen(known)
 

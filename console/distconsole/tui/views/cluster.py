@@ -15,7 +15,7 @@ from distconsole.model.time_text import span_text
 from distconsole.monitor.freshness import FRESH_SECONDS
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.text.tables import bytes_text, number_text
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.pictures import LoadPicture
 from distconsole.tui.views.load_order import head_of
 from distconsole.tui.views.row_order import RowOrder
@@ -309,10 +309,10 @@ class ClusterView(Vertical):
         self.order = self.order.with_group(name, LOAD_FIELDS)
         self.query_one("#gpus", LineTable).to_top()
 
-    def draw(self, feed: Feed, names: tuple[str, ...], now: float) -> None:
-        """Show what ``feed`` knows of the hosts called ``names`` at ``now`` (monotonic seconds)."""
-        with feed.reading():
-            rows = _host_rows(feed.load, names, now)
+    def draw(self, task: RequestTask, names: tuple[str, ...], now: float) -> None:
+        """Show what ``task`` knows of the hosts called ``names`` at ``now`` (monotonic seconds)."""
+        with task.reading():
+            rows = _host_rows(task.load, names, now)
         loads = _load_rows(rows, self.me)
         for table in self.query(LineTable):
             table.filtered = self.order.condition is not None

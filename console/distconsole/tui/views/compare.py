@@ -13,7 +13,7 @@ from distconsole.model.comparison import ComparedCurves, ComparedRun, Comparison
 from distconsole.model.events import RunsCompared
 from distconsole.monitor.tally import AXES
 from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.widgets.curves import Curves, colour_of
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
@@ -92,10 +92,10 @@ class CompareView(Vertical):
             self._chosen, self._skip = tuple(names), 0
         self._draw_curves()
 
-    def draw(self, feed: Feed) -> None:
-        """Show what ``feed`` has compared."""
-        with feed.reading():
-            made, error = feed.compared, feed.error
+    def draw(self, task: RequestTask) -> None:
+        """Show what ``task`` has compared."""
+        with task.reading():
+            made, error = task.compared, task.error
         if made is None:
             said = f"✗ {error.message}" if error is not None else "… reading the runs"
             self.query_one("#compare-runs", Words).show(said)

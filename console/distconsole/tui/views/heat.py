@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from distconsole.model.time_text import span_text
 from distconsole.monitor.health import silent_ranks
 from distconsole.monitor.present import present
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.harmless import shown_name
 from distconsole.tui.heat import heat_of
 from distconsole.tui.widgets.heat_map import HeatMap
@@ -30,7 +30,7 @@ class HeatPage(Vertical):
         self.quantity = "step"
         self.whole = False
         self._ranks: tuple[int, ...] = ()
-        self._feed: Feed | None = None
+        self._shown_task: RequestTask | None = None
         self._now = 0.0
 
     def compose(self) -> ComposeResult:
@@ -64,23 +64,23 @@ class HeatPage(Vertical):
         self.quantity = what
         return ""
 
-    def draw(self, feed: Feed, now: float) -> None:
-        """Show the run of ``feed`` at ``now`` (UNIX seconds)."""
-        if feed is not self._feed:
-            self._feed, self._ranks = feed, ()
+    def draw(self, task: RequestTask, now: float) -> None:
+        """Show the run of ``task`` at ``now`` (UNIX seconds)."""
+        if task is not self._shown_task:
+            self._shown_task, self._ranks = task, ()
             self.map.zooms.clear()
         self._now = now
-        with feed.reading():
-            history, key = feed.history, self.quantity
+        with task.reading():
+            history, key = task.history, self.quantity
             if key not in history.quantities:
                 key = f"metric {key}"
-            going = feed.run.end is None
-            silent = silent_ranks(feed.run, now) if going else {}
-            stands = going and not present(feed.run, now).at_work
+            going = task.run.end is None
+            silent = silent_ranks(task.run, now) if going else {}
+            stands = going and not present(task.run, now).at_work
             heat = heat_of(
                 history,
                 key,
-                self._ranks or sorted(feed.run.ranks),
+                self._ranks or sorted(task.run.ranks),
                 whole=self.whole,
                 lines=self.map.lines,
                 width=self.map.cells,
@@ -99,5 +99,5 @@ class HeatPage(Vertical):
     def zoom(self, event: HeatMap.Zoomed) -> None:
         """Show other ranks."""
         self._ranks = event.ranks
-        if self._feed is not None:
-            self.draw(self._feed, self._now)
+        if self._shown_task is not None:
+            self.draw(self._shown_task, self._now)

@@ -1,6 +1,6 @@
 """The launch form: fields, hosts, the plan as it changes, and the launches of before.
 
-It shows a desk and says what was asked for; who plans and starts is not known here.
+It shows a model and says what was asked for; who plans and starts is not known here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from distconsole.model.events import LaunchKept
 from distconsole.tui.folders import Folders
 from distconsole.tui.harmless import one_line
 from distconsole.tui.jobs import spinner
-from distconsole.tui.launch_desk import LaunchDesk
+from distconsole.tui.launch_desk import LaunchFormModel
 from distconsole.tui.pictures import LoadPicture
 from distconsole.tui.views.launch_fields import FieldRow
 from distconsole.tui.views.launch_words import (
@@ -252,59 +252,61 @@ class LaunchView(Container):
 
     def show(
         self,
-        desk: LaunchDesk,
+        model: LaunchFormModel,
         hosts: Sequence[Host],
         load: LoadPicture | None,
         launches: Sequence[LaunchKept],
         now: float,
     ) -> None:
-        """Show the desk as it is at ``now`` (monotonic seconds)."""
+        """Show the model as it is at ``now`` (monotonic seconds)."""
         if not self.furnished:
             return
-        trouble, latest, shown = desk.trouble, desk.latest, desk.shown
+        trouble, latest, shown = model.trouble, model.latest, model.shown
         request = latest.request if latest is not None else None
         for row in self.rows():
-            row.show(desk.draft.text(row.field.name))
+            row.show(model.draft.text(row.field.name))
             wrong = trouble is not None and trouble.field == row.field.name
             # An empty form is no mistake yet.
             row.tell(
-                one_line(trouble.short) if trouble is not None and wrong and not desk.blank else ""
+                one_line(trouble.short)
+                if trouble is not None and wrong and not model.blank
+                else ""
             )
             row.unsaid(_unsaid(row, request))
             if row.field.name == "launcher":
-                row.reasons(desk.refused)
-        plan = latest.plan if latest is not None and latest.line == desk.line else None
-        self.query_one(HostTable).show(host_choices(hosts, desk.chosen_hosts, load, plan))
-        self._show_more(desk)
-        words = plan_text(shown, latest, None if desk.blank else trouble, self._state(desk, now))
+                row.reasons(model.refused)
+        plan = latest.plan if latest is not None and latest.line == model.line else None
+        self.query_one(HostTable).show(host_choices(hosts, model.chosen_hosts, load, plan))
+        self._show_more(model)
+        words = plan_text(shown, latest, None if model.blank else trouble, self._state(model, now))
         self.query_one("#launch-plan", VerticalScroll).query_one(Words).show(words)
         self.query_one("#launch-start", Button).disabled = trouble is not None
         self.last.show(launches)
 
-    def _state(self, desk: LaunchDesk, now: float) -> str:
-        latest = desk.latest
-        if desk.blank:
+    def _state(self, model: LaunchFormModel, now: float) -> str:
+        latest = model.latest
+        if model.blank:
             return "type a script; ^O lists what was launched before"
-        if desk.settled or latest is None:
+        if model.settled or latest is None:
             return ""
         waited = now - latest.began
-        since = f" {waited:.0f} s" if waited >= 1 and latest.line == desk.line else ""
+        since = f" {waited:.0f} s" if waited >= 1 and latest.line == model.line else ""
         start = (
             "; it starts when the plan stands, and any change takes that back"
-            if desk.wanted
+            if model.wanted
             else ""
         )
         return f"{spinner(now)} planning{since}{start}"
 
-    def _show_more(self, desk: LaunchDesk) -> None:
+    def _show_more(self, model: LaunchFormModel) -> None:
         form = self.query_one("#launch-form")
         others = self._others
         if any(row.has_class("-wrong") for row in others):
             form.add_class("-unfolded")
         given = [
-            f"{row.field.label} {desk.draft.text(row.field.name)}"
+            f"{row.field.label} {model.draft.text(row.field.name)}"
             for row in others
-            if desk.draft.text(row.field.name)
+            if model.draft.text(row.field.name)
         ]
         unfolded = form.has_class("-unfolded")
         names = ", ".join(row.field.label for row in others)

@@ -14,7 +14,7 @@ from distconsole.model.events import LaunchKept
 from distconsole.model.run_events import GpuSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.text.tables import ranks_text
-from distconsole.tui.foresight import Foresight
+from distconsole.tui.foresight import PlanPreview
 from distconsole.tui.harmless import one_line
 from distconsole.tui.launch_desk import Trouble
 from distconsole.tui.pictures import LoadPicture
@@ -175,8 +175,8 @@ LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
 
 
 def plan_text(
-    shown: Foresight | None,
-    latest: Foresight | None,
+    shown: PlanPreview | None,
+    latest: PlanPreview | None,
     trouble: Trouble | None,
     state: str,
 ) -> Text:
@@ -203,7 +203,7 @@ def plan_text(
     return text.append_text(plan)
 
 
-def _plan(shown: Foresight, plan: PlanMade) -> Text:
+def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
     text = Text()
     ranks = f"{plan.world_size} rank{'s' if plan.world_size != 1 else ''}"
     hosts = f"{len(plan.hosts)} host{'s' if len(plan.hosts) != 1 else ''}"

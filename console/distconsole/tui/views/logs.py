@@ -23,8 +23,8 @@ from distconsole.monitor.log_filter import (
 )
 from distconsole.monitor.log_lines import Scribe
 from distconsole.monitor.log_rows import LogRows
-from distconsole.tui.feeds import Feed
-from distconsole.tui.replaying import ReplayFeed
+from distconsole.tui.feeds import RequestTask
+from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_bars import bars_text
 from distconsole.tui.widgets.log_line import LineStyle, colours_on
@@ -77,7 +77,7 @@ class LogsView(Vertical):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._feed: Feed | None = None
+        self._shown_task: RequestTask | None = None
         self._rows: LogRows | None = None
         self._filter = LogFilter()
         self._fold = True
@@ -190,17 +190,17 @@ class LogsView(Vertical):
                 raise ConsoleError(f"lines {what} means nothing", known)
         self._say()
 
-    def draw(self, feed: Feed) -> None:
-        """Show the lines that ``feed`` holds; of a run at a moment those that were there then."""
-        if feed is not self._feed:
-            self._feed = feed
+    def draw(self, task: RequestTask) -> None:
+        """Show the lines that ``task`` holds; of a run at a moment those that were there then."""
+        if task is not self._shown_task:
+            self._shown_task = task
             self._begin_again(keep_place=False)
-        if feed.jumps != self._jumps:
-            self._jumps, self.tail.follows = feed.jumps, True
-        self.tail.space_pages = not isinstance(feed, ReplayFeed)
-        with feed.reading():
-            progress = list(feed.run.progress.values())
-            world = feed.run.world
+        if task.jumps != self._jumps:
+            self._jumps, self.tail.follows = task.jumps, True
+        self.tail.space_pages = not isinstance(task, ReplayTask)
+        with task.reading():
+            progress = list(task.run.progress.values())
+            world = task.run.world
         self.tail.times = self.size.width >= 100 if self._times is None else self._times
         self._advance()
         self._show(world)
@@ -220,14 +220,14 @@ class LogsView(Vertical):
 
     def _begin_again(self, *, keep_place: bool = True) -> None:
         """Make the rows of the run anew; the reader stays at the line that was read."""
-        feed, before = self._feed, self._rows
-        if feed is None:
+        task, before = self._shown_task, self._rows
+        if task is None:
             return
         row = self.tail.row_under_cursor() if keep_place and not self.tail.follows else None
         self._anchor = row.line if row is not None else None
         if not keep_place:
             self.tail.follows = True
-        self._rows = LogRows(feed.book, self._filter, fold=self._fold, numbers=self._digits)
+        self._rows = LogRows(task.book, self._filter, fold=self._fold, numbers=self._digits)
         self._rows.search(self._pattern)
         if before is not None:
             before.close()
@@ -262,8 +262,8 @@ class LogsView(Vertical):
             if rows.advance(TURN_SECONDS):
                 return True
             time.sleep(PAUSE_SECONDS)
-            if self._feed is not None:
-                self._feed.precedence.give_way()
+            if self._shown_task is not None:
+                self._shown_task.input_priority.yield_to_input()
         return False
 
     def _show(self, world: int) -> None:
@@ -271,8 +271,8 @@ class LogsView(Vertical):
         if rows is None:
             return
         self._shown_at = time.monotonic()
-        tail, feed = self.tail, self._feed
-        moment = feed.moment_t if isinstance(feed, ReplayFeed) and feed.travelling else None
+        tail, task = self.tail, self._shown_task
+        moment = task.moment_t if isinstance(task, ReplayTask) and task.travelling else None
         tail.limit = None if moment is None else rows.rows_until(moment)
         tail.show(rows, world)
         if self._anchor is not None and (rows.taken > self._anchor or not rows.behind):
@@ -312,8 +312,14 @@ class LogsView(Vertical):
         if place is None:
             raise ConsoleError(*self._nothing(what, rows))
         row = rows.row(place)
-        if row is not None and place >= self.tail.count and isinstance(self._feed, ReplayFeed):
-            self._feed.go_to(row.t)  # what it asks for is later than the moment that is shown
+        if (
+            row is not None
+            and place >= self.tail.count
+            and isinstance(self._shown_task, ReplayTask)
+        ):
+            self._shown_task.go_to(
+                row.t
+            )  # what it asks for is later than the moment that is shown
             return
         self.tail.go_to(place)
 
@@ -339,9 +345,9 @@ class LogsView(Vertical):
         self.app.copy_to_clipboard(line.text)
 
     def _go_to_time(self, text: str) -> None:
-        rows, feed = self._rows, self._feed
+        rows, task = self._rows, self._shown_task
         first = rows.row(0) if rows is not None else None
-        if rows is None or first is None or feed is None:
+        if rows is None or first is None or task is None:
             raise ConsoleError("there are no lines yet", "run SCRIPT, or attach RUN")
         t = time_of_day(text, self._now())
         if t is None:
@@ -353,8 +359,8 @@ class LogsView(Vertical):
 
     def _now(self) -> float:
         """The run's newest moment: what is read may be long over."""
-        feed = self._feed
-        return (feed.run.last_t if feed is not None else None) or 0.0
+        task = self._shown_task
+        return (task.run.last_t if task is not None else None) or 0.0
 
     def _show_bars(self, progress: list[LogLine], world: int) -> None:
         if self._filter:
@@ -373,19 +379,19 @@ class LogsView(Vertical):
         bars.display = bool(texts)
 
     def _say(self) -> None:
-        rows, feed, tail = self._rows, self._feed, self.tail
-        if rows is None or feed is None:
+        rows, task, tail = self._rows, self._shown_task, self.tail
+        if rows is None or task is None:
             return
-        count = len(feed.book)
+        count = len(task.book)
         then = "" if tail.limit is None else f", {tail.count:,} of {len(rows):,} rows by then"
-        parts = [f"{feed.run.name}: {count:,} lines{then}"]
+        parts = [f"{task.run.name}: {count:,} lines{then}"]
         if self._filter:
             parts.append(f"filter {self._filter.text!r} shows {rows.lines:,}")
         if self._pattern is not None:
             parts.append(self._found_words(rows))
         parts += self._whole_words(rows, count)
-        if feed.book.failure:
-            parts.append(f"older ones are gone: {feed.book.failure}")
+        if task.book.failure:
+            parts.append(f"older ones are gone: {task.book.failure}")
         if not tail.follows:
             row = tail.row_under_cursor()
             when = f"at {clock_text(row.t, tenths=True)}, " if row is not None else ""

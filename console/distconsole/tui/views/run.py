@@ -18,7 +18,7 @@ from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.check_picture import SEVERITY_MARKS
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.keys import SORTS
 from distconsole.tui.views.heat import HeatPage
 from distconsole.tui.views.ranks import (
@@ -146,20 +146,20 @@ class RunView(Vertical):
             self._chosen = tuple(names)
         self._plots_wanted = True
 
-    def draw(self, feed: Feed, now: float) -> None:
-        """Show the run of ``feed`` at ``now`` (UNIX seconds)."""
+    def draw(self, task: RequestTask, now: float) -> None:
+        """Show the run of ``task`` at ``now`` (UNIX seconds)."""
         room = max(1, min(PLOTS, self.size.width // PLOT_CELLS))
         heat = self.query_one(HeatPage)
         # The heat map stands in place of the ranks; how many match a filter is said there, too.
         listed = not heat.display or self.condition is not None
-        with feed.reading():
-            timeline = feed.run
-            health = _health(feed, now)
+        with task.reading():
+            timeline = task.run
+            health = _health(task, now)
             ranks = rank_rows(timeline, self.order, now) if listed else []
             early = starting(timeline)
-            about = _why_not(feed) or _about(timeline, now)
+            about = _why_not(task) or _about(timeline, now)
             shown, filtered = _filtered(timeline, ranks, self.condition)
-            curves = curves_of(feed, now, room, self._chosen, self._skip * room)
+            curves = curves_of(task, now, room, self._chosen, self._skip * room)
             news, traceback = _news(timeline), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
@@ -169,7 +169,7 @@ class RunView(Vertical):
         words.show(news)
         words.display = bool(news) and (not heat.display or self.size.height >= TALL_LINES)
         if heat.display:
-            heat.draw(feed, now)
+            heat.draw(task, now)
             return
         self._draw_ranks(shown, early=early)
         self._draw_middle(curves, traceback)
@@ -241,14 +241,14 @@ def _filtered(
     return shown, f"filter {condition.text}: {len(shown)} of {len(ranks)} ranks  "
 
 
-def _health(feed: Feed, now: float) -> Text:
+def _health(task: RequestTask, now: float) -> Text:
     """How it goes, in the colour of how urgent it is."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    timeline = feed.run
-    if feed.error is not None and timeline.end is None:
-        return text.append(f"✗ {feed.error.message}", style="bad")
+    timeline = task.run
+    if task.error is not None and timeline.end is None:
+        return text.append(f"✗ {task.error.message}", style="bad")
     if timeline.plan is None and not timeline.ranks:
-        return text.append("nothing ran" if feed.done else "… preparing", style="note")
+        return text.append("nothing ran" if task.done else "… preparing", style="note")
     words = health_line(timeline, now)
     if timeline.end is not None:
         mark, style = {
@@ -265,9 +265,9 @@ def _health(feed: Feed, now: float) -> Text:
     return text.append(f"{mark} {words}", style=style)
 
 
-def _why_not(feed: Feed) -> str:
-    told = feed.error is not None and feed.error.hint and feed.run.end is None
-    return f"hint: {feed.error.hint}" if feed.error is not None and told else ""
+def _why_not(task: RequestTask) -> str:
+    told = task.error is not None and task.error.hint and task.run.end is None
+    return f"hint: {task.error.hint}" if task.error is not None and told else ""
 
 
 def _about(timeline: RunTimeline, now: float) -> str:

@@ -11,7 +11,7 @@ from distconsole.monitor.present import Present, age_text, present
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import number_text
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.widgets.plot import Curve, figure
 
 
@@ -26,14 +26,14 @@ class ShownCurve(NamedTuple):
 
 
 def curves_of(
-    feed: Feed, now: float, room: int, chosen: Sequence[str], skip: int
+    task: RequestTask, now: float, room: int, chosen: Sequence[str], skip: int
 ) -> list[ShownCurve]:
-    """At most ``room`` curves of ``feed`` at ``now`` (UNIX seconds).
+    """At most ``room`` curves of ``task`` at ``now`` (UNIX seconds).
 
     Loss, throughput, step time and GPU utilisation come first, then the other metrics; those that
     were ``chosen`` before all. The first ``skip`` are left out, and come again after the last.
     """
-    timeline, history = feed.run, feed.history
+    timeline, history = task.run, task.history
     wanted: list[tuple[str, Series | None, str]] = [
         ("loss", timeline.metrics.get("loss"), "step"),
         ("samples/s", timeline.throughput, "seconds"),

@@ -17,7 +17,7 @@ from distconsole.model.time_text import date_text
 from distconsole.monitor.summary import seen_in
 from distconsole.monitor.summary_fields import summary_fields
 from distconsole.text.tables import duration_text, number_text
-from distconsole.tui.feeds import Feed
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.views.row_order import RowOrder
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
@@ -195,16 +195,16 @@ class RunsView(Vertical):
             runs.append(row.run.run)
         return " ".join(runs) if len(runs) > 1 else ""
 
-    def draw(self, feed: Feed, seen: Iterable[Feed]) -> None:
-        """Show the runs that ``feed`` listed; of those in ``seen`` this sitting knows how they are."""
+    def draw(self, task: RequestTask, seen: Iterable[RequestTask]) -> None:
+        """Show the runs that ``task`` listed; of those in ``seen`` this session knows how they are."""
         seen = tuple(seen)
-        with feed.reading():
-            count, done = len(feed.listed), feed.done
-            listed = feed.listed[:count]
+        with task.reading():
+            count, done = len(task.listed), task.done
+            listed = task.listed[:count]
         live = {each.run.run: each for each in seen}
         known = {run.run: run for run in listed}
         now = {name: _as_seen(known.get(name), each) for name, each in live.items()}
-        key = (id(feed), count, done, self.order, tuple(self.marked), now)
+        key = (id(task), count, done, self.order, tuple(self.marked), now)
         if (not done and not listed) or key == self._drawn:
             return
         self._drawn = key
@@ -246,16 +246,16 @@ def _in_order(runs: Sequence[RunSummary]) -> list[RunSummary]:
     return sorted(runs, key=lambda run: (run.state != "running", -run.started))
 
 
-def _as_seen(run: RunSummary | None, feed: Feed) -> RunSummary:
-    """Return a run as the feed that follows it shows it."""
-    with feed.reading():
-        run = seen_in(run or _new(feed), feed.run)
-    return msgspec.structs.replace(run, state="running") if feed.goes_on else run
+def _as_seen(run: RunSummary | None, task: RequestTask) -> RunSummary:
+    """Return a run as the task that follows it shows it."""
+    with task.reading():
+        run = seen_in(run or _new(task), task.run)
+    return msgspec.structs.replace(run, state="running") if task.goes_on else run
 
 
-def _new(feed: Feed) -> RunSummary:
+def _new(task: RequestTask) -> RunSummary:
     """Return a run that was not there when the list was made."""
-    timeline, plan = feed.run, feed.run.plan
+    timeline, plan = task.run, task.run.plan
     return RunSummary(
         run=timeline.run,
         name=plan.name if plan is not None else "",

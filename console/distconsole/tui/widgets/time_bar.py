@@ -14,7 +14,7 @@ from distconsole.model.time_text import clock_text
 from distconsole.monitor.playhead import Axis, Playhead
 from distconsole.monitor.recording import Mark
 from distconsole.text.tables import duration_text
-from distconsole.tui.replaying import ReplayFeed
+from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.widgets.lines import Words
 
 EDGE = 1
@@ -40,18 +40,18 @@ class TimeBar(Words):
         super().__init__(id=id)
         self._key: object = None
 
-    def show_past(self, feed: ReplayFeed | None) -> None:
-        """Show where ``feed`` is; nothing if there is none, or it is not open yet."""
-        head = feed.playhead if feed is not None else None
-        recording = feed.recording if feed is not None else None
+    def show_past(self, task: ReplayTask | None) -> None:
+        """Show where ``task`` is; nothing if there is none, or it is not open yet."""
+        head = task.playhead if task is not None else None
+        recording = task.recording if task is not None else None
         self.display = head is not None
-        if feed is None or head is None or recording is None:
+        if task is None or head is None or recording is None:
             return
-        t, marks = feed.moment_t or head.t, feed.marks()
+        t, marks = task.moment_t or head.t, task.marks()
         read = 1.0 if recording.whole else recording.head.entries / max(1, recording.total)
         width = max(10, self.app.size.width - 2 * EDGE)
         shown = (round(t, 1), head.playing, head.backwards, head.speed, head.axis.end)
-        key = (*shown, len(marks), round(read, 2), width, id(feed))
+        key = (*shown, len(marks), round(read, 2), width, id(task))
         if key == self._key:
             return
         self._key = key
