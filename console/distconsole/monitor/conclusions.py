@@ -347,6 +347,19 @@ def _and_others(words: Sequence[object], limit: int) -> str:
     return f"{shown} and {_count(more, 'other', 'others')}" if more > 0 else shown
 
 
+def passed_by_finding(run: str, host: str, steps: int, t: float) -> RunFinding:
+    """Return how many steps of a lost host do not count, as the run went on without it."""
+    return RunFinding(
+        t=t,
+        run=run,
+        check=NODE_LOST,
+        severity=Severity.INFO,
+        hosts=(host,),
+        summary=f"{steps} steps of {host} after it was lost are not counted: the run went on "
+        "without it; what it printed is shown",
+    )
+
+
 def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:
     """Return what a node has to say about ``host``."""
     try:

@@ -14,7 +14,7 @@ import msgspec
 from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
-from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
+from distconsole.model.run_events import LinkChanged, RunEnded, RunEvents, RunFinding
 from distconsole.monitor.feed import (
     Delivered,
     JournalFeed,
@@ -48,6 +48,8 @@ def replay(
 ) -> Iterator[RunEvents]:
     """Yield the events of the entries that are stored; those that cannot be read are counted.
 
+    The end comes last: a host that the run went on without may have told more since.
+
     Args:
         spoilt: By host how many of them there are.
         without: Kinds of entries that nobody wants; most of them are not even decoded.
@@ -64,7 +66,11 @@ def replay(
             if spoilt is not None:
                 spoilt[stored.host] += 1
             continue
-        yield from reducer.feed(stored.host, entry, stored.t)
+        for event in reducer.feed(stored.host, entry, stored.t):
+            if not isinstance(event, RunEnded):
+                yield event
+    if reducer.ended is not None:
+        yield reducer.ended
 
 
 def follow(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import assert_never
 
@@ -28,6 +29,7 @@ from distconsole.monitor.conclusions import (
     first_failure_finding,
     not_finite_finding,
     note_finding,
+    passed_by_finding,
     restart_finding,
     split_finding,
     stall_finding,
@@ -49,6 +51,9 @@ from distconsole.monitor.world_words import apart_finding
 from distconsole.monitor.worlds import Apart, WorldWatch
 from distconsole.remote import frames
 from distconsole.remote.plain import without_colours
+
+LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
+"""What is taken of a lost host after the run's end, which it was not waited for with."""
 
 
 class RunReducer:
@@ -77,6 +82,8 @@ class RunReducer:
         self._rank_hosts: dict[int, str] = {}
         self._living: dict[int, frames.StateEntry] = {}
         self._lost: set[str] = set()
+        self._passed_by: Counter[str] = Counter()
+        """Lost host -> steps that its ranks made since."""
         self._not_finite = NotFiniteWatch()
         self._exited: dict[int, frames.StateEntry] = {}
         """Rank -> how it said to have exited: by itself, or because it was asked to."""
@@ -107,7 +114,7 @@ class RunReducer:
             entry: The next entry of its journal.
             t: Its time in UNIX seconds on the console's clock.
         """
-        if self.ended is not None:
+        if self.ended is not None and not (host in self._lost and isinstance(entry, LATE)):
             return iter(())
         self._started = t if self._started is None else min(self._started, t)
         rank: int | None = getattr(entry, "rank", None)
@@ -252,6 +259,10 @@ class RunReducer:
             self._waiting.discard(lost)
         yield from self._take_down({lost}, t)
 
+    def _tell_passed_by(self, t: float) -> Iterator[RunFinding]:
+        for host in sorted(self._passed_by):
+            yield passed_by_finding(self.run, host, self._passed_by.pop(host), t)
+
     def _take_down(self, hosts: Set[str], t: float) -> Iterator[RunEvents]:
         for rank, last in sorted(self._living.items()):
             host = self._rank_hosts[rank]
@@ -261,6 +272,7 @@ class RunReducer:
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
         known_on = self._rank_hosts.get(entry.rank, host)
         if host in self._lost:
+            self._passed_by[host] += entry.steps
             return
         if known_on != host:  # of before the rank came to live elsewhere, or it lives twice
             split = self._splits.steps(entry.rank, host, known_on, t) if entry.steps else None
@@ -401,7 +413,8 @@ class RunReducer:
         self._waiting.discard(host)
         self._sync.heard_of(host)
         yield from self._flush_lines(host, t)
-        if not self._waiting:
+        yield from self._tell_passed_by(t)
+        if not self._waiting and self.ended is None:
             yield from self._finish(t)
 
     def _blame(self, first: FirstFailure, t: float) -> Iterator[RunEvents]:
@@ -436,6 +449,7 @@ class RunReducer:
         yield from self._unlike(self._not_finite.flush(self._living))
         yield from self._disagreements(self._sync.flush(), t)
         yield from self._bounds.left_out(t)
+        yield from self._tell_passed_by(t)
         yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._numbered(self._outcome.first_failure())

@@ -16,13 +16,14 @@ from distconsole.errors import LinkLostError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, RunShown
 from distconsole.model.names import HostName, RunId
-from distconsole.model.run_events import EndState, LogLine, RunEnded
+from distconsole.model.run_events import EndState, LogLine, RunEnded, RunFinding
 from distconsole.monitor.entry_writer import EntryWriter
 from distconsole.monitor.keeping import encode_entry
 from distconsole.monitor.run_file import RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
 from distconsole.operations.attach import attach
 from distconsole.operations.control import Control
+from distconsole.operations.kept import run_so_far
 from distconsole.operations.logs import logs
 from distconsole.operations.past import show
 
@@ -49,8 +50,9 @@ class BackAgain:
 
     at_hand = True
 
-    def __init__(self, *, away: bool = False) -> None:
+    def __init__(self, *, away: bool = False, told: list[dict[str, Any]] = NODE2) -> None:
         self.away = away
+        self.told = told
         self.asked: list[tuple[str, int]] = []
         hosts = {name: SimpleNamespace(name=name) for name in ("node1", "node2")}
         self.cluster = SimpleNamespace(hosts=tuple(hosts.values()), host=hosts.get)
@@ -67,7 +69,7 @@ class BackAgain:
         def stream(op: str, *, run: str, after: int, journal: str) -> Any:
             assert (op, run) == ("follow", RUN)
             self.asked.append((host, after))
-            rest = [each for each in NODE2 if each["seq"] > after]
+            rest = [each for each in self.told if each["seq"] > after]
             return Played([{"entries": rest, "journal": "B"}])
 
         return SimpleNamespace(
@@ -83,12 +85,16 @@ class Played(list[dict[str, Any]]):
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     """A run that ended while node2 was away, which had told one line."""
-    store = RunStore(tmp_path)
-    end = RunEnded(t=NOW, run=RUN, state=EndState.FAILED, exit_code=3, seconds=4.0)
+    return kept(tmp_path, RunEnded(t=NOW, run=RUN, state=EndState.FAILED, exit_code=3, seconds=4.0))
+
+
+def kept(folder: Path, end: RunEnded, node1: list[dict[str, Any]] = NODE1) -> RunStore:
+    """Return a store with a run that ended so, of which node2 had told one line."""
+    store = RunStore(folder)
     record = RunRecord(RUN, started=NOW, hosts=("node1", "node2"), end=msgspec.json.encode(end))
     with store.create(record) as run_file:
         writer = EntryWriter(run_file.path)
-        told = [("node1", each) for each in NODE1] + [("node2", NODE2[0])]
+        told = [("node1", each) for each in node1] + [("node2", NODE2[0])]
         writer.put(
             [
                 StoredEntry(HostName(host), each["seq"], each["t"], encode_entry(each))
@@ -100,7 +106,7 @@ def store(tmp_path: Path) -> RunStore:
 
 
 def lines(events: list[Event]) -> list[str]:
-    return [event.line for event in events if isinstance(event, LogLine)]
+    return [e.line for e in events if isinstance(e, LogLine) and not e.transient]
 
 
 def attached(store: RunStore, sessions: BackAgain) -> list[Event]:
@@ -109,6 +115,10 @@ def attached(store: RunStore, sessions: BackAgain) -> list[Event]:
 
 def logged(store: RunStore, sessions: BackAgain) -> list[Event]:
     return list(logs(ask.Logs(RUN), sessions, Control(), store))
+
+
+def reported(store: RunStore, sessions: BackAgain) -> list[Event]:
+    return list(run_so_far(RUN, ask.Where(), sessions, store))
 
 
 def shown(store: RunStore, sessions: BackAgain) -> list[Event]:
@@ -145,3 +155,34 @@ def test_of_a_host_that_is_still_away_it_is_said_and_what_is_stored_is_shown(
     assert lines(events) == ["early"]
     assert isinstance(events[-1], RunEnded)
     assert events[-1].seconds == 4.0
+
+
+def test_what_a_lost_host_that_is_back_tells_of_after_the_end_is_shown_or_counted(
+    tmp_path: Path,
+) -> None:
+    said = {"check": "run.node_lost", "severity": "warn", "summary": "node2 lost", "hint": ""}
+    well = {"state": "succeeded", "exit_code": 0}
+    node1 = [
+        entry(1, "note", host="node2", **said),
+        entry(2, "verdict", first_failure=None, **well),
+        entry(3, "end", seconds=1.0, **well),
+    ]
+    went_on = [
+        entry(2000, "window", rank=1, step=6, steps=7),
+        line(2001, "late words\n"),
+        line(2002, "and half a line"),
+        entry(2003, "end", state="lost", exit_code=1, seconds=60.0),
+    ]
+    node2 = [NODE2[0], *({**each, "seq": seq} for seq, each in enumerate(went_on, 2))]
+    end = RunEnded(t=NOW, run=RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=1.0)
+    store = kept(tmp_path, end, node1)
+    for verb in (logged, attached, reported):
+        events = verb(store, BackAgain(told=node2))
+        assert lines(events) == ["early", "late words", "and half a line"]
+        if verb is not logged:
+            ended = events[-1]
+            assert isinstance(ended, RunEnded)
+            assert (ended.state, ended.exit_code, ended.seconds) == (EndState.SUCCEEDED, 0, 1.0)
+            (passed_by,) = (e for e in events if isinstance(e, RunFinding) and e.severity == "info")
+            assert passed_by.check == "run.node_lost"
+            assert "7 steps of node2" in passed_by.summary
