@@ -182,13 +182,13 @@ def _loss_note(journal: Journal) -> dict[str, Any]:
 
 
 def write_summary(folder: str, journal: Journal) -> dict[str, Any]:
-    """Write and return ``ended.json``: the ``end`` entry and its number, so that nobody has to search it.
+    """Write and return ``ended.json``: the ``end`` entry and who wrote it, so that nobody has to search it.
 
     Raises:
         OSError: when it cannot be written.
         JournalError: when the journal cannot be read.
     """
-    end = last_entry(journal)
+    end = {**last_entry(journal), "journal": journal.journal_id}
     write_private(os.path.join(folder, "ended.json"), end)
     return end
 

@@ -58,9 +58,8 @@ def follow(
                 _send_in_items(lines, texts, lambda item: send(item, reader.journal_id), cancelled)
             elif complete:
                 if end is not None and end["seq"] > reader.last:
-                    send(
-                        [json.dumps(end, separators=(",", ":")).encode("ascii")], reader.journal_id
-                    )
+                    writer = end.pop("journal", reader.journal_id)
+                    send([json.dumps(end, separators=(",", ":")).encode("ascii")], writer)
                     return int(end["seq"])
                 break
             elif not journal.wait(max(reader.last, there), cancelled, told):

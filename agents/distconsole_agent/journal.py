@@ -150,6 +150,7 @@ class Journal:
         for line in self._cursor.read_all():
             self.last_seq = seq_of(line)
             self.ended = is_end(line)
+        self.journal_id = self._cursor.journal_id or self.journal_id
         if self.last_seq != before:
             self._publish()
 

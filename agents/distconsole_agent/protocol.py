@@ -202,10 +202,12 @@ RUN_FIELDS = (
     "node_index",
     "nodes",
     "last_seq",
+    "journal",
     "trouble",
 )
-"""``state`` is ``unreadable`` where the node cannot read what it has of the run, and ``trouble`` then
-says which file and why; otherwise it is null. Such a run is never removed by itself."""
+"""``journal`` is who wrote the entry ``last_seq``, empty where that is not known. ``state`` is
+``unreadable`` where the node cannot read what it has of the run, and ``trouble`` then says which
+file and why; otherwise it is null. Such a run is never removed by itself."""
 
 NODE_FIELDS = (
     "cpu",

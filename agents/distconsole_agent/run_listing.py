@@ -24,16 +24,18 @@ def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
     """
     try:
         if active is not None:
-            spec, state, last_seq = active.spec, active.state, active.journal.last_seq
+            spec, state, journal = active.spec, active.state, active.journal
+            last_seq, writer = journal.last_seq, journal.journal_id
         else:
             spec, end = read_spec(folder), find_end(folder)
-            state, last_seq = end["state"], end["seq"]
+            state, last_seq, writer = end["state"], end["seq"], end.get("journal", "")
     except UNREADABLE as error:
         if is_unborn(folder):
             raise FileNotFoundError(folder) from None
         return _unreadable(folder, trouble_with(folder, error))
     known = {name: spec.get(name) for name in RUN_FIELDS}
-    return {**known, "state": state, "last_seq": last_seq, "trouble": None}
+    told = {"state": state, "last_seq": last_seq, "journal": writer}
+    return {**known, **told, "trouble": None}
 
 
 def find_end(folder: str) -> dict[str, Any]:
@@ -60,6 +62,6 @@ def _unreadable(folder: str, trouble: str) -> dict[str, Any]:
     """Return what is known of a run by its folder alone."""
     created = os.stat(folder).st_mtime
     known = {"run": os.path.basename(folder), "name": "", "script": "", "launcher": ""}
-    none = {"world_size": 0, "node_index": 0, "nodes": [], "last_seq": 0}
+    none = {"world_size": 0, "node_index": 0, "nodes": [], "last_seq": 0, "journal": ""}
     told = {"state": "unreadable", "trouble": trouble[:500]}
     return {**known, "created": created, **none, **told}

@@ -74,6 +74,9 @@ def test_a_run_whose_host_lost_its_power_and_the_end_of_its_journal_ends(
     entries = [entry for item in told for entry in item["entries"]]
     assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
     assert entries[-1]["kind"] == "end"
+    (listed,) = back.ask("runs")["result"]["runs"]
+    assert (listed["last_seq"], listed["journal"]) == (len(entries), told[-1]["journal"])
+    assert listed["journal"] not in ("", writer)
     assert [entry["text"] for entry in entries if entry["kind"] == "log"] == ["first\n"]
     cut = [entry for entry in entries if entry.get("check") == "run.journal_cut"]
     assert len(cut) == (tail == "zeros")

@@ -235,6 +235,12 @@ class JournalFeed:
         """Whether every host's last entry was given out."""
         return all(reader.done and not reader.waiting for reader in self._readers.values())
 
+    def given_out(self) -> dict[HostName, Place]:
+        """Return how far the journals are read of which nothing waits, also what said nothing new."""
+        with self._lock:
+            readers = [reader for reader in self._readers.values() if not reader.waiting]
+            return {reader.host: reader.place for reader in readers}
+
     def lost_seconds(self, hosts: Sequence[HostName]) -> float:
         """Return how long ago the last of ``hosts`` was lost; 0 while one of them is connected."""
         now = time.monotonic()

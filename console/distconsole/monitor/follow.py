@@ -26,7 +26,7 @@ from distconsole.monitor.feed import (
 )
 from distconsole.monitor.keeping import Keeping
 from distconsole.monitor.keeping import encode_entry as encode_entry
-from distconsole.monitor.place import Place
+from distconsole.monitor.place import BEGINNING, Place
 from distconsole.monitor.planned import reducer_of
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import KIND_BYTES, RunFile, RunRecord, StoredEntry
@@ -78,7 +78,7 @@ def follow(
     record: RunRecord,
     open_stream: OpenStream,
     left: Callable[[], bool] = lambda: False,
-    until: Mapping[HostName, int] | None = None,
+    until: Mapping[HostName, Place] | None = None,
     over: Callable[[], bool] = lambda: False,
     limit_bytes: int | None = None,
 ) -> Iterator[RunEvents]:
@@ -92,7 +92,7 @@ def follow(
         record: The run; its hosts' ends make its end.
         open_stream: How to reach a host's journal.
         left: Asked at least twice a second: whether nobody wants to see more.
-        until: Host to the number of the entry up to which to read; None reads to the end.
+        until: Host to the place in its journal up to which to read; None reads to the end.
         limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
     """
     reducer = reducer_of(record)
@@ -104,7 +104,7 @@ def follow(
             _keep_end(run_file, reducer)
             return
         places = {host: _known(places.get(host), last) for host, last in stored.items()}
-        seen = {host: place.seq for host, place in places.items()}
+        seen = dict(places)
         if until is not None and _reached(seen, until):
             return
         run_file.let_go()
@@ -184,15 +184,20 @@ def _keep_end(run_file: RunFile, reducer: RunReducer) -> str:
     return ""
 
 
-def _reached(seen: Mapping[HostName, int], until: Mapping[HostName, int]) -> bool:
-    return all(seen.get(host, 0) >= last for host, last in until.items())
+def _reached(seen: Mapping[HostName, Place], until: Mapping[HostName, Place]) -> bool:
+    """Whether what is known goes as far; a number of another writer's stands for another entry."""
+    return all(
+        seen.get(host, BEGINNING).seq >= last.seq
+        and last.journal in ("", seen.get(host, BEGINNING).journal)
+        for host, last in until.items()
+    )
 
 
 def _live(
     run: RunId,
     feed: JournalFeed,
     folding: tuple[RunReducer, Callable[[], bool]],
-    seen: dict[HostName, int],
+    seen: dict[HostName, Place],
 ) -> Iterator[RunEvents | None]:
     """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
     reducer, over = folding
@@ -201,7 +206,7 @@ def _live(
             case Delivered():
                 for entry, t in zip(news.entries, news.times, strict=True):
                     yield from reducer.feed(news.host, entry, t)
-                seen[news.host] = news.place.seq
+                seen[news.host] = news.place
             case LinkNews():
                 yield LinkChanged(
                     t=news.t, run=run, host=news.host, connected=news.connected, reason=news.reason
@@ -210,10 +215,11 @@ def _live(
                 yield _gap_finding(run, news)
             case JournalLoss():
                 yield _loss_finding(run, news)
-                seen[news.host] = news.first - 1
+                seen[news.host] = Place(news.first - 1)
             case JournalTrouble():
                 yield _trouble_finding(run, news)
             case None:
+                seen.update(feed.given_out())
                 if _nobody_will_answer(feed, reducer, over):
                     yield from reducer.lost_for_good(time.time())
         yield None

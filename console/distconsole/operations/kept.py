@@ -9,6 +9,7 @@ from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Attach, Where
+from distconsole.monitor.place import Place
 from distconsole.monitor.planned import stored_plan
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
@@ -69,24 +70,24 @@ def run_to_its_end(
 
 def known_so_far(
     session: Session, record: RunRecord
-) -> tuple[dict[HostName, int], list[Narration]]:
-    """Return the last entry of each host of the run that answers, and what is to be said of the others.
+) -> tuple[dict[HostName, Place], list[Narration]]:
+    """Return how far the journal is of each host of the run that answers, and what is to be said of the others.
 
     Raises:
         UsageError: if the run is on other hosts than the session's.
     """
     hosts = hosts_of_run(session, record.hosts)
     runs, silent = known_runs(session, hosts)
-    last_seq = next((each.last_seq for each in runs if each.run == record.run), {})
+    places = next((each.places for each in runs if each.run == record.run), {})
     lacking = [
         lacks(f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}")
         for each in silent
     ]
     away = {each.host for each in silent}
-    forgotten = [host for host in hosts if host not in last_seq and host not in away]
+    forgotten = [host for host in hosts if host not in places and host not in away]
     if forgotten:
         lacking.append(lacks(f"{', '.join(forgotten)}: nothing is known of {record.run} any more"))
-    return {host: last for host, last in last_seq.items() if host in hosts}, lacking
+    return {host: place for host, place in places.items() if host in hosts}, lacking
 
 
 def lacks(why: str) -> Narration:

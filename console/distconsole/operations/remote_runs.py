@@ -11,6 +11,7 @@ from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
 from distconsole.model.run_summary import RunSummary
+from distconsole.monitor.place import Place
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import meant
 from distconsole.remote.frames import RunKnown, Runs
@@ -26,13 +27,14 @@ class KnownRun:
     """One run as the hosts know it: which of them, in the order of its nodes.
 
     Attributes:
+        places: How far their journals are.
         troubles: What hosts cannot read of it, and why.
     """
 
     run: RunId
     known: RunKnown
     hosts: tuple[HostName, ...]
-    last_seq: dict[HostName, int]
+    places: dict[HostName, Place]
     troubles: tuple[tuple[HostName, str], ...] = ()
 
     @property
@@ -122,5 +124,5 @@ def _joined(run: RunId, on_hosts: dict[HostName, RunKnown]) -> KnownRun:
         (known for known in readable if known.state in ("running", "prepared")), readable[0]
     )
     troubles = tuple((host, each.trouble) for host, each in on_hosts.items() if each.trouble)
-    last_seq = {host: each.last_seq for host, each in on_hosts.items()}
-    return KnownRun(run, leading, tuple(in_order), last_seq, troubles)
+    places = {host: Place(each.last_seq, each.journal) for host, each in on_hosts.items()}
+    return KnownRun(run, leading, tuple(in_order), places, troubles)

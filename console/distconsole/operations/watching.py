@@ -16,6 +16,7 @@ from distconsole.model.requests import Run
 from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.monitor.feed import JournalStream, OpenStream
 from distconsole.monitor.follow import follow
+from distconsole.monitor.place import Place
 from distconsole.monitor.run_file import RunRecord
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.summary import keep_whole
@@ -89,7 +90,7 @@ def watch_run(
     session: Session,
     control: Control,
     store: RunStore,
-    until: Mapping[HostName, int] | None = None,
+    until: Mapping[HostName, Place] | None = None,
     over: Callable[[], bool] = lambda: False,
 ) -> Iterator[RunEvents]:
     """Yield a run's events to its end, or until the operator leaves.

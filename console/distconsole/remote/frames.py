@@ -105,6 +105,7 @@ class RunKnown(Frame, frozen=True, kw_only=True):
     node_index: Small
     nodes: Any
     last_seq: Count
+    journal: Name = ""
     trouble: Text | None = None
 
 

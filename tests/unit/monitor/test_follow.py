@@ -127,7 +127,7 @@ def test_a_link_that_is_lost_is_an_event_and_nothing_comes_twice(tmp_path: Path)
 
 def test_what_is_stored_is_not_fetched_again(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    first = follow(store, record("a"), FakeNodes(a=[[item(1, 2)]]), until={HostName("a"): 2})
+    first = follow(store, record("a"), FakeNodes(a=[[item(1, 2)]]), until={HostName("a"): Place(2)})
     assert lines(list(first)) == ["1", "2"]
     nodes = FakeNodes(a=[[item(3), end(4)]])
     assert lines(list(follow(store, record("a"), nodes))) == ["1", "2", "3"]
@@ -364,7 +364,7 @@ LOST_POWER: Script = [{"entries": [], "after": 2}]
 def test_who_wrote_the_last_entry_is_said_when_a_journal_is_read_on(tmp_path: Path) -> None:
     store, lost = RunStore(tmp_path), LinkLostError("power")
     nodes = FakeNodes(a=[[of_writer("A", item(1, 2)), lost], [of_writer("A", item(3))]])
-    list(follow(store, record("a"), nodes, until={HostName("a"): 3}))
+    list(follow(store, record("a"), nodes, until={HostName("a"): Place(3)}))
     later = FakeNodes(a=[[of_writer("B", end(4))]])
     list(follow(store, record("a"), later))
     assert nodes.resumed + later.resumed == [("a", 0), ("a", 2), ("a", 3)]
@@ -393,7 +393,7 @@ def test_what_a_node_has_lost_stays_and_what_it_tells_instead_is_kept_behind_it(
         events = list(follow(store, record("a"), nodes))
     else:
         told = FakeNodes(a=[before])
-        list(follow(store, record("a"), told, until={HostName("a"): 4}))
+        list(follow(store, record("a"), told, until={HostName("a"): Place(4)}))
         nodes = FakeNodes(a=[after])
         events = list(follow(store, record("a"), nodes))
     assert (nodes.resumed[-1], nodes.known[-1]) == (("a", 4), "A")
@@ -419,10 +419,10 @@ def test_what_a_node_tells_once_more_is_known_again_after_the_console_was_away(
 ) -> None:
     store = RunStore(tmp_path)
     before: Script = [of_writer("A", item(1, 2)), of_writer("A", printed(3, 100, "y\n"))]
-    list(follow(store, record("a"), FakeNodes(a=[before]), until={HostName("a"): 3}))
+    list(follow(store, record("a"), FakeNodes(a=[before]), until={HostName("a"): Place(3)}))
     # The console leaves while the node tells once more what it had lost.
     cut: Script = [*LOST_POWER, of_writer("B", note(3, "cut")), of_writer("B", note(4, "on"))]
-    events = follow(store, record("a"), FakeNodes(a=[cut]), until={HostName("a"): 4})
+    events = follow(store, record("a"), FakeNodes(a=[cut]), until={HostName("a"): Place(4)})
     list(events)
     rest: Script = [of_writer("B", printed(5, 100, "y\n")), of_writer("B", end(6))]
     nodes = FakeNodes(a=[rest])
@@ -436,7 +436,7 @@ def test_a_journal_of_which_nothing_is_known_is_read_anew_and_nothing_is_told_tw
 ) -> None:
     store = RunStore(tmp_path)
     whole = [printed(1, 0, "x\n"), note(2, "two"), printed(3, 2, "y\n")]
-    list(follow(store, record("a"), FakeNodes(a=[list(whole)]), until={HostName("a"): 3}))
+    list(follow(store, record("a"), FakeNodes(a=[list(whole)]), until={HostName("a"): Place(3)}))
     anew = [of_writer("B", each) for each in (*whole, printed(4, 4, "z\n"), end(5))]
     nodes = FakeNodes(a=[[{"entries": [], "after": 0}, *anew]])
     events = list(follow(store, record("a"), nodes))
@@ -444,3 +444,27 @@ def test_a_journal_of_which_nothing_is_known_is_read_anew_and_nothing_is_told_tw
     assert "is read anew from its beginning" in said.summary
     assert lines(events) == ["x", "y", "z"]
     assert lines(list(replay_of(store))) == ["x", "y", "z"]
+
+
+def test_a_journal_that_another_writer_goes_on_with_is_read_though_more_of_it_is_stored(
+    tmp_path: Path,
+) -> None:
+    store = RunStore(tmp_path)
+    told: Script = [of_writer("A", printed(n, 2 * n, f"{n}\n")) for n in range(1, 5)]
+    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): Place(4)}))
+    cut: Script = [*LOST_POWER, of_writer("B", printed(3, 10, "anew\n"))]
+    upto = {HostName("a"): Place(3, "B")}
+    events = list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))
+    assert lines(events) == ["1", "2", "3", "4", "anew"]
+
+
+def test_a_journal_whose_new_writer_says_only_what_is_known_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    store = RunStore(tmp_path)
+    told: Script = [of_writer("A", printed(n, 2 * n, f"{n}\n")) for n in range(1, 4)]
+    list(follow(store, record("a"), FakeNodes(a=[told]), until={HostName("a"): Place(3)}))
+    cut: Script = [*LOST_POWER, of_writer("B", printed(3, 6, "3\n"))]
+    upto = {HostName("a"): Place(3, "B")}
+    events = list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))
+    assert lines(events) == ["1", "2", "3"]
