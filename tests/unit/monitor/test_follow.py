@@ -127,7 +127,9 @@ def test_a_link_that_is_lost_is_an_event_and_nothing_comes_twice(tmp_path: Path)
 
 def test_what_is_stored_is_not_fetched_again(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    first = follow(store, record("a"), FakeNodes(a=[[item(1, 2)]]), until={HostName("a"): Place(2)})
+    first = follow(
+        store, record("a"), FakeNodes(a=[[item(1, 2)]]), until={HostName("a"): Place(2)}
+    )
     assert lines(list(first)) == ["1", "2"]
     nodes = FakeNodes(a=[[item(3), end(4)]])
     assert lines(list(follow(store, record("a"), nodes))) == ["1", "2", "3"]

@@ -85,7 +85,9 @@ class Played(list[dict[str, Any]]):
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     """A run that ended while node2 was away, which had told one line."""
-    return kept(tmp_path, RunEnded(t=NOW, run=RUN, state=EndState.FAILED, exit_code=3, seconds=4.0))
+    return kept(
+        tmp_path, RunEnded(t=NOW, run=RUN, state=EndState.FAILED, exit_code=3, seconds=4.0)
+    )
 
 
 def kept(folder: Path, end: RunEnded, node1: list[dict[str, Any]] = NODE1) -> RunStore:
@@ -183,6 +185,8 @@ def test_what_a_lost_host_that_is_back_tells_of_after_the_end_is_shown_or_counte
             ended = events[-1]
             assert isinstance(ended, RunEnded)
             assert (ended.state, ended.exit_code, ended.seconds) == (EndState.SUCCEEDED, 0, 1.0)
-            (passed_by,) = (e for e in events if isinstance(e, RunFinding) and e.severity == "info")
+            (passed_by,) = (
+                e for e in events if isinstance(e, RunFinding) and e.severity == "info"
+            )
             assert passed_by.check == "run.node_lost"
             assert "7 steps of node2" in passed_by.summary
