@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.checks import run_check
+from distconsole.checks.run import run_check
 from distconsole.config.schema import Config
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import CheckEnded

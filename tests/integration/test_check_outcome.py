@@ -14,8 +14,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distconsole.checks import Passports, run_check
 from distconsole.checks.engine_job import EngineAnswer, EngineJob
+from distconsole.checks.passport import Passports
+from distconsole.checks.run import run_check
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.main import perform_headless
 from distconsole.cli.streams import Streams

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distconsole.checks import run_check
+from distconsole.checks.run import run_check
 from distconsole.grammar import parse_line
 from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Finding, Severity

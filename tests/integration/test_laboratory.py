@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from distconsole.checks import collective, run_check
+from distconsole.checks import collective
+from distconsole.checks.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport

@@ -1,7 +1,4 @@
-"""What is checked and how it is judged: facts from the agents, verdicts by pure rules."""
+"""What is checked and how it is judged: facts from the agents, verdicts by pure rules.
 
-from distconsole.checks.passport import Passports
-from distconsole.checks.reference import explain, explain_check
-from distconsole.checks.run import run_check
-
-__all__ = ["Passports", "explain", "explain_check", "run_check"]
+It names nothing of what it holds: a launch reads passports, and would load every rule with them.
+"""

@@ -31,8 +31,8 @@ FAILED = 1
 
 def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Iterator[Event]:
     """Measure; the last event is ``CollectivesMeasured``."""
-    from distconsole.checks import run_check  # noqa: PLC0415  (other verbs need no judges)
-    from distconsole.checks.collective import Sweep  # noqa: PLC0415
+    from distconsole.checks.collective import Sweep  # noqa: PLC0415  (other verbs need no judges)
+    from distconsole.checks.run import run_check  # noqa: PLC0415
     from distconsole.operations.short_run import short_run  # noqa: PLC0415
 
     usual = Sweep()

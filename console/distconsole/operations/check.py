@@ -23,7 +23,8 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
         began: As ``Control`` has it; None takes this moment.
     """
     began = time.monotonic() if began is None else began
-    from distconsole.checks import Passports, run_check  # noqa: PLC0415  (for this verb alone)
+    from distconsole.checks.passport import Passports  # noqa: PLC0415  (for this verb alone)
+    from distconsole.checks.run import run_check  # noqa: PLC0415
     from distconsole.operations.short_run import short_run  # noqa: PLC0415
 
     plan = None
@@ -66,6 +67,6 @@ def _written(file: str, events: Iterator[Event], session: Session) -> Iterator[E
 
 def explain(request: Explain) -> Iterator[Event]:
     """Say what one check does."""
-    from distconsole.checks import explain_check  # noqa: PLC0415
+    from distconsole.checks.reference import explain_check  # noqa: PLC0415
 
     yield from explain_check(request)

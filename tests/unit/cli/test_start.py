@@ -24,6 +24,18 @@ def test_help_loads_no_part_that_does_work(words: list[str]) -> None:
     assert "distconsole" in done.stdout
 
 
+def test_a_launch_starts_without_the_judges_of_a_check() -> None:
+    judges = ("distconsole.checks.rules", "distconsole.checks.run")
+    program = (
+        "import sys, distconsole.cli.main, distconsole.operations.launching; "
+        f"print([name for name in {judges!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_a_verb_without_the_screen_starts_without_what_only_a_webhook_needs() -> None:
     program = (
         "import sys, distconsole.cli.main; "
