@@ -1,8 +1,8 @@
-"""``python tests/tui/screenshots.py [FOLDER]``: the README's pictures, taken of a real demo while it runs.
+"""``python tests/tui/screenshots.py [FOLDER]``: the pictures of README and docs, taken of real runs.
 
-Two embedded nodes, real SSH on loopback, a real check and a real training. The GPUs of the cluster
-view are the stand-in NVML's of the tests (``fakes.nvml``), because the machine that takes the
-pictures may have none. It asserts nothing.
+Two embedded nodes, real SSH on loopback, a real check and a real training, in which one rank is
+slowed down for the picture of the run. The GPUs of the cluster view are the stand-in NVML's of the
+tests (``fakes.nvml``), because the machine that takes the pictures may have none. It asserts nothing.
 """
 
 from __future__ import annotations
@@ -10,33 +10,58 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
+from distconsole.config.load import load_config
 from distconsole.model import requests as ask
+from distconsole.model.events import Event
+from distconsole.operations import Control, SessionSource, perform
+from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.session import Session
 from distconsole.tui.app import ConsoleApp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fakes.nvml import build
 
-SIZE = (120, 36)
+SIZE = (132, 36)
 DEADLINE_SECONDS = 240.0
-MID_RUN_STEPS = 400
+SLOW_RANK, SLOW_FROM_STEP, SLOW_SECONDS = 2, 150, 0.03
+SLOW_TRAINING = f"""
+import os, time
+from itertools import count
+from distconsole_training.recipes import digits
+
+class Net(digits.Net):
+    steps = count()
+
+    def forward(self, images):
+        if self.training and os.environ["RANK"] == "{SLOW_RANK}" and next(self.steps) > {SLOW_FROM_STEP}:
+            time.sleep({SLOW_SECONDS})
+        return super().forward(images)
+
+digits.Net = Net
+digits.main()
+"""
+"""The demo's training; one rank's forward takes longer from some step on, as on a GPU that is throttled."""
 
 
 def main() -> None:
     """Take all pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/images")
     folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(take_check_and_run(folder))
+    asyncio.run(take_check(folder))
+    take_slow_rank(folder)
     os.environ["LD_LIBRARY_PATH"] = str(build())
     asyncio.run(take_cluster(folder))
 
 
-async def take_check_and_run(folder: Path) -> None:
-    """Take the check when its report is there, the run in its middle."""
+async def take_check(folder: Path) -> None:
+    """Take the check of the demo when its report is there."""
     app = ConsoleApp(ask.Demo())
     try:
         async with app.run_test(size=SIZE) as pilot:
@@ -44,9 +69,42 @@ async def take_check_and_run(folder: Path) -> None:
             app.dispatcher.followed.append(task)  # the screen stays where this script puts it
             await reached(app, lambda: task.check.report is not None)
             take(app, folder / "check.svg")
+            await pilot.pause()
+    finally:
+        app.session.end()
+
+
+def take_slow_rank(folder: Path) -> None:
+    """Take a run on embedded nodes once its slow rank is found."""
+    with (
+        tempfile.TemporaryDirectory(prefix="dc-shot-", ignore_cleanup_errors=True) as place,
+        EmbeddedCluster(2, folder=Path(place)) as embedded,
+        Session(load_config(), embedded.cluster) as session,
+    ):
+        script = Path(place) / "train.py"
+        script.write_text(SLOW_TRAINING)
+
+        def on_embedded(
+            request: ask.Request, _sessions: SessionSource, control: Control | None = None
+        ) -> Iterator[Event]:
+            return perform(request, lambda _where: nullcontext(session), control)
+
+        app = ConsoleApp(ask.OpenConsole(), perform=on_embedded)
+        asyncio.run(take_run(app, f"run --nproc 2 --name digits {script} --epochs 99", folder))
+
+
+async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
+    """Take the run's view once the headline names a slow rank."""
+    try:
+        async with app.run_test(size=SIZE) as pilot:
+            app.dispatcher.run_command(line)
+            task = app.session.tasks[-1]
+            await reached(app, lambda: any("straggler" in f.check for f in task.run.findings))
             app.show_view("run")
-            await reached(app, lambda: (task.run.steps or 0) >= MID_RUN_STEPS)
+            app.dispatcher.run_command("clear", quiet=True)
+            await reached(app, lambda: (task.run.steps or 0) > 3 * SLOW_FROM_STEP)
             take(app, folder / "run.svg")
+            task.control.stop()
             await pilot.pause()
     finally:
         app.session.end()
@@ -76,7 +134,7 @@ async def reached(app: ConsoleApp, ready: Callable[[], bool]) -> None:
     """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not ready():
-        if time.monotonic() > deadline or app.session.tasks[0].done:
+        if time.monotonic() > deadline or app.session.tasks[-1].done:
             raise TimeoutError("the demo did not come that far: run 'distconsole demo' to see why")
         await asyncio.sleep(0.1)
     for _ in range(3):
