@@ -19,6 +19,7 @@ from distconsole_agent.folders import remove_tree, write_private
 from distconsole_agent.journal import Journal, JournalError, Reader
 from distconsole_agent.journal_lines import body_of
 from distconsole_agent.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
+from distconsole_agent.notes import record_damaged
 
 SYNC_SECONDS = 30.0
 """How long the disk may take until it keeps a run's record for good, before its end is noted."""
@@ -40,6 +41,9 @@ class ActiveRun:
         folder: Its folder.
         spec: Its ``spec.json``.
         over: Called once, from the run's thread, when its journal has ended.
+
+    Attributes:
+        kept: Whether the disk may still keep the record of how it ended.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class ActiveRun:
         self.folder = folder
         self.spec = spec
         self.run: str = spec["run"]
+        self.kept = True
         self.journal = Journal(os.path.join(folder, "journal"))
         self._over = over
         self._drain: Drain | None = None
@@ -149,8 +154,9 @@ class ActiveRun:
         Who finds the one or misses the other reads neither journal nor rings again.
         """
         try:
-            self._sync()
-            write_summary(self.folder, self.journal)
+            self.kept = self._sync()
+            if self.kept:
+                write_summary(self.folder, self.journal)
             rings = self.spec.get("rings")
             if isinstance(rings, str):
                 remove_tree(rings)
@@ -159,30 +165,24 @@ class ActiveRun:
         self._over(self)
         self.journal.close()
 
-    def _sync(self) -> None:
-        """Wait until the disk keeps the journal and what it refers to."""
+    def _sync(self) -> bool:
+        """Wait until the disk keeps the journal and what it refers to; return whether it does."""
         logs = os.path.join(self.folder, "logs")
         files = [os.path.join(logs, name) for name in os.listdir(logs)]
-        if not self.journal.sync_with([*files, logs], SYNC_SECONDS):
+        kept = self.journal.sync_with([*files, logs], SYNC_SECONDS)
+        if not kept:
             why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
             complain(f"run {self.run}: its record may not outlive a power cut: {why}")
+        return kept
 
 
 def _loss_note(journal: Journal) -> dict[str, Any]:
-    return {
-        "t": round(time.time(), 6),
-        "kind": "note",
-        "check": "run.journal_cut",
-        "severity": "warn",
-        "summary": f"the end of this run's record was damaged here: {journal.lost_bytes} bytes "
-        f"behind entry {journal.last_seq} were cut off",
-        "hint": "did this host lose its power or run into disk errors? dmesg -T tells; what shim "
-        "and logs still hold was read again",
-    }
+    note = record_damaged(journal.lost_bytes, journal.last_seq)
+    return {"t": round(time.time(), 6), "kind": "note", **note}
 
 
-def write_summary(folder: str, journal: Journal) -> dict[str, Any]:
-    """Write and return ``ended.json``: the ``end`` entry and who wrote it, so that nobody has to search it.
+def write_summary(folder: str, journal: Journal) -> None:
+    """Write ``ended.json``: the ``end`` entry and who wrote it, so that nobody has to search it.
 
     Raises:
         OSError: when it cannot be written.
@@ -190,7 +190,6 @@ def write_summary(folder: str, journal: Journal) -> dict[str, Any]:
     """
     end = {**last_entry(journal), "journal": journal.journal_id}
     write_private(os.path.join(folder, "ended.json"), end)
-    return end
 
 
 def last_entry(journal: Journal) -> dict[str, Any]:

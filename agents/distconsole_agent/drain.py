@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from distconsole_agent import blame
+from distconsole_agent import blame, notes
 from distconsole_agent.failures import Raised, forget_raised, read_raised
 from distconsole_agent.journal import Journal, Mark
 from distconsole_agent.last_word import tell_in_background
@@ -40,6 +40,9 @@ UNBORN_SECONDS = 60.0
 
 LATER_SECONDS, MOST_LATE_SECONDS = 0.002, 0.5
 """Each node tells its windows so much after the node before it, so that very many do not all at once."""
+
+KEPT_SECONDS = 1.0
+"""How long the disk may take to keep what was written, before the end is."""
 
 SRUN_SECONDS = 3.0
 """How long, once its shim has died, the end of the srun that started it may take to be noted here."""
@@ -91,6 +94,7 @@ class Drain:
         self._shim_offset = 0
         self._unread_told = 0
         self._has_to_end, self._left_out = False, 0
+        self._unkept_told = False
         self._next_window = self._next_check = self._next_scan = 0.0
         self._late = min(MOST_LATE_SECONDS, index * LATER_SECONDS)
         self._srun_until: float | None = None
@@ -144,6 +148,7 @@ class Drain:
                 self._entries.append(self.samples.popleft())
         if now >= self._next_check:
             self._next_check = now + SHIM_CHECK_SECONDS
+            self._say_unkept()
             if self._shim_is_gone() and not self._waits_for_srun(now):
                 self._lose(now)
         self._commit()
@@ -193,15 +198,16 @@ class Drain:
         if len(unread) <= self._unread_told:
             return
         self._unread_told = len(unread)
-        rings = "1 ring" if len(unread) == 1 else f"{len(unread)} rings"
-        note = {
-            "check": "run.rings_unread",
-            "severity": "warn",
-            "summary": f"{rings} cannot be read: {next(iter(unread.values()))}; what these processes "
-            "record is not shown, until it can be; the training goes on",
-            "hint": "see the limits of the agent on this host: ulimit -Hn",
-        }
-        self._entries.append({"t": round(self._wall_ns() / 1e9, 6), "kind": "note", **note})
+        self._say(notes.rings_unread(len(unread), next(iter(unread.values()))))
+
+    def _say(self, note: notes.Note) -> None:
+        self._entries.append({"t": self._t(), "kind": "note", **note})
+
+    def _say_unkept(self) -> None:
+        """Tell, once, that the disk has refused to keep the record of this run."""
+        if self._journal.sync_failure and not self._unkept_told:
+            self._unkept_told = True
+            self._say(notes.record_unkept(self._journal.sync_failure))
 
     def _take_shim(self, now: float) -> bool:
         told = False
@@ -218,6 +224,8 @@ class Drain:
                 self._take_everything(now, one, event["t_ns"], over=over)
             if kind == "attempt":
                 self._commit()  # the rings go now
+            if kind == "ended":
+                self._prepare_end()
             self._apply(event)
             self._shim_offset = offset
             if len(self._entries) >= MAX_BATCH_ENTRIES or kind == "ended":
@@ -225,6 +233,12 @@ class Drain:
             if self.over:
                 break
         return told
+
+    def _prepare_end(self) -> None:
+        """Give the disk its time for all before the end: what goes wrong cannot be told after it."""
+        self._commit()
+        self._journal.sync_with([], KEPT_SECONDS)
+        self._say_unkept()
 
     def _apply(self, event: Entry) -> None:
         """Fold one event of the shim into entries."""
@@ -308,31 +322,16 @@ class Drain:
     def _lose(self, now: float) -> None:
         """End a run whose shim has died: nothing of it may stay on this node."""
         left = kill_run(self._folder)
-        t = round(self._wall_ns() / 1e9, 6)
+        t = self._t()
         self._take_everything(now, None, self._wall_ns())
-        summary = "the run's supervisor on this node is gone; its processes have been killed"
-        hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
+        self._prepare_end()
         death = read_srun_death(self._folder)
         if death is not None:
             rank = self._spec["nodes"][0]["ranks"][0]
             told = (0, rank, 0, self._wall_ns(), death.exit_code, None, death.error, "")
             self._story.add(blame.Failure(*told))
         reason = death.error if death is not None else read_reason(self._folder)
-        if reason:
-            summary = f"{reason}; its processes have been killed"
-            hint = "scontrol show job says more, and sacct where there is accounting"
-        if left:
-            summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
-        self._entries.append(
-            {
-                "t": t,
-                "kind": "note",
-                "check": "run.supervisor_lost",
-                "severity": "warn" if self._story.may_be_outlived else "fail",
-                "summary": summary,
-                "hint": hint,
-            }
-        )
+        self._say(notes.supervisor_lost(reason, left, outlived=self._story.may_be_outlived))
         self._entries += self.ranks.lose(t)
         if not self._story.judged and self._spec["node_index"] == 0:
             # The coordinator died with the shim: nobody else will judge.
@@ -367,13 +366,7 @@ class Drain:
         kept = [entry for entry in self._entries if entry["kind"] not in LARGE_KINDS]
         self._left_out += len(self._entries) - len(kept)
         if self._left_out and kept and kept[-1]["kind"] == "end":
-            note = {
-                "check": "run.record_cut",
-                "severity": "warn",
-                "summary": f"the disk is full: {self._left_out} entries of windows and output, the "
-                "last of this run, are not kept",
-                "hint": f"the output itself is in {os.path.join(self._folder, 'logs')}",
-            }
+            note = notes.record_cut(self._left_out, os.path.join(self._folder, "logs"))
             kept.insert(-1, {"t": kept[-1]["t"], "kind": "note", **note})
             self._left_out = 0
         return kept

@@ -1,4 +1,4 @@
-"""What a shim has to tell the operator, in words: the ``note`` lines of ``shim.jsonl``. Pure."""
+"""What shim and agent have to tell the operator of a run, in words. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 MAX_PIDS_NAMED = 8
 MAX_HOSTS_NAMED = 4
 
-UNSUPERVISED = "run.unsupervised"
 MAX_LOGS_NAMED = 4
+
+UNSUPERVISED, RECORD_CUT = "run.unsupervised", "run.record_cut"
 
 Note = dict[str, Any]
 
@@ -192,6 +193,71 @@ def disk_low(host: str, folder: str, disk: Disk) -> Note:
         f"are free ({disk.free / disk.total:.0%})",
         "hint": f"make room (on {host}: du -xh -d2 $(findmnt -nT {folder} -o TARGET) | sort -h | tail), or set "
         "node_dir to another disk; once it is full, output of ranks is dropped and checkpoints there fail",
+    }
+
+
+def rings_unread(count: int, why: str) -> Note:
+    """Return the note that says that what ranks record cannot be read."""
+    return {
+        "check": "run.rings_unread",
+        "severity": "warn",
+        "summary": f"{'1 ring' if count == 1 else f'{count} rings'} cannot be read: {why}; what these "
+        "processes record is not shown, until it can be; the training goes on",
+        "hint": "see the limits of the agent on this host: ulimit -Hn",
+    }
+
+
+def record_cut(entries: int, logs: str) -> Note:
+    """Return the note that says what a full disk has not taken of a run's record."""
+    return {
+        "check": RECORD_CUT,
+        "severity": "warn",
+        "summary": f"the disk is full: {entries} entries of windows and output, the last of this "
+        "run, are not kept",
+        "hint": f"the output itself is in {logs}",
+    }
+
+
+def record_unkept(why: str) -> Note:
+    """Return the note that says that the disk refuses to keep a run's record for good."""
+    return {
+        "check": RECORD_CUT,
+        "severity": "warn",
+        "summary": f"the disk does not keep the record of this run for good: {why}",
+        "hint": "it is told here, and may be lost on that host with its power; see there: dmesg -T",
+    }
+
+
+def record_damaged(lost_bytes: int, last_seq: int) -> Note:
+    """Return the note that says what a power cut has taken of a run's record."""
+    return {
+        "check": "run.journal_cut",
+        "severity": "warn",
+        "summary": f"the end of this run's record was damaged here: {lost_bytes} bytes "
+        f"behind entry {last_seq} were cut off",
+        "hint": "did this host lose its power or run into disk errors? dmesg -T tells; what shim "
+        "and logs still hold was read again",
+    }
+
+
+def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> Note:
+    """Return the note that says that the shim has died: why, if known, and which processes stay.
+
+    Args:
+        outlived: The run may go on without this node.
+    """
+    summary = reason or "the run's supervisor on this node is gone"
+    summary += "; its processes have been killed"
+    if left:
+        summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
+    hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
+    if reason:
+        hint = "scontrol show job says more, and sacct where there is accounting"
+    return {
+        "check": "run.supervisor_lost",
+        "severity": "warn" if outlived else "fail",
+        "summary": summary,
+        "hint": hint,
     }
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from distconsole_agent.active import write_summary
+from distconsole_agent.active import last_entry
 from distconsole_agent.journal import Journal, JournalError
 from distconsole_agent.refusal import bad_request
 from distconsole_agent.runspec import SpecError, parse_spec
@@ -66,7 +66,7 @@ def read_summary(folder: str) -> dict[str, Any]:
     """Return the ``end`` entry of a run that is over, from its summary or its journal.
 
     Raises:
-        OSError: when neither can be read, or the summary not be written.
+        OSError: when neither can be read.
         JournalError: when the journal is damaged, or has no end.
     """
     end = read_end(folder)
@@ -77,7 +77,7 @@ def read_summary(folder: str) -> dict[str, Any]:
         journal.refresh()
         if not journal.ended:
             raise JournalError("it has no end, and nobody attends to it")
-        return write_summary(folder, journal)
+        return last_entry(journal)
     finally:
         journal.close()
 

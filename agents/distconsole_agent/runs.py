@@ -64,6 +64,8 @@ class Runs:
         self._lock = threading.Lock()
         self._active: dict[str, ActiveRun] = {}
         self._preparing: set[str] = set()
+        self._unkept: set[str] = set()
+        """Runs that are over, which the disk may forget: no proof of it is written."""
         self._shims: dict[str, subprocess.Popen[bytes]] = {}
         self._boottime = boottime
         self._ages = Ages(os.path.join(folders.node_dir, "ended_since.json"), boottime)
@@ -81,7 +83,7 @@ class Runs:
         for run in self._names():
             folder = self._folders.run(run)
             with self._lock:
-                known = run in self._active or run in self._preparing
+                known = run in {*self._active, *self._preparing, *self._unkept}
             if known or read_end(folder) is not None:
                 continue
             try:
@@ -382,6 +384,8 @@ class Runs:
     def _forget_active(self, active: ActiveRun) -> None:
         with self._lock:
             self._active.pop(active.run, None)
+            if not active.kept:
+                self._unkept.add(active.run)
 
     def _remove(self, folder: str) -> None:
         try:

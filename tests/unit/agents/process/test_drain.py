@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -543,6 +544,32 @@ def test_a_journal_that_cannot_be_written_loses_nothing(
     assert run.text(0) == "one\ntwo\n"
     assert run.states() == [(0, "starting"), (0, "running"), (0, "exited")]
     assert sum(w["steps"] for w in run.entries("window")) == 1
+
+
+@pytest.mark.parametrize("refused", ["while it goes on", "at its end"])
+def test_a_disk_that_does_not_keep_the_record_is_told_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    run.start(0)
+    run.tick(1.0)
+    assert run.journal.sync_with([], 10)
+    monkeypatch.setattr(os, "fsync", refuse)
+    if refused == "while it goes on":
+        run.shim("failed", rank=0, pid=5000, exit_code=1, signal=None, error="E", traceback="")
+        run.tick(1.0)
+        assert not run.journal.sync_with([], 10)
+        run.tick(1.0)
+    run.exit(0)
+    run.shim("verdict", state="failed", exit_code=1, first_failure=None)
+    run.shim("ended")
+    run.tick(1.0)
+    (told,) = run.entries("note")
+    assert (told["check"], told["severity"]) == ("run.record_cut", "warn")
+    assert "Input/output error" in told["summary"]
+    assert run.entries()[-1]["kind"] == "end"
 
 
 def test_samples_are_entries(run: Run) -> None:

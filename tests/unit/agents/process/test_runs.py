@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -273,3 +274,34 @@ def test_a_summary_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", note_fsync)
     folders.write_private(str(tmp_path / "ended.json"), {})
     assert done == ["ended.json.new", "rename", tmp_path.name]
+
+
+def test_a_run_whose_record_the_disk_does_not_keep_is_not_said_to_be_over(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = node.live("a-run")
+    lines = ({"event": "stopping", "reason": "user"}, {"event": "ended"})
+    told = "".join(json.dumps({"t_ns": 10**9, **each}) + "\n" for each in lines)
+    (folder / "shim.jsonl").write_text(told)
+    fsync = os.fsync
+
+    def refuse(fd: int) -> None:
+        if f"{folder}/journal" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(fd)
+
+    def listed(agent: Runs) -> str:
+        agent.pick_up()
+        for active in agent.active:
+            active._thread.join(30)
+        return str(agent.describe_all()[0]["state"])
+
+    agent = node.runs()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        assert listed(agent) == "stopped"
+    assert listed(agent) == "stopped"
+    assert not (folder / "ended.json").exists()
+    agent.leave()
+    assert listed(node.runs("another")) == "stopped"
+    assert (folder / "ended.json").exists()
