@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fakes.agents import AgentNode, Bridge, spec_of
+from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
 
 CALLS = {
@@ -41,8 +41,10 @@ pytestmark = [
 
 
 @contextlib.contextmanager
-def failing(pid: int, call: str, number: int, folder: Path) -> Iterator[None]:
+def failing(pid: int, call: str, number: int | str, folder: Path) -> Iterator[None]:
     """Let the N-th such call of each thread of a process fail, and of what it forks, until an exec.
+
+    With "1+" every one does.
 
     Of writes only those to the files of the run in ``folder``: no pipe of a process has no room.
     """
@@ -126,6 +128,25 @@ def test_an_error_of_one_call_loses_nothing(
         assert ended["state"] == ("failed" if refused else "succeeded"), (started, ended)
     if not refused:
         assert "well\n" in (folder / "logs" / "rank-0.out").read_text()
+    assert operator.done("forget", run="a-run") == {"forgotten": True}
+    assert not folder.exists()
+
+
+@pytest.mark.timeout(180)
+def test_a_disk_that_keeps_nothing_for_good_is_told_once(node: AgentNode, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    bridge = node.bridge()
+    launch(bridge, spec_of("a-run", [RANK.format(done=str(done))]))
+    folder = node.node_dir / "runs" / "a-run"
+    with failing(node.agent().pid, "fsync", "1+", folder):
+        done.touch()
+        entries = list(bridge.follow("a-run"))
+        operator = Operator(node, lambda: None)
+        assert wait_until("its end", lambda: _end(operator))["state"] == "succeeded"
+        assert not (folder / "ended.json").exists()
+    checks = [entry["check"] for entry in entries if entry["kind"] == "note"]
+    assert checks.count("run.record_cut") == 1
+    assert [(e["state"], e["exit_code"]) for e in entries[-1:]] == [("succeeded", 0)]
     assert operator.done("forget", run="a-run") == {"forgotten": True}
     assert not folder.exists()
 
