@@ -8,7 +8,7 @@ import pytest
 
 from distconsole.config.load import trust_as_it_is
 from distconsole.grammar.in_shell import shell_vocabulary
-from distconsole.tui.known import Known
+from distconsole.tui.known import CompletionIndex
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def at_prompt(ssh_config: str | None = None) -> set[str]:
-    known = Known(ssh_config)
+    known = CompletionIndex(ssh_config)
     known.names()
     known.end()
     return set(known.names().hosts)
