@@ -3,9 +3,10 @@ ssh and fold, to the terminal. It measures no cost.
 
 8 ranks on two hosts of the testbed mark a record every 50 ms; its step is the millisecond in which it
 was made, so that the step in the table of ranks tells what has arrived. The clock is that of one
-machine. Against it: the same records as lines of ``run --json``, read in the same run.
+machine. Against it: the same records as lines of ``run --json``, read in the same run. With ``--flood``
+the last N ranks print as fast as they can between their records.
 
-``python -m benchmarks.screen_delay [--json FILE] [--seconds S]``
+``python -m benchmarks.screen_delay [--json FILE] [--seconds S] [--hosts N] [--flood N]``
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from benchmarks.cluster import Line, Program, distconsole, environment
 from benchmarks.glass import Watched
 from benchmarks.measure import Tail, cpu_seconds, rss_bytes, write_json
 from distconsole_agent.limits import WINDOW_SECONDS
-from testbed import Testbed
+from testbed import Host, Testbed
 
-NPROC = 4
-RANKS = 2 * NPROC
+RANKS = 8
+HOSTS = 2
 TIMES_THE_INTERVAL = 1.2
 SETTLING_SECONDS = 6.0
 LONGEST_SECONDS = 10.0
@@ -42,14 +43,20 @@ SCRIPT = """\
 import os, pathlib, sys, time
 from distconsole_training import report
 
-began, rank, marks = int(sys.argv[1]), os.environ["RANK"], []
+began, rank, marks, lines = int(sys.argv[1]), os.environ["RANK"], [], 0
+floods = int(rank) >= int(sys.argv[2])
 finish = pathlib.Path("/tmp/finish")
 while not finish.exists():
     now = time.time_ns() // 1_000_000 - began
     report(step=now, loss=1 / (1 + now))
     marks.append(now)
-    time.sleep(0.05)
+    until = time.monotonic() + 0.05
+    while floods and time.monotonic() < until:
+        print("line", lines, "of what a rank prints that floods")
+        lines += 1
+    time.sleep(max(0.0, until - time.monotonic()))
 pathlib.Path("/tmp/marks-" + rank).write_text(" ".join(map(str, marks)))
+pathlib.Path("/tmp/lines-" + rank).write_text(str(lines))
 """
 Shown = tuple[float, int]
 """Seconds since the beginning, and the newest step that was there then."""
@@ -98,15 +105,17 @@ def of_lines(lines: Sequence[Line], began_ms: int) -> dict[int, list[Shown]]:
     return told
 
 
-def measure(seconds: float) -> dict[str, Any]:
-    """Watch a run for so long."""
+def measure(seconds: float, hosts: int = HOSTS, flooding: int = 0) -> dict[str, Any]:
+    """Watch a run for so long, of which so many ranks flood their output."""
+    nproc = RANKS // hosts
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-delay-")))
-        bed = stack.enter_context(Testbed(hosts=2))
+        bed = stack.enter_context(Testbed(hosts=hosts))
         script = folder / "marks.py"
         script.write_text(SCRIPT)
         began_ms = time.time_ns() // 1_000_000
-        words = ("--json", "--nproc", str(NPROC), str(script), str(began_ms))
+        quiet = str(RANKS - flooding)
+        words = ("--json", "--nproc", str(nproc), str(script), str(began_ms), quiet)
         run = stack.enter_context(Program(distconsole(bed, "run", *words), environment(folder)))
         name = json.loads(run.see('"event":"plan"')[0].text)["run"]
         run.see('"event":"window"', count=RANKS)
@@ -126,6 +135,9 @@ def measure(seconds: float) -> dict[str, Any]:
                     screen.note(console.glass.text)
             cpu = cpu_seconds(console.pid) - cpu_before
             sent, until, rss = console.bytes - before, time.time(), rss_bytes(console.pid)
+            agents = [pid for host in bed.hosts for pid in _agents(host)]
+            rss_agent = max(map(rss_bytes, agents))
+            rss_json = rss_bytes(run.process.pid)
             wanted = int(1000 * until) - began_ms
             give_up = time.monotonic() + LONGEST_SECONDS
             while time.monotonic() < give_up and any(
@@ -136,12 +148,15 @@ def measure(seconds: float) -> dict[str, Any]:
         for host in bed.hosts:
             host.path(FINISH).touch()
         run.wait()
-        marks = {
-            rank: [
-                *map(int, bed.hosts[rank // NPROC].path(f"/tmp/marks-{rank}").read_text().split())
+        left = {
+            name: [
+                bed.hosts[rank // nproc].path(f"/tmp/{name}-{rank}").read_text().split()
+                for rank in range(RANKS)
             ]
-            for rank in range(RANKS)
+            for name in ("marks", "lines")
         }
+        marks = [[int(mark) for mark in each] for each in left["marks"]]
+        printed = sum(int(lines) for (lines,) in left["lines"])
         told = of_lines(run.lines, began_ms)
     first, last = int(1000 * since) - began_ms, wanted
 
@@ -160,7 +175,15 @@ def measure(seconds: float) -> dict[str, Any]:
         "cpu_share": cpu / (until - since),
         "bytes_s": sent / (until - since),
         "rss_bytes": rss,
+        "rss_json_bytes": rss_json,
+        "rss_agent_bytes": rss_agent,
+        "flooding": flooding,
+        "lines_s": printed / (max(map(max, marks)) / 1000),
     }
+
+
+def _agents(host: Host) -> list[int]:
+    return [process.pid for process in host.processes("pyz agent")]
 
 
 def delay_text(found: Mapping[str, float]) -> str:
@@ -189,8 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--hosts", type=int, default=HOSTS)
+    parser.add_argument("--flood", type=int, default=0)
     given = parser.parse_args(arguments)
-    figures = measure(given.seconds)
+    figures = measure(given.seconds, given.hosts, given.flood)
     print(
         f"{figures['screen']['count']:,} records of {RANKS} ranks, interval {WINDOW_SECONDS:g} s"
     )
@@ -198,6 +223,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{kind:<12} {delay_text(figures[kind])}")
     print(
         f"CPU {figures['cpu_share']:.1%} of a core, {figures['bytes_s']:,.0f} bytes/s, {figures['rss_bytes'] / 1e6:.0f} MB"
+    )
+    print(
+        f"{figures['flooding']} ranks print {figures['lines_s']:,.0f} lines/s; "
+        f"run --json {figures['rss_json_bytes'] / 1e6:.0f} MB, agent {figures['rss_agent_bytes'] / 1e6:.0f} MB"
     )
     if given.json is not None:
         write_json(given.json, "screen_delay", figures)

@@ -10,8 +10,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
@@ -19,9 +19,19 @@ import msgspec
 from distconsole.errors import NodeError, RequestError
 from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
-from distconsole.monitor.place import BEGINNING, Place
+from distconsole.monitor.news import (
+    Delivered,
+    JournalGap,
+    JournalLoss,
+    JournalTrouble,
+    LinesLeftOut,
+    LinkNews,
+    News,
+)
+from distconsole.monitor.place import Place
 from distconsole.monitor.retold import Retold
-from distconsole.remote.frames import EndEntry, Entries, JournalEntry
+from distconsole.monitor.waiting_lines import WaitingLines
+from distconsole.remote.frames import EndEntry, Entries, JournalEntry, LogEntry
 from distconsole.remote.wire import typed
 
 QUEUED_BATCHES = 3
@@ -32,6 +42,12 @@ CATCH_UP_SECONDS = 3.0
 
 HOLD_SECONDS = 2.0
 """But no longer than this for a host that sends nothing."""
+
+HOLD_LINES_SECONDS = 10.0
+"""While the history of a host that was just connected is read its lines wait, so long at most."""
+
+LINES_AT_ONCE = 256 * 1024
+"""Characters of lines which an item may have that records behind it wait for."""
 
 CLOSE_SECONDS = 5.0
 """How long all readers together are awaited when nobody wants to read on."""
@@ -69,69 +85,6 @@ KnowAgain = Callable[[HostName, Place], Retold]
 """Returns what a host told and its journal has lost. It lies where the place says, in the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """Entries of one host: as they came (for the store), as values, with their corrected times.
-
-    Attributes:
-        place: How far the host's journal is read with them.
-    """
-
-    host: HostName
-    bodies: tuple[dict[str, Any], ...]
-    entries: tuple[JournalEntry, ...]
-    times: tuple[float, ...]
-    place: Place = BEGINNING
-
-
-@dataclass(frozen=True, slots=True)
-class LinkNews:
-    """A host was lost or found again; ``gone`` when it will never answer for this run."""
-
-    host: HostName
-    t: float
-    connected: bool
-    reason: str = ""
-    gone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class JournalGap:
-    """Entries ``first`` to ``last`` of a host are missing."""
-
-    host: HostName
-    t: float
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
-class JournalLoss:
-    """A host's journal has lost the entries ``first`` to ``last``, which are known here.
-
-    Attributes:
-        known: Who wrote them is known, so that they are lost for certain; else the journal is read anew.
-    """
-
-    host: HostName
-    t: float
-    first: int
-    last: int
-    known: bool
-
-
-@dataclass(frozen=True, slots=True)
-class JournalTrouble:
-    """A host cannot write its journal for now, and ``why``; empty when it can again."""
-
-    host: HostName
-    t: float
-    why: str
-
-
-News = LinkNews | JournalGap | JournalLoss | JournalTrouble
-
-
 class HostReader:
     """Where one host's reading stands; shared between its thread and the consumer."""
 
@@ -139,10 +92,13 @@ class HostReader:
         "connected",
         "cursor",
         "done",
+        "found_at",
         "host",
         "lost_since",
         "place",
         "quiet_since",
+        "read_at",
+        "read_to",
         "retold",
         "room",
         "troubled_since",
@@ -167,6 +123,10 @@ class HostReader:
         """Since when it cannot write its journal; it may never say how the run ended."""
         self.quiet_since = now
         """Monotonic seconds since which nothing of it waits."""
+        self.found_at = self.read_at = now
+        """Monotonic seconds at which it was connected last, and something of it was read."""
+        self.read_to = 0.0
+        """Time of the last entry that was read."""
 
 
 class JournalFeed:
@@ -180,6 +140,8 @@ class JournalFeed:
         places: Host to how far its journal is known already.
         keep: Called with every new delivery on the reading threads, before it is given out.
         know_again: Called where a host's journal has lost what is known here.
+        lines: Where lines wait for a consumer that is slow, so that records pass them. Without it all
+            come in their order, and a journal waits as a whole.
     """
 
     def __init__(
@@ -188,10 +150,13 @@ class JournalFeed:
         places: Mapping[HostName, Place],
         keep: Callable[[Delivered], None] | None = None,
         know_again: KnowAgain = lambda _host, _place: Retold(()),
+        lines: WaitingLines | None = None,
     ) -> None:
         self._open_stream = open_stream
         self._keep = keep
         self._know_again = know_again
+        self._lines = lines
+        self._left_out_told = False
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         """Told when there may be something for the consumer, and only that waits for it."""
@@ -223,9 +188,15 @@ class JournalFeed:
                 if self._news:
                     return self._news.popleft()
                 now = time.monotonic()
-                hold_until = self._hold_until(now)
+                hold_until = self._hold_until(self._ready[0][0], now) if self._ready else inf
                 if now >= hold_until:
                     return self._take_first(now)
+                if self._lines:
+                    hold_lines_until = self._hold_lines_until(now)
+                    if now >= hold_lines_until:
+                        line = self._lines.take()
+                        return Delivered(line.host, (), (line.entry,), (line.t,))
+                    hold_until = min(hold_until, hold_lines_until)
                 if self.exhausted or now >= deadline:
                     return None
                 self._changed.wait(min(deadline, hold_until) - now)
@@ -233,7 +204,9 @@ class JournalFeed:
     @property
     def exhausted(self) -> bool:
         """Whether every host's last entry was given out."""
-        return all(reader.done and not reader.waiting for reader in self._readers.values())
+        return not self._lines and all(
+            reader.done and not reader.waiting for reader in self._readers.values()
+        )
 
     def given_out(self) -> dict[HostName, Place]:
         """Return how far the journals are read of which nothing waits, also what said nothing new."""
@@ -253,7 +226,7 @@ class JournalFeed:
             if since is None:
                 return 0.0
             lost.append(now - since)
-        return min(lost, default=float("inf"))
+        return min(lost, default=inf)
 
     def close(self) -> None:
         """End all reading; may be called several times."""
@@ -270,18 +243,29 @@ class JournalFeed:
         for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
-    def _hold_until(self, now: float) -> float:
-        """Return until when to hold back what waits; infinity where nothing does."""
-        if not self._ready:
-            return float("inf")
-        if self._ready[0][0] > time.time() - CATCH_UP_SECONDS:
+    def _hold_until(self, t: float, now: float) -> float:
+        """Return until when to hold back what is of ``t``: others may have something older."""
+        if t > time.time() - CATCH_UP_SECONDS:
             return now
         quiet = [
             reader.quiet_since + HOLD_SECONDS
             for reader in self._readers.values()
-            if reader.connected and not reader.done and not reader.waiting
+            if reader.connected
+            and not (reader.done or reader.waiting or (self._lines and reader.read_to >= t))
         ]
         return max(quiet, default=now)
+
+    def _hold_lines_until(self, now: float) -> float:
+        """Return until when lines wait for hosts whose history is being read, so that records come first."""
+        history = time.time() - CATCH_UP_SECONDS
+        return max(
+            (
+                min(reader.read_at + HOLD_SECONDS, reader.found_at + HOLD_LINES_SECONDS)
+                for reader in self._readers.values()
+                if reader.connected and not reader.done and reader.read_to < history
+            ),
+            default=now,
+        )
 
     def _take_first(self, now: float) -> Delivered:
         """Take what is the oldest of what waits."""
@@ -358,14 +342,47 @@ class JournalFeed:
         with self._changed:
             if gap:
                 self._news.append(JournalGap(reader.host, time.time(), gap[0], gap[-1]))
-            while len(reader.waiting) >= QUEUED_BATCHES and not self._closed.is_set():
+            while not self._has_room(reader) and not self._closed.is_set():
                 reader.room.wait()
             if new:
                 reader.waiting.append(delivered)
                 if len(reader.waiting) == 1:
                     self._make_ready(reader)
+                if self._lines is not None and (
+                    self._lines.of(reader.host) or _printed(delivered) > LINES_AT_ONCE
+                ):
+                    self._let_lines_wait(reader, self._lines)
             reader.done = isinstance(entries[-1], EndEntry)
+            reader.read_to, reader.read_at = entries[-1].t + offset, time.monotonic()
             self._changed.notify()
+
+    def _has_room(self, reader: HostReader) -> bool:
+        if self._lines is not None and len(reader.waiting) >= QUEUED_BATCHES:
+            self._let_lines_wait(reader, self._lines)
+        return len(reader.waiting) < QUEUED_BATCHES
+
+    def _let_lines_wait(self, reader: HostReader, lines: WaitingLines) -> None:
+        """Take lines, and the end behind them, out of what waits of a host."""
+        waiting, reader.waiting = reader.waiting, deque()
+        for delivered in waiting:
+            told = list(zip(delivered.entries, delivered.times, strict=True))
+            for entry, t in told:
+                if not isinstance(entry, LogEntry | EndEntry):
+                    continue
+                left_out = lines.put(reader.host, entry, t)
+                if left_out is not None and not self._left_out_told:
+                    self._left_out_told = True
+                    self._news.append(LinesLeftOut(left_out[0], time.time(), left_out[1]))
+            records = [each for each in told if not isinstance(each[0], LogEntry | EndEntry)]
+            if records:
+                entries, times = zip(*records, strict=True)
+                reader.waiting.append(Delivered(reader.host, (), entries, times, delivered.place))
+        self._ready = [each for each in self._ready if each[2] is not reader]
+        heapify(self._ready)
+        if reader.waiting:
+            self._make_ready(reader)
+        else:
+            reader.quiet_since = time.monotonic()
 
     def _go_back(self, reader: HostReader, after: int) -> None:
         """Read on where the journal of a host still agrees with what is known; keep what it has lost."""
@@ -422,5 +439,10 @@ class JournalFeed:
                 self._news.append(LinkNews(reader.host, time.time(), True))
             reader.connected = True
             reader.lost_since = None
-            reader.quiet_since = time.monotonic()
+            reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
             self._changed.notify()
+
+
+def _printed(delivered: Delivered) -> int:
+    """Return how many characters of lines are in a delivery."""
+    return sum(len(entry.text) for entry in delivered.entries if isinstance(entry, LogEntry))

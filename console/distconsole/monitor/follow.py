@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import assert_never
 
 import msgspec
 
@@ -15,22 +16,24 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import LinkChanged, RunEnded, RunEvents, RunFinding
-from distconsole.monitor.feed import (
+from distconsole.monitor.feed import JournalFeed, OpenStream
+from distconsole.monitor.keeping import Keeping
+from distconsole.monitor.keeping import encode_entry as encode_entry
+from distconsole.monitor.news import (
     Delivered,
-    JournalFeed,
     JournalGap,
     JournalLoss,
     JournalTrouble,
+    LinesLeftOut,
     LinkNews,
-    OpenStream,
+    News,
 )
-from distconsole.monitor.keeping import Keeping
-from distconsole.monitor.keeping import encode_entry as encode_entry
 from distconsole.monitor.place import BEGINNING, Place
 from distconsole.monitor.planned import reducer_of
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import KIND_BYTES, RunFile, RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
+from distconsole.monitor.waiting_lines import WaitingLines
 from distconsole.remote.frames import JournalEntry
 from distconsole.remote.plain import plain_text
 
@@ -81,6 +84,8 @@ def follow(
     until: Mapping[HostName, Place] | None = None,
     over: Callable[[], bool] = lambda: False,
     limit_bytes: int | None = None,
+    *,
+    whole: bool = False,
 ) -> Iterator[RunEvents]:
     """Yield a run's events from its beginning, and keep its entries.
 
@@ -94,6 +99,8 @@ def follow(
         left: Asked at least twice a second: whether nobody wants to see more.
         until: Host to the place in its journal up to which to read; None reads to the end.
         limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
+        whole: Every printed line is yielded, each in its place, as it is to ``until``. Else records pass the lines of which
+            the consumer has too many, and some of these may be left out, which is said; they are stored.
     """
     reducer = reducer_of(record)
     with store.create(record) as run_file:
@@ -110,7 +117,8 @@ def follow(
         run_file.let_go()
         failure, told_full = "", False
         with Keeping(run_file.path, limit_bytes) as keeping:
-            feed = JournalFeed(open_stream, places, keeping.keep, keeping.know_again)
+            lines = None if whole or until is not None else WaitingLines()
+            feed = JournalFeed(open_stream, places, keeping.keep, keeping.know_again, lines)
             try:
                 for event in _live(record.run, feed, (reducer, over), seen):
                     if event is not None:
@@ -207,21 +215,14 @@ def _live(
                 for entry, t in zip(news.entries, news.times, strict=True):
                     yield from reducer.feed(news.host, entry, t)
                 seen[news.host] = news.place
-            case LinkNews():
-                yield LinkChanged(
-                    t=news.t, run=run, host=news.host, connected=news.connected, reason=news.reason
-                )
-            case JournalGap():
-                yield _gap_finding(run, news)
-            case JournalLoss():
-                yield _loss_finding(run, news)
-                seen[news.host] = Place(news.first - 1)
-            case JournalTrouble():
-                yield _trouble_finding(run, news)
             case None:
                 seen.update(feed.given_out())
                 if _nobody_will_answer(feed, reducer, over):
                     yield from reducer.lost_for_good(time.time())
+            case _:
+                if isinstance(news, JournalLoss):
+                    seen[news.host] = Place(news.first - 1)
+                yield _event_of(run, news)
         yield None
 
 
@@ -235,6 +236,24 @@ def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[
         return True
     waiting = [HostName(host) for host in reducer.waiting]
     return feed.lost_seconds(waiting) > GIVE_UP_SECONDS and (reducer.judged or over())
+
+
+def _event_of(run: RunId, news: News) -> RunEvents:
+    match news:
+        case LinkNews():
+            return LinkChanged(
+                t=news.t, run=run, host=news.host, connected=news.connected, reason=news.reason
+            )
+        case JournalGap():
+            return _gap_finding(run, news)
+        case JournalLoss():
+            return _loss_finding(run, news)
+        case JournalTrouble():
+            return _trouble_finding(run, news)
+        case LinesLeftOut():
+            return _left_out_finding(run, news)
+        case _:
+            assert_never(news)
 
 
 def _gap_finding(run: RunId, gap: JournalGap) -> RunFinding:
@@ -289,6 +308,23 @@ def _trouble_finding(run: RunId, trouble: JournalTrouble) -> RunFinding:
         summary=f"{host} cannot keep the record of this run: {why}",
         expected="room in the node folder",
         hint=f"make room on {host}; its ranks go on unseen, and what they did is told then",
+    )
+
+
+def _left_out_finding(run: RunId, left_out: LinesLeftOut) -> RunFinding:
+    rank = left_out.rank
+    who, ranks = (
+        ("what starts the ranks", "") if rank is None else (f"rank {rank}", f" --ranks {rank}")
+    )
+    return RunFinding(
+        t=left_out.t,
+        run=run,
+        check="run.output_left_out",
+        severity=Severity.WARN,
+        hosts=(left_out.host,),
+        summary=f"lines of {who} on {left_out.host} come faster than this console takes them: some "
+        "are not shown, and a line says so where they are missing",
+        hint=f"they are kept: distconsole logs {run}{ranks}",
     )
 
 

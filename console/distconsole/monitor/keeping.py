@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from distconsole.model.names import HostName
 from distconsole.monitor.entry_writer import EntryWriter
-from distconsole.monitor.feed import Delivered
 from distconsole.monitor.keeper_lock import KeeperLock
 from distconsole.monitor.network_disk import is_on_network
+from distconsole.monitor.news import Delivered
 from distconsole.monitor.place import Place
 from distconsole.monitor.retold import Retold
 from distconsole.monitor.run_file import RunFile, StoredEntry

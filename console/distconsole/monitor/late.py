@@ -7,9 +7,10 @@ import time
 import msgspec
 
 from distconsole.model.names import HostName
-from distconsole.monitor.feed import JournalFeed, LinkNews, OpenStream
+from distconsole.monitor.feed import JournalFeed, OpenStream
 from distconsole.monitor.follow import known_places
 from distconsole.monitor.keeping import Keeping
+from distconsole.monitor.news import LinkNews
 from distconsole.monitor.planned import stored_end
 from distconsole.monitor.run_file import RunFile, RunRecord
 from distconsole.monitor.store import RunStore

@@ -60,7 +60,7 @@ def logs(
             yield from _told(fold(_tail(standing_last(past), request.tail)), request, record)
             return
         yield from fold(_tail(skipped.count(past), request.tail))
-        coming = watch_run(record, session, control, store)
+        coming = watch_run(record, session, control, store, whole=True)
         yield from fold(skipped.rest(fitting(coming, wanted)))
 
 

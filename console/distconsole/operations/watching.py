@@ -92,11 +92,14 @@ def watch_run(
     store: RunStore,
     until: Mapping[HostName, Place] | None = None,
     over: Callable[[], bool] = lambda: False,
+    *,
+    whole: bool = False,
 ) -> Iterator[RunEvents]:
     """Yield a run's events to its end, or until the operator leaves.
 
     Args:
         over: Asked while no host answers: whether the run has ended, as somebody else knows.
+        whole: Every line is wanted, however late (``follow``).
     """
     hosts = [HostName(host) for host in record.hosts]
     carrier = WishCarrier(control, session, hosts, record.run)
@@ -104,7 +107,9 @@ def watch_run(
     timeline = RunTimeline()
     try:
         limit = store_limit(record)
-        for event in follow(store, record, opener, lambda: carrier.left, until, over, limit):
+        for event in follow(
+            store, record, opener, lambda: carrier.left, until, over, limit, whole=whole
+        ):
             if not isinstance(event, LogLine):
                 timeline.apply(event)
             yield event

@@ -22,8 +22,9 @@ from distconsole.model.run_events import (
     RunEvents,
     RunFinding,
 )
-from distconsole.monitor.feed import Delivered, JournalFeed
+from distconsole.monitor.feed import JournalFeed
 from distconsole.monitor.follow import follow, replay
+from distconsole.monitor.news import Delivered
 from distconsole.monitor.place import Place
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import RunRecord
