@@ -18,6 +18,7 @@ from distconsole.model.run_events import (
     EndState,
     LinkChanged,
     LogLine,
+    RankChanged,
     RunEnded,
     RunEvents,
     RunFinding,
@@ -344,6 +345,79 @@ def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None
     assert all(isinstance(each, Delivered) for each in delivered)
     assert taken <= 50 + 10
     feed.close()
+
+
+LINE = "0123456789 and some words to fill it, as a flood does to no end\n"
+SLICE = LINE * 1024
+
+
+def flood(number: int) -> dict[str, Any]:
+    """16 slices of 64 KiB, as an item of a node has them."""
+    played = item(*range(number, number + 16))
+    for entry in played["entries"]:
+        entry["text"] = SLICE
+    return played
+
+
+def state(number: int, rank: int = 0) -> dict[str, Any]:
+    body = {"rank": rank, "local_rank": rank, "pid": 4711, "state": "running"}
+    return {"entries": [{"kind": "state", "seq": number, "t": time.time(), **body}]}
+
+
+class Watched(FakeStream):
+    """Says when all of its script but the last item was taken."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.read = threading.Event()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        *most, last = self._script
+        yield from most  # type: ignore[misc]
+        self.read.set()
+        yield last  # type: ignore[misc]
+
+
+def follow_flood(
+    folder: Path, items: int, *, whole: bool = False
+) -> tuple[list[RunEvents], RunStore]:
+    """Follow a run that floods, changes a rank's state, and ends; take one event before all is read, if it can be."""
+    numbers = range(1, 16 * items, 16)
+    after = 16 * items + 1
+    stream = Watched([*map(flood, numbers), state(after), end(after + 1)])
+    store = RunStore(folder)
+    following = follow(store, record("a"), lambda _h, _a, _j: stream, whole=whole)
+    events = [next(following)]
+    stream.read.wait(0.1 if whole else 20)
+    return [*events, *following], store
+
+
+def test_records_pass_lines_that_a_slow_consumer_has_not_taken(tmp_path: Path) -> None:
+    events, _ = follow_flood(tmp_path, 12)
+    kinds = [type(event) for event in events]
+    assert kinds.index(RankChanged) <= SLICE.count(LINE)
+    assert kinds[-1] is RunEnded
+    assert lines(events) == [LINE[:-1]] * 12 * 16 * 1024
+
+
+def test_lines_that_are_left_out_are_said_and_kept(tmp_path: Path) -> None:
+    events, store = follow_flood(tmp_path, 40)
+    (finding,) = (event for event in events if isinstance(event, RunFinding))
+    assert (finding.check, finding.hosts) == ("run.output_left_out", ("a",))
+    assert "distconsole logs run-1 --ranks 0" in finding.hint
+    told = lines(events)
+    (mark,) = (line for line in told if line.startswith("[distconsole: "))
+    missing = int(mark.split()[1].replace(",", ""))
+    assert missing + len(told) - 1 == 40 * 16 * 1024
+    with store.open(RunId("run-1")) as run_file:
+        kept = list(replay(run_file, RunReducer("run-1", ("a",))))
+    assert len(lines(kept)) == 40 * 16 * 1024
+
+
+def test_every_line_comes_in_its_place_where_all_are_wanted(tmp_path: Path) -> None:
+    events, _ = follow_flood(tmp_path, 40, whole=True)
+    kinds = [type(event) for event in events]
+    assert kinds == [LogLine] * 40 * 16 * 1024 + [RankChanged, RunEnded]
 
 
 def of_writer(writer: str, played: dict[str, Any]) -> dict[str, Any]:
