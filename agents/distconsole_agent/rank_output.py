@@ -31,6 +31,9 @@ LOOK_BYTES, LOOK_SECONDS = 1 << 20, 0.5
 RESUME_BYTES = 1 << 18
 """Room that there must be again before a log is gone on with."""
 
+OWN_BYTES = 1 << 24
+"""So much of what the logs may take is each log's own, whatever others print; together half of it at most."""
+
 TAIL_BYTES = 1 << 16
 """The last of what is dropped is held, so that a rank's last words are in its log all the same."""
 
@@ -147,22 +150,29 @@ class _Room:
         self.why = ""
         self._logs = logs
         self._limit = limit_bytes
-        self._left = 0
+        self._left = self._free = self._own = 0
         self._look_at = 0.0
 
-    def take(self, size: int, at_least: int) -> bool:
-        """Return whether ``size`` bytes may be written; there must be ``at_least`` so much room."""
-        if self._left < max(size, at_least):
+    def take(self, log: int, size: int, at_least: int) -> bool:
+        """Return whether ``log`` may have ``size`` bytes more; there must be ``at_least`` so much room.
+
+        Where the logs have what they may take together, one that is small has its own part still.
+        """
+        needed = max(size, at_least)
+        if self._left < needed:
             self._look(size)
-        if self._left < max(size, at_least):
+        if self._left >= needed:
+            self._left -= size
+        elif self._free < needed or os.fstat(log).st_size + needed > self._own:
             return False
-        self._left -= size
+        self._free -= size
         return True
 
     def fail(self, error: OSError) -> None:
         """Take that a write failed: nothing more is tried for a while."""
         self.why = f"{self._logs} cannot be written: {error.strerror}"
-        self._left, self._look_at = 0, time.monotonic() + LOOK_SECONDS
+        self._left = self._free = 0
+        self._look_at = time.monotonic() + LOOK_SECONDS
 
     def _look(self, size: int) -> None:
         now = time.monotonic()
@@ -171,18 +181,21 @@ class _Room:
         try:
             disk = disk_of(self._logs)
             with os.scandir(self._logs) as entries:
-                used = sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries)
+                used = [entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries]
         except OSError as error:
             self.fail(error)
             return
-        free, below = disk.free - disk.kept_free, self._limit - used
-        self._left = max(0, min(free, below, LOOK_BYTES))
+        self._own = min(OWN_BYTES, self._limit // (2 * max(1, len(used))))
+        free = disk.free - disk.kept_free
+        below = self._limit - sum(max(each, self._own) for each in used)
+        self._free = max(0, min(free, LOOK_BYTES))
+        self._left = max(0, min(self._free, below))
         if self._left < max(size, RESUME_BYTES):
             self._look_at = now + LOOK_SECONDS
             self.why = (
                 f"the disk of {self._logs} is full ({disk.free // 1024} KiB free)"
                 if free < below
-                else f"the run's logs on this node take {self._limit // 1024} KiB, their limit"
+                else f"the run's logs on this node have their limit, {self._limit // 1024} KiB"
             )
 
 
@@ -237,7 +250,7 @@ class _Stream:
             self._drop(data)
             self._end_gap(at_least=RESUME_BYTES)
         else:
-            written = self._append(data) if self._room.take(len(data), 0) else 0
+            written = self._append(data) if self._room.take(self._log, len(data), 0) else 0
             if written < len(data):
                 self._drop(data[written:])
         return len(data)
@@ -262,7 +275,7 @@ class _Stream:
     def _end_gap(self, at_least: int) -> None:
         """Go on with whole lines behind one that says what is missing, if there is room for them."""
         tail = self._gap.tail()
-        if not self._room.take(len(tail) + at_least, at_least) and at_least:
+        if not self._room.take(self._log, len(tail) + at_least, at_least) and at_least:
             return
         lines, size = self._gap.lines - tail.count(b"\n"), self._gap.bytes - len(tail)
         words = f"[distconsole: {lines} lines ({size} bytes) are missing here: {self._room.why}]\n"

@@ -38,6 +38,35 @@ for n in range(1000):
 print("its last words", flush=True)
 """
 
+FLOOD_OF_BOTH = f"""
+import os, sys
+for n in range({LINES}):
+    sys.stdout.write(f"{{n:09d}} and some words to fill the line\\n")
+    sys.stderr.write(f"{{n:09d}} and some words to fill the line\\n")
+sys.stdout.flush()
+"""
+
+DIES = """
+sys.stderr.write("terminate called after throwing: the data ends at 17\\n")
+os.kill(os.getpid(), 6)
+"""
+
+ONE_FLOODS = """
+import os, sys, time
+folder = sys.argv[1]
+if os.environ["RANK"] == "1":
+    while not os.path.exists(f"{folder}/full"):
+        time.sleep(0.01)
+    for n in range(1500):
+        print("epoch", n, "and what else a training script says of it, line by line")
+    print("the last epoch", flush=True)
+while not os.path.exists(f"{folder}/heard"):
+    if os.environ["RANK"] == "0":
+        print("and some words to fill the line", flush=True)
+    else:
+        time.sleep(0.01)
+"""
+
 WHOLE = re.compile(r"\d{9} and some words to fill the line")
 MISSING = re.compile(r"\[distconsole: (\d+) lines \(\d+ bytes\) are missing here: ")
 
@@ -141,6 +170,41 @@ def test_the_logs_of_a_run_take_no_more_than_they_may(tmp_path: Path) -> None:
         logs = shim.run_dir / "logs"
         assert sum(path.stat().st_blocks * 512 for path in logs.iterdir()) < limit + (256 << 10)
         assert "their limit" in shim.log(0)
+
+
+@pytest.mark.parametrize("last", ["raise ValueError('the data ends at 17')", DIES])
+def test_what_ends_a_rank_behind_its_flood_is_named_and_in_its_log(
+    tmp_path: Path, last: str
+) -> None:
+    argv = [PY, script(tmp_path, FLOOD_OF_BOTH + last)]
+    env = {"PYTHONUNBUFFERED": ""}
+    with RunUnderTest(tmp_path, argv, env=env, log_bytes=2 << 20) as run:
+        run.start()
+        verdict = run.verdict()
+        shim = run.shims[0]
+        assert verdict["state"] == "failed"
+        assert "the data ends at 17" in verdict["first_failure"]["error"]
+        assert shim.log(0, "err").splitlines()[-1].endswith("the data ends at 17")
+        assert MISSING.search(shim.log(0, "err"))
+
+
+def test_a_rank_that_prints_little_is_heard_though_another_has_filled_the_logs(
+    tmp_path: Path,
+) -> None:
+    argv = [PY, script(tmp_path, ONE_FLOODS), str(tmp_path)]
+    with RunUnderTest(tmp_path, argv, ranks_per_node=2, log_bytes=2 << 20) as run:
+        run.start()
+        shim = run.shims[0]
+        wait_until("dropped output", lambda: shim.events("note"))
+        (tmp_path / "full").touch()
+        wait_until("the words of rank 1", lambda: "the last epoch\n" in shim.log(1))
+        (tmp_path / "heard").touch()
+        assert run.verdict()["state"] == "succeeded"
+        assert len(shim.log(1).splitlines()) == 1501
+        logs = shim.run_dir / "logs"
+        assert sum(path.stat().st_blocks * 512 for path in logs.iterdir()) < (2 << 20) + (
+            256 << 10
+        )
 
 
 def test_no_pipe_stays_that_nobody_reads(tmp_path: Path) -> None:
