@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from distconsole_agent.folders import NodeFolders, remove_tree
 from distconsole_agent.joining import OWNER
 from distconsole_agent.limits import KEEP_LEFTOVER_SECONDS
+from distconsole_agent.proofs import Ages, boottime, may_be_held
 
 _LEFTOVER = re.compile(r"(agent)-(\w{1,64})\.(?:lock|log|sock)|(hook)-\w{1,64}(?:\.\d+)?")
 
 
-def remove_leftovers(folders: NodeFolders, now: float) -> None:
+def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime) -> None:
     """Remove files and hooks that nobody has used for long and nobody uses now.
 
     Args:
         folders: The node folder, and the version whose files stay.
-        now: UNIX seconds.
+        clock: Seconds since the boot.
 
     Raises:
         OSError: when the folder cannot be read, or something in it not removed.
@@ -29,34 +30,20 @@ def remove_leftovers(folders: NodeFolders, now: float) -> None:
     os.utime(folders.lock)
     with contextlib.suppress(FileNotFoundError):
         os.utime(os.path.join(folders.node_dir, OWNER))
+    found = filter(None, map(_LEFTOVER.fullmatch, os.listdir(folders.node_dir)))
+    matches = {os.path.join(folders.node_dir, each[0]): each for each in found}
+    ages = Ages(os.path.join(folders.node_dir, "leftovers_since.json"), clock).unused(matches)
     in_use = _hooks_in_use(folders)
-    for name in sorted(os.listdir(folders.node_dir)):
-        found = _LEFTOVER.fullmatch(name)
-        if found is None or found[2] == folders.tag or name in in_use:
+    for path in sorted(ages):
+        name, tag, is_hook = matches[path].group(0, 2, 3)
+        if tag == folders.tag or name in in_use or ages[path] <= KEEP_LEFTOVER_SECONDS:
             continue
-        path = os.path.join(folders.node_dir, name)
+        lock = NodeFolders(folders.node_dir, tag or "").lock
         with contextlib.suppress(FileNotFoundError):
-            if now - os.lstat(path).st_mtime <= KEEP_LEFTOVER_SECONDS:
-                continue
-            if found[3]:
+            if is_hook:
                 remove_tree(path)
-            elif _nobody_holds(NodeFolders(folders.node_dir, found[2]).lock, now):
+            elif ages.get(lock, math.inf) > KEEP_LEFTOVER_SECONDS and not may_be_held(lock):
                 os.unlink(path)
-
-
-def _nobody_holds(lock_path: str, now: float) -> bool:
-    """Return whether no agent of that version lives, nor lived lately."""
-    try:
-        lock = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return now - os.fstat(lock).st_mtime > KEEP_LEFTOVER_SECONDS
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
 
 
 def _hooks_in_use(folders: NodeFolders) -> set[str]:

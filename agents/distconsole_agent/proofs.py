@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from distconsole_agent.folders import write_private
 from distconsole_agent.proctree import pids_of_run
@@ -48,8 +48,13 @@ def may_live(folder: str) -> bool:
 
 def shim_may_live(folder: str) -> bool:
     """Return whether the shim of a run may live: it holds ``shim.pid`` for life (``runlog.claim``)."""
+    return may_be_held(os.path.join(folder, "shim.pid"))
+
+
+def may_be_held(path: str) -> bool:
+    """Return whether a process may hold the lock of a file, which it does for life."""
     try:
-        with open(os.path.join(folder, "shim.pid"), "rb") as file:
+        with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -64,9 +69,9 @@ def boottime() -> float:
 
 
 class Ages:
-    """How long runs have been over, counted by what agents saw between one boot and the next.
+    """How long runs have been over, or files unused, counted by what agents saw between one boot and the next.
 
-    A clock that is set, or wrong after a boot, makes no run older; a node that is off does not, either.
+    A clock that is set, or wrong after a boot, makes nothing older; a node that is off does not, either.
 
     Args:
         path: Where the agents of a node folder, of whatever version, keep the count.
@@ -77,12 +82,29 @@ class Ages:
         self._path = path
         self._clock = clock
 
+    def unused(self, paths: Iterable[str]) -> dict[str, float]:
+        """Return for how many seconds nobody is known to have touched each of ``paths``.
+
+        When it was touched last is a name here that may change, and no time.
+
+        Raises:
+            OSError: as ``note``.
+        """
+        names = {}
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                names[path] = f"{os.path.basename(path)} {os.lstat(path).st_mtime_ns:x}"
+        ages = self.note(set(names.values()))
+        return {path: ages[name] for path, name in names.items()}
+
     def note(self, over: Collection[str]) -> dict[str, float]:
         """Note that these runs are over and return for how many seconds each is known to be.
 
         Raises:
             OSError: when it cannot be written down.
         """
+        if not over:
+            return {}
         now, boot = self._clock(), boot_id()
         try:
             with open(self._path, "rb") as file:

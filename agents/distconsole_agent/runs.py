@@ -70,7 +70,7 @@ class Runs:
         self._boottime = boottime
         self._ages = Ages(os.path.join(folders.node_dir, "ended_since.json"), boottime)
         self._unborn: dict[str, float] = {}
-        self.code = CodeSync(folders.node_dir)
+        self.code = CodeSync(folders.node_dir, boottime)
 
     @property
     def active(self) -> list[ActiveRun]:
@@ -284,21 +284,21 @@ class Runs:
         with self._lock:
             self._shims = {run: shim for run, shim in self._shims.items() if shim.poll() is None}
 
-    def housekeep(self, now: float) -> None:
-        """Remove runs that ended long ago, rings of runs that are over, and old code (UNIX seconds).
+    def housekeep(self) -> None:
+        """Remove runs that ended long ago, rings of runs that are over, and old code.
 
         A run that wrote files into its code's folder stays: they may be its checkpoints.
         """
-        self.code.housekeep(now)
         # Whatever is over was so already when what is to go is listed.
         over = {run for run in self._names() if read_end(self._folders.run(run)) is not None}
         for run, path in ring_folders(self._folders.node_dir):
             if run in over or not os.path.lexists(self._folders.run(run)):
                 self._discard(path)
         try:
+            self.code.housekeep()
             ages = self._ages.note(over)
         except OSError as error:
-            complain(f"old runs stay: {error}")
+            complain(f"old runs and code stay: {error}")
             return
         for run, seconds in ages.items():
             folder = self._folders.run(run)

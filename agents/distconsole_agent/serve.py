@@ -125,14 +125,14 @@ class Agent:
                 busy_at = now
             if now >= housekeep_at:
                 housekeep_at = now + HOUSEKEEPING_SECONDS
-                self._housekeep(time.time())
+                self._housekeep()
             if now - busy_at >= self._idle_seconds:
                 return
 
-    def _housekeep(self, now: float) -> None:
-        self._runs.housekeep(now)
+    def _housekeep(self) -> None:
+        self._runs.housekeep()
         try:
-            remove_leftovers(self._folders, now)
+            remove_leftovers(self._folders)
         except OSError as error:
             complain(f"old files stay: {error}")
 

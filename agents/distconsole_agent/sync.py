@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.folders import own_folder, remove_tree
+from distconsole_agent.proofs import Ages, boottime
 from distconsole_agent.protocol import MAX_PIECES_BYTES
 from distconsole_agent.refusal import Refusal, bad_request
-from distconsole_agent.sync_blobs import BlobStore
+from distconsole_agent.sync_blobs import KEEP_SECONDS, BlobStore
 from distconsole_agent.sync_manifest import (
     MAX_MANIFEST_BYTES,
     Manifest,
@@ -36,11 +38,13 @@ class CodeSync:
 
     Args:
         node_dir: The node folder.
+        clock: Seconds since the boot.
     """
 
-    def __init__(self, node_dir: str) -> None:
+    def __init__(self, node_dir: str, clock: Callable[[], float] = boottime) -> None:
         self._blobs = BlobStore(os.path.join(node_dir, "blobs"))
         self._staging = os.path.join(node_dir, "sync")
+        self._ages = Ages(os.path.join(node_dir, "code_since.json"), clock)
 
     def sync(self, run: str, packed: object) -> dict[str, Any]:
         """Return the contents that are missing here; without any, the run's code stands ready.
@@ -103,13 +107,20 @@ class CodeSync:
             raise bad_request(f"the code of {run} was not brought to this node") from None
         remove_tree(staged)
 
-    def housekeep(self, now: float) -> None:
-        """Remove what was brought long before ``now`` (UNIX seconds) and is of no use."""
-        self._blobs.prune(now)
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(self._staging):
-                if now - entry.stat(follow_symlinks=False).st_mtime > STAGED_SECONDS:
-                    remove_tree(entry.path)
+    def housekeep(self) -> None:
+        """Remove what was brought long ago and is of no use.
+
+        Raises:
+            OSError: when its age cannot be written down.
+        """
+        staged = []
+        with contextlib.suppress(FileNotFoundError):
+            staged = [entry.path for entry in os.scandir(self._staging)]
+        ages = self._ages.unused([*staged, *self._blobs.paths()])
+        for path, seconds in ages.items():
+            if seconds > (STAGED_SECONDS if path in staged else KEEP_SECONDS):
+                with contextlib.suppress(OSError):
+                    remove_tree(path)
 
     def _staged(self, run: str) -> str:
         return os.path.join(self._staging, run)

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import os
 import time
+from collections.abc import Iterator
 
 from distconsole_agent.folders import own_folder
 from distconsole_agent.refusal import bad_request
@@ -41,7 +42,7 @@ class BlobStore:
             return False
         if found.st_size != size:
             return False
-        if time.time() - found.st_mtime > TOUCH_SECONDS:
+        if abs(time.time() - found.st_mtime) > TOUCH_SECONDS:
             with contextlib.suppress(OSError):
                 os.utime(path)
         return True
@@ -115,15 +116,12 @@ class BlobStore:
             os.unlink(self._path(sha256))
         return False
 
-    def prune(self, now: float) -> None:
-        """Remove contents that no run has used for long before ``now`` (UNIX seconds)."""
+    def paths(self) -> Iterator[str]:
+        """Yield the files of all contents, and of those that are just being written."""
         with contextlib.suppress(OSError):
             for shelf in os.scandir(self._folder):
                 entries = os.scandir(shelf) if shelf.is_dir(follow_symlinks=False) else (shelf,)
-                for entry in entries:
-                    with contextlib.suppress(OSError):
-                        if now - entry.stat(follow_symlinks=False).st_mtime > KEEP_SECONDS:
-                            os.unlink(entry.path)
+                yield from (entry.path for entry in entries)
 
     def _path(self, sha256: str) -> str:
         return os.path.join(self._folder, sha256[:2], sha256[2:])

@@ -170,14 +170,32 @@ def test_what_a_job_wrote_into_its_copy_is_never_removed_by_itself(
 
 
 def test_what_was_brought_for_nothing_goes(tmp_path: Path) -> None:
-    code = CodeSync(str(tmp_path))
+    now = 1000.0
+    code = CodeSync(str(tmp_path), lambda: now)
     code.sync("run-1", packed(manifest({"a": b"good"})))
     give_all = {"pieces": [[sha(b"good"), 4, 0, 4]], "packed": packed(b"good")}
     code.take("run-1", **give_all)
-    code.housekeep(time.time())
+    code.housekeep()
     assert code.sync("run-1", None)["missing"] == []
-    code.housekeep(time.time() + 7200)
+    code.housekeep()
+    now += 7200
+    code.housekeep()
     assert not (tmp_path / "sync" / "run-1").exists()
     assert code.sync("run-2", packed(manifest({"a": b"good"})))["missing"] == []
-    code.housekeep(time.time() + 3 * KEEP_RUN_SECONDS)
+    now += 3 * KEEP_RUN_SECONDS
+    code.housekeep()
     assert code.sync("run-3", packed(manifest({"a": b"good"})))["missing"] == [sha(b"good")]
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3601.0, 40 * 86400.0])
+def test_a_clock_that_is_set_removes_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    code = CodeSync(str(tmp_path))
+    code.sync("run-1", packed(manifest({"a": b"good"})))
+    code.take("run-1", pieces=[[sha(b"good"), 4, 0, 4]], packed=packed(b"good"))
+    code.housekeep()
+    shown = time.time() + step
+    monkeypatch.setattr(time, "time", lambda: shown)
+    code.housekeep()
+    assert code.sync("run-1", None)["missing"] == []

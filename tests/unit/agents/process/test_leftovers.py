@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,31 +14,36 @@ from distconsole_agent.folders import NodeFolders
 from distconsole_agent.leftovers import remove_leftovers
 from distconsole_agent.limits import KEEP_LEFTOVER_SECONDS
 
-NOW = 2_000_000_000.0
-OLD, FRESH = NOW - KEEP_LEFTOVER_SECONDS - 1, NOW - KEEP_LEFTOVER_SECONDS + 1
-
 
 @pytest.fixture
 def node(tmp_path: Path) -> NodeFolders:
     (tmp_path / "runs").mkdir()
     node = NodeFolders(str(tmp_path), "0123")
-    leave(node, "agent-0123.lock", OLD)
+    leave(node, "agent-0123.lock")
     return node
 
 
-def leave(node: NodeFolders, name: str, used: float) -> Path:
+def keep_house(node: NodeFolders, *, after: float = KEEP_LEFTOVER_SECONDS + 1) -> None:
+    """Look what there is, and once more so many seconds of the machine's life later."""
+    for now in (1000.0, 1000.0 + after):
+        remove_leftovers(node, lambda now=now: now)
+
+
+def leave(node: NodeFolders, name: str) -> Path:
     path = Path(node.node_dir, name)
     if name.startswith("hook-"):
         (path / "distconsole_training").mkdir(parents=True)
         (path / "sitecustomize.py").touch()
     else:
         path.touch()
-    os.utime(path, (used, used))
+    os.utime(path, (0, 0))
     return path
 
 
 def names(node: NodeFolders) -> set[str]:
-    return {each.name for each in Path(node.node_dir).iterdir()} - {"runs", "agent-0123.lock"}
+    return {each.name for each in Path(node.node_dir).iterdir()} - {
+        *("runs", "agent-0123.lock", "leftovers_since.json")
+    }
 
 
 def run_with(node: NodeFolders, hook: Path, *, over: bool) -> None:
@@ -50,49 +56,57 @@ def run_with(node: NodeFolders, hook: Path, *, over: bool) -> None:
 
 def test_old_files_and_hooks_of_other_versions_go(node: NodeFolders) -> None:
     for name in ("agent-abc.lock", "agent-abc.log", "agent-abc.sock", "hook-abc", "hook-abc.4711"):
-        leave(node, name, OLD)
-    remove_leftovers(node, NOW)
+        leave(node, name)
+    keep_house(node)
     assert names(node) == set()
 
 
-def test_what_was_used_lately_and_what_is_not_ours_stays(node: NodeFolders) -> None:
+def test_what_was_used_lately_stays(node: NodeFolders) -> None:
     for name in ("agent-abc.lock", "agent-abc.log", "hook-abc"):
-        leave(node, name, FRESH)
-    for name in ("agent-0123.log", "agent-0123.sock", "mine", "agent-abc.txt", "agent-abc"):
-        leave(node, name, OLD)
+        leave(node, name)
     before = names(node)
-    remove_leftovers(node, NOW)
+    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
+    assert names(node) == before
+
+
+def test_what_is_not_ours_stays(node: NodeFolders) -> None:
+    for name in ("agent-0123.log", "agent-0123.sock", "mine", "agent-abc.txt", "agent-abc"):
+        leave(node, name)
+    before = names(node)
+    keep_house(node)
     assert names(node) == before
 
 
 def test_the_log_of_an_agent_that_lives_stays(node: NodeFolders) -> None:
-    lock, log = leave(node, "agent-abc.lock", OLD), leave(node, "agent-abc.log", OLD)
+    lock, log = leave(node, "agent-abc.lock"), leave(node, "agent-abc.log")
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        remove_leftovers(node, NOW)
+        keep_house(node)
         assert names(node) == {lock.name, log.name}
-    remove_leftovers(node, NOW)
+    keep_house(node)
     assert names(node) == set()
 
 
 def test_the_log_of_an_agent_that_lived_lately_stays(node: NodeFolders) -> None:
-    leave(node, "agent-abc.lock", FRESH)
-    leave(node, "agent-abc.log", OLD)
-    remove_leftovers(node, NOW)
+    lock = leave(node, "agent-abc.lock")
+    leave(node, "agent-abc.log")
+    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
+    os.utime(lock, (1, 1))  # an agent of that version kept house
+    remove_leftovers(node, lambda: 1002.0 + KEEP_LEFTOVER_SECONDS)
     assert names(node) == {"agent-abc.lock", "agent-abc.log"}
 
 
 @pytest.mark.parametrize("over", [False, True])
 def test_the_hook_of_a_run_stays_as_long_as_the_run(node: NodeFolders, over: bool) -> None:
-    hook = leave(node, "hook-abc", OLD)
+    hook = leave(node, "hook-abc")
     run_with(node, hook, over=over)
-    remove_leftovers(node, NOW)
+    keep_house(node)
     assert hook.exists() is not over
 
 
 def test_an_agent_that_keeps_house_has_used_its_lock(node: NodeFolders) -> None:
-    remove_leftovers(node, NOW)
-    assert Path(node.lock).stat().st_mtime != OLD
+    keep_house(node)
+    assert Path(node.lock).stat().st_mtime != 0
 
 
 def test_a_link_is_removed_and_not_followed(node: NodeFolders, tmp_path: Path) -> None:
@@ -101,7 +115,20 @@ def test_a_link_is_removed_and_not_followed(node: NodeFolders, tmp_path: Path) -
     (kept / "file").touch()
     link = tmp_path / "hook-abc"
     link.symlink_to(kept)
-    os.utime(link, (OLD, OLD), follow_symlinks=False)
-    remove_leftovers(node, NOW)
+    keep_house(node)
     assert names(node) == {"kept"}
     assert (kept / "file").exists()
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0, 100 * 86400.0])
+def test_a_clock_that_is_set_removes_nothing_and_keeps_nothing(
+    node: NodeFolders, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    hook = leave(node, "hook-abc")
+    remove_leftovers(node, lambda: 1000.0)
+    shown = time.time() + step
+    monkeypatch.setattr(time, "time", lambda: shown)
+    remove_leftovers(node, lambda: 1000.0 + KEEP_LEFTOVER_SECONDS - 1)
+    assert hook.exists()
+    remove_leftovers(node, lambda: 1000.0 + KEEP_LEFTOVER_SECONDS + 1)
+    assert not hook.exists()

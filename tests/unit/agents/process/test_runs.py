@@ -181,9 +181,9 @@ def test_a_torn_summary_is_no_proof_that_a_run_is_over(node: Node, end: str) -> 
     agent.pick_up()
     assert [each.run for each in agent.active] == ["a-run"]
     assert agent.forget("a-run") is False
-    agent.housekeep(0.0)
+    agent.housekeep()
     node.now += 1000 * 86400.0
-    agent.housekeep(0.0)
+    agent.housekeep()
     assert folder.exists()
 
 
@@ -193,11 +193,11 @@ def test_the_rings_of_a_run_stay_until_the_disk_says_that_it_is_over(node: Node)
     rings = Path(json.loads((folder / "spec.json").read_text())["rings"])
     stray = Path(str(ring_folder("forgotten", node.path)))
     before = node.runs("before")
-    before.housekeep(0.0)
+    before.housekeep()
     assert rings.is_dir()
     assert not stray.exists()
     (folder / "ended.json").write_text(json.dumps(END))
-    before.housekeep(0.0)
+    before.housekeep()
     assert not rings.exists()
 
 
@@ -229,13 +229,12 @@ def test_a_run_goes_so_long_after_its_end_by_a_clock_that_nobody_sets(node: Node
     folder = node.folder("a-run", json.dumps(spec_of("a-run", [""])))
     (folder / "ended.json").write_text(json.dumps(END))
     os.utime(folder / "ended.json", (0, 0))
-    next_year = 1e12
-    node.runs().housekeep(next_year)
+    node.runs().housekeep()
     node.now += KEEP_RUN_SECONDS - 1
-    node.runs("other").housekeep(next_year)
+    node.runs("other").housekeep()
     assert folder.exists()
     node.now += 2
-    node.runs().housekeep(0.0)
+    node.runs().housekeep()
     assert not folder.exists()
 
 
@@ -244,15 +243,15 @@ def test_a_boot_in_between_only_keeps_a_run_longer(
 ) -> None:
     folder = node.folder("a-run", json.dumps(spec_of("a-run", [""])))
     (folder / "ended.json").write_text(json.dumps(END))
-    node.runs().housekeep(0.0)
+    node.runs().housekeep()
     ledger = Path(node.path, "ended_since.json")
     ledger.write_text(json.dumps({**json.loads(ledger.read_text()), "boot": "another"}))
     node.now += 1000 * 86400.0
-    node.runs().housekeep(0.0)
+    node.runs().housekeep()
     assert folder.exists()
     for damaged in ("", "[]", '{"time": "x", "since": 3}'):
         ledger.write_text(damaged)
-        node.runs().housekeep(0.0)
+        node.runs().housekeep()
         assert folder.exists()
 
 
