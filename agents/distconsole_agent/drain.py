@@ -98,6 +98,7 @@ class Drain:
         self._next_window = self._next_check = self._next_scan = 0.0
         self._late = min(MOST_LATE_SECONDS, index * LATER_SECONDS)
         self._srun_until: float | None = None
+        self._unborn_since = 0.0
         self._restore()
 
     @property
@@ -297,8 +298,9 @@ class Drain:
             with open(path, encoding="ascii") as file:
                 pid, starttime = map(int, file.read().split())
         except FileNotFoundError:
-            age = self._wall_ns() / 1e9 - os.stat(self._folder).st_ctime
-            return age > UNBORN_SECONDS
+            now = self._monotonic()
+            self._unborn_since = self._unborn_since or now
+            return now - self._unborn_since > UNBORN_SECONDS
         except (OSError, ValueError):
             return False
         stat = read_stat(pid)
@@ -328,7 +330,7 @@ class Drain:
         death = read_srun_death(self._folder)
         if death is not None:
             rank = self._spec["nodes"][0]["ranks"][0]
-            told = (0, rank, 0, self._wall_ns(), death.exit_code, None, death.error, "")
+            told = (0, rank, 0, 0, death.exit_code, None, death.error, "")
             self._story.add(blame.Failure(*told))
         reason = death.error if death is not None else read_reason(self._folder)
         self._say(notes.supervisor_lost(reason, left, outlived=self._story.may_be_outlived))

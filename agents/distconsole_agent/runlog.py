@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import steady
@@ -84,9 +83,9 @@ class RunLog:
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event; ``t_ns`` is now unless given, in steady time, and written by the wall clock."""
-        at_ns = fields.pop("t_ns", None)
-        t_ns = time.time_ns() if at_ns is None else steady.to_wall(at_ns)
-        message = {"t_ns": t_ns, "event": event, **fields}
+        at_ns = fields.pop("t_ns", None) or steady.now_ns()
+        times = {"t_ns": steady.to_wall(at_ns), "boot_ns": steady.to_boot(at_ns)}
+        message = {**times, "event": event, **fields}
         self._waiting.append(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
         if len(self._waiting) == 1:
             self._drain()

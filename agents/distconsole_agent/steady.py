@@ -89,6 +89,10 @@ class SteadyClock:
         """Return a time as the wall clock has it at present, as others on the node expect it."""
         return t_ns + self._wall_ahead_ns()
 
+    def to_boot(self, t_ns: int) -> int:
+        """Return a time since the boot, as all processes of the node have it."""
+        return t_ns - self._base_ns
+
     def _wall_ahead_ns(self) -> int:
         """Compare the clocks; two readings that somebody came in between tell nothing."""
         readings = []
@@ -101,4 +105,5 @@ class SteadyClock:
 
 
 _CLOCK = SteadyClock()
-now_ns, look, of_wall, to_wall = _CLOCK.now_ns, _CLOCK.look, _CLOCK.of_wall, _CLOCK.to_wall
+now_ns, look, of_wall = _CLOCK.now_ns, _CLOCK.look, _CLOCK.of_wall
+to_wall, to_boot = _CLOCK.to_wall, _CLOCK.to_boot

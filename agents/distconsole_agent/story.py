@@ -31,6 +31,7 @@ class Story:
         self._verdict: Entry | None = None
         self._failures: list[blame.Failure] = []
         self._stops: list[blame.Stop] = []
+        self._newest_ns = 0
         self._tellers: dict[str, Callable[[Entry, float], list[Entry]]] = {
             "started": lambda event, _t: ranks.started(event),
             "exited": lambda event, _t: ranks.exited(event),
@@ -56,16 +57,17 @@ class Story:
 
     def tell(self, event: Entry) -> list[Entry]:
         """Return the entries of one event of the shim."""
+        self._newest_ns = max(self._newest_ns, _moment(event))
         teller = self._tellers.get(event["event"])
         return [] if teller is None else teller(event, round(event["t_ns"] / 1e9, 6))
 
     def add(self, failure: blame.Failure) -> None:
-        """Take a failure of which the shim could not tell."""
-        self._failures.append(failure)
+        """Take a failure of which the shim could not tell any more."""
+        self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
 
     def judge_lost(self, now_ns: int, why: str) -> list[Entry]:
-        """Judge a run whose coordinator is gone, as its other nodes come to it."""
-        lost = blame.NodeLost(0, now_ns, why)
+        """Judge a run whose coordinator is gone, as its other nodes come to it: after all that it said."""
+        lost = blame.NodeLost(0, self._newest_ns + 1, why)
         evidence = blame.Evidence(self._failures, self._stops, [lost], {})
         nodes = [
             NodeSpec(node["host"], node["address"], tuple(node["ranks"]))
@@ -81,7 +83,7 @@ class Story:
 
     def _failed(self, event: Entry, t: float) -> list[Entry]:
         fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
-        fields["node"] = self._spec["node_index"]
+        fields.update(node=self._spec["node_index"], t_ns=_moment(event))
         self._failures.append(blame.Failure(**fields))
         told = _entry("failure", event, t, FAILURE_FIELDS)
         told["rank"] = self._ranks.number_of(event["rank"])
@@ -90,7 +92,7 @@ class Story:
     def _stopping(self, event: Entry, _t: float) -> list[Entry]:
         self._ranks.stopping = True
         if event.get("reason") in blame.STOP_EXIT_CODES:
-            stop = blame.Stop(self._spec["node_index"], event["t_ns"], event["reason"])
+            stop = blame.Stop(self._spec["node_index"], _moment(event), event["reason"])
             self._stops.append(stop)
         return []
 
@@ -128,6 +130,12 @@ class Story:
         begun = self._ranks.first_started_ns / 1e9
         seconds = round(max(0.0, t - begun), 6) if begun else 0.0
         return {"t": t, "kind": "end", "state": state, "exit_code": exit_code, "seconds": seconds}
+
+
+def _moment(event: Entry) -> int:
+    """Return when an event was, by a clock that nobody sets where its shim has one."""
+    moment: int = event.get("boot_ns") or event["t_ns"]
+    return moment
 
 
 def _entry(kind: str, event: Entry, t: float, fields: tuple[str, ...]) -> Entry:

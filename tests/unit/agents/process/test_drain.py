@@ -8,13 +8,14 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distconsole_agent.drain import Drain
+from distconsole_agent.drain import UNBORN_SECONDS, Drain
 from distconsole_agent.follow import LogTexts
 from distconsole_agent.journal import Journal, Reader
 from distconsole_agent.proctree import read_stat
@@ -39,6 +40,7 @@ class Run:
             "engine_ranks": engine_ranks,
         }
         self.now = 1000.0
+        self.wall_ahead = 0.0
         self.alive(os.getpid())
         self.rings: list[RingWriter] = []
         self.open()
@@ -51,7 +53,7 @@ class Run:
             self.spec,
             self.journal,
             lambda: self.now,
-            lambda: int(self.now * 1e9),
+            lambda: int((self.now + self.wall_ahead) * 1e9),
         )
 
     def crash(self) -> None:
@@ -444,6 +446,20 @@ def bury_shim(run: Run) -> None:
 
 
 FAILED = {"rank": 0, "pid": 5000, "exit_code": 3, "signal": None, "error": "ValueError: x", "traceback": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_run_that_is_being_prepared_is_not_lost_when_the_clock_is_set(
+    run: Run, step: float
+) -> None:
+    (run.folder / "shim.pid").unlink()
+    run.wall_ahead = time.time() - run.now
+    run.tick(1.0)
+    run.wall_ahead += step
+    run.tick(UNBORN_SECONDS - 1)
+    assert not run.drain.over
+    run.tick(2.0)
+    assert run.drain.over
 
 
 @pytest.mark.parametrize("crash", [False, True])
