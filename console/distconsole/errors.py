@@ -51,6 +51,10 @@ class ConsoleError(Exception):
         self.hint = hint
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where Ctrl-C would be a KeyboardInterrupt: who ends well by that does so by this."""
+
+
 def _plain(text: str) -> str:
     """Return ``text`` with control characters as escapes: it may quote a file, a name or a node."""
     if text.isprintable():

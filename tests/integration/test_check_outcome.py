@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TextIO
 from xml.etree import ElementTree
 
 import pytest
@@ -21,6 +22,7 @@ from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.main import perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
+from distconsole.grammar import parse_line
 from distconsole.model.events import CheckEnded, CheckProgress, Event
 from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
@@ -110,15 +112,18 @@ WAYS = (
     Way("a host dies half-way, ssh skipped", "incomplete", 1, ("os",), ("ssh",),
         deed=Going.cut_power, passed=BOTH[:1]),
     Way("a host dies in the network", "incomplete", 1, ("net",), deed=Going.cut_power,
-        at="net.reach_tcp", passed=BOTH[:1]),
+        at="net.reach_tcp"),
     Way("all hosts die", "incomplete", 1, ("os",), deed=Going.cut_all_power),
     Way("an agent dies", "incomplete", 1, ("os",), deed=Going.kill_agent, passed=BOTH[:1]),
     Way("an agent dies in the network", "incomplete", 1, ("net",), deed=Going.kill_agent,
-        at="net.reach_tcp", passed=BOTH[:1]),
+        at="net.reach_tcp"),
     Way("no check is selected", "incomplete", 1, ("os",), ("os",)),
     Way("none at this level", "incomplete", 1, ("coll",)),
     Way("only of a script, and there is none", "incomplete", 1, ("script",)),
     Way("only what nobody expects", "incomplete", 1, ("expect",)),
+    Way("only GPUs, and there are none", "incomplete", 1, ("gpu",)),
+    Way("also GPUs, and there are none", "incomplete", 1, ("os", "gpu")),
+    Way("only Slurm, and there is none", "incomplete", 1, ("slurm",)),
 )  # fmt: skip
 
 
@@ -225,18 +230,18 @@ def test_every_end_of_a_check_says_the_same_outcome(
     assert all((passports.read(name) is None) == (way.outcome != "healthy") for name in BOTH)
 
 
-def test_ctrl_c_says_what_was_found_so_far(
-    tmp_path_factory: pytest.TempPathFactory, home: Path
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_has_a_check_say_what_was_found_so_far(
+    number: signal.Signals, code: int, tmp_path_factory: pytest.TempPathFactory, home: Path
 ) -> None:
     config, out = Config(expect=Expectation(gpus=99)), io.StringIO()
     with (
         EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes,
         Session(config, nodes.cluster) as session,
     ):
-        streams = Pressing(out, io.StringIO())
+        streams = Signalled(out, io.StringIO(), number)
         request = Check(level=Level.QUICK, only=("expect", "net"))
-        code = perform_headless(request, streams, lambda _where: lent(session))
-    assert code == 130
+        assert perform_headless(request, streams, lambda _where: lent(session)) == code
     text = out.getvalue()
     assert "expected 99" in text
     assert "\nincomplete: cancelled, 2 of 2 hosts reachable" in text
@@ -273,12 +278,49 @@ def test_ctrl_c_while_jobs_go_on_accuses_nobody(
     assert {cells["horovod.init"] for cells in report.cells.values()} == {"could_not_run"}
 
 
-class Pressing(Streams):
-    """Streams at which Ctrl-C is pressed as soon as the ways between the hosts are tried."""
+@pytest.mark.parametrize(
+    ("words", "away", "code"),
+    [
+        ("", ("node2",), 1),
+        ("", ("node1", "node2"), 3),
+        ("train.py", ("node2",), 3),
+        ("-- mpirun -np 1 python3 train.py", ("node2",), 1),
+        ("--nnodes 1:2 train.py", ("node2",), 1),
+        ("train.py", ("node1", "node2"), 3),
+    ],
+)
+def test_a_host_that_a_launch_needs_and_that_is_away_exits_3(
+    words: str,
+    away: tuple[str, ...],
+    code: int,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    monkeypatch.chdir(tmp_path)
+    out = io.StringIO()
+    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
+        for name in away:
+            nodes.power_cut(name)
+        with Session(Config(), nodes.cluster) as session:
+            request = parse_line(f"check --level quick --only os {words}")
+            streams = Streams(out, io.StringIO())
+            assert perform_headless(request, streams, lambda _where: lent(session)) == code
+    assert "incomplete: " in out.getvalue()
+
+
+class Signalled(Streams):
+    """Streams at which a signal comes as soon as the ways between the hosts are tried."""
+
+    def __init__(self, out: TextIO, err: TextIO, number: signal.Signals) -> None:
+        super().__init__(out, err)
+        self.number = number
 
     def status(self, line: str) -> None:
         if "net.reach_tcp" in line:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self.number)
 
 
 def test_the_seconds_of_a_check_are_those_since_it_was_asked_for(

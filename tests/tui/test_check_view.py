@@ -315,6 +315,16 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
     app.session.end()
 
 
+def test_a_check_again_judges_nothing_of_what_is_not_there() -> None:
+    (before,) = (e.report for e in scenes.checked(ok=True) if isinstance(e, CheckEnded))
+    cells = {host: {"gpu.count": "skipped"} for host in before.hosts}
+    why = {host: {"gpu.count": "no GPU"} for host in before.hosts}
+    before = msgspec.structs.replace(before, only=("gpu",), cells=cells, why=why, findings=())
+    whole = again_in(before, before, "gpu.count")
+    assert whole.outcome == "incomplete"
+    assert [each.summary for each in whole.findings] == ["no check of gpu was made: no GPU"]
+
+
 def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
     (before,) = (e.report for e in scenes.checked(ok=True) if isinstance(e, CheckEnded))
     gone = fail("ssh.connect", "node2 is down", ("node2",))

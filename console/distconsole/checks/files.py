@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from distconsole.checks.report import passed_hosts
 from distconsole.errors import ConfigError
+from distconsole.model.check_outcome import passed_hosts
 from distconsole.model.cluster import Cluster
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckOutcome, CheckReport
@@ -22,7 +22,9 @@ def write_files(request: Check, report: CheckReport, cluster: Cluster) -> None:
         ConfigError: if one cannot be written.
     """
     texts = {
-        request.emit_hostfile: hostfile(cluster, passed_hosts(report), request.nproc),
+        request.emit_hostfile: hostfile(
+            cluster, passed_hosts(report, strict=request.strict), request.nproc
+        ),
         request.junit: junit(report),
     }
     for name, text in texts.items():

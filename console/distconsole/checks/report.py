@@ -11,8 +11,8 @@ from distconsole.checks.net_facts import BandwidthFacts, ReachFacts
 from distconsole.checks.pairs import pair_reports
 from distconsole.checks.rule import Rule
 from distconsole.checks.timings import collectives_of, left_out_of, verified_of
-from distconsole.checks.unmade import cut_short, find_unmade, nothing_made
-from distconsole.model.check_outcome import INCOMPLETE, with_outcome
+from distconsole.checks.unmade import cut_short, find_unmade
+from distconsole.model.check_outcome import with_outcome
 from distconsole.model.findings import Severity
 from distconsole.model.reports import (
     CheckOutcome,
@@ -37,28 +37,29 @@ def make_report(
     rules: Sequence[Rule],
     seconds: float,
     *,
-    made: bool = True,
     cancelled: bool = False,
+    terminated: bool = False,
     sweeping: bool = False,
 ) -> CheckReport:
     """Put everything that is known into the object that ``check --json`` prints.
 
     Args:
         rules: The checks that were asked for.
-        made: Whether any of them was to be made on these hosts.
-        cancelled: Whether the check was ended before its end.
+        cancelled: Whether the check was ended before its end, and ``terminated`` by SIGTERM.
         sweeping: Whether collectives for which there is no time are named and not missed.
     """
     request = gathering.request
     cells = {
-        host: {check: cell.outcome.value for check, cell in cells.items()}
-        for host, cells in verdicts.cells.items()
+        str(host): {
+            name: cell.outcome.value for name, cell in verdicts.cells.get(host, {}).items()
+        }
+        for host in gathering.hosts
     }
     why = {
         host: {check: cell.why for check, cell in cells.items() if cell.why}
         for host, cells in verdicts.cells.items()
     }
-    unmade = list(find_unmade(cells, why, verdicts.findings))
+    unmade = list(find_unmade(cells, why, verdicts.findings, request.only))
     left_out = left_out_of(gathering.view())
     if left_out and request.budget_seconds is not None and not sweeping:
         unmade.append(cut_short(left_out))
@@ -66,14 +67,13 @@ def make_report(
         ok=False,
         outcome=CheckOutcome.INCOMPLETE,
         cancelled=cancelled,
+        terminated=terminated,
         hosts={
             name: HostReport(reachable=host.reached, facts=host.raw)
             for name, host in gathering.hosts.items()
         },
-        findings=(
-            *verdicts.findings,
-            *(unmade if made else [nothing_made(list(gathering.hosts), why)]),
-        ),
+        only=request.only,
+        findings=(*verdicts.findings, *unmade),
         network=NetworkReport(pairs=_pairs(gathering)),
         choices=verdicts.choices,
         collectives=collectives_of(gathering.view()),
@@ -127,16 +127,3 @@ def _uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tup
         else (*NEVER_COVERED, "long messages and bandwidth between pairs")
     )
     return (*told[:MAX_REASONS], *never)
-
-
-def passed_hosts(report: CheckReport) -> list[str]:
-    """Return the hosts that passed: reached, checked to the end, and named by no failure."""
-    if report.cancelled:
-        return []
-    failed = {
-        host
-        for finding in report.findings
-        if finding.severity is Severity.FAIL or finding.check == INCOMPLETE
-        for host in finding.hosts
-    }
-    return [name for name, host in report.hosts.items() if host.reachable and name not in failed]

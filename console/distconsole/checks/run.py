@@ -58,6 +58,7 @@ from distconsole.checks.rules.ssh import REACHING
 from distconsole.checks.select import at_level, expecting, selected
 from distconsole.checks.slurm_facts import MungeFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
+from distconsole.errors import Terminated
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
@@ -124,10 +125,10 @@ def run_check(
     checking = _Checking(gathering, rules, start, sweep, plan, ways, reaching)
     waited_since = gathering.began if began is None else began
 
-    def concluded(*, cancelled: bool) -> Generator[Event, None, CheckReport]:
+    def concluded(by: KeyboardInterrupt | None) -> Generator[Event, None, CheckReport]:
         yield from checking.skip_deeper(chosen)
         seconds = clock() - waited_since
-        report = checking.report(rules, seconds, cancelled=cancelled)
+        report = checking.report(rules, seconds, by)
         for finding in report.findings[len(checking.verdicts.findings) :]:
             yield FindingMade(finding=finding)
         write_files(request, report, session.cluster)
@@ -135,10 +136,10 @@ def run_check(
 
     try:
         yield from checking.stages()
-        report = yield from concluded(cancelled=False)
-    except KeyboardInterrupt:
+        report = yield from concluded(None)
+    except KeyboardInterrupt as interrupt:
         yield from checking.conclude_early()
-        report = yield from concluded(cancelled=True)
+        report = yield from concluded(interrupt)
     yield CheckEnded(report=report)
 
 
@@ -324,15 +325,17 @@ class _Checking:
             if not at_level(rule, level):
                 yield from self.skip(rule, f"from --level {rule.level.value} on")
 
-    def report(self, rules: Sequence[Rule], seconds: float, *, cancelled: bool) -> CheckReport:
-        """Return the report; ``rules`` are the checks that were asked for."""
+    def report(
+        self, rules: Sequence[Rule], seconds: float, by: KeyboardInterrupt | None
+    ) -> CheckReport:
+        """Return the report; ``rules`` are the checks that were asked for, ``by`` what ended them early."""
         return make_report(
             self.gathering,
             self.verdicts,
             rules,
             seconds,
-            made=bool(self.rules),
-            cancelled=cancelled,
+            cancelled=by is not None,
+            terminated=isinstance(by, Terminated),
             sweeping=self.sweep is not None,
         )
 

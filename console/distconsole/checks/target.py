@@ -74,6 +74,7 @@ class Launch:
         brought: What ``--sync`` would bring; with it the code is ``sources`` and on no host yet.
         refused: Why ``run`` would not start it.
         hosts: Of those that were reached.
+        missing: Hosts that it needs, and that were not reached.
     """
 
     command: tuple[str, ...]
@@ -97,6 +98,7 @@ class Launch:
     sources: Mapping[str, str] | None = None
     refused: str = ""
     refused_hint: str = ""
+    missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -161,6 +163,7 @@ class Launch:
             fixed_by=self.fixed_by,
             brought=self.brought,
             refused=self.refused,
+            missing=self.missing,
             notes=self.notes,
         )
 

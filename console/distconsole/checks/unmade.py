@@ -1,23 +1,40 @@
-"""Checks that were to be made and have no verdict: a finding for each reason that no other finding says."""
+"""Checks that were asked for and have no verdict: a finding for each reason that no other finding says."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from distconsole.checks.evidence import ALONE, BROKEN, CANCELLED, LOST, NO_GROUP, UNREACHED
+from distconsole.checks.catalogue import CATALOGUE
+from distconsole.checks.evidence import (
+    ALONE,
+    BROKEN,
+    CANCELLED,
+    LOST,
+    NO_GROUP,
+    UNREACHED,
+    Outcome,
+)
 from distconsole.checks.rule import warn
+from distconsole.checks.select import selected
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN
 from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.findings import Finding
 
 MAX_REASONS = 6
-
 Cells = Mapping[str, Mapping[str, str]]
 """By host and check, as in the report."""
 
 
-def find_unmade(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[Finding]:
+def find_unmade(
+    cells: Cells, why: Cells, findings: Sequence[Finding], only: Sequence[str]
+) -> Iterator[Finding]:
     """Yield a finding for each reason; nothing that could not be looked at may pass for healthy."""
+    yield from _unknown(cells, why, findings)
+    yield from _unjudged(cells, why, only)
+
+
+def _unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[Finding]:
     reasons: dict[str, tuple[set[str], set[str]]] = {}
     lost = {host for found in findings if found.check == LOST_CHECK for host in found.hosts}
     for host, outcomes in cells.items():
@@ -39,16 +56,28 @@ def find_unmade(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterat
         )
 
 
-def nothing_made(hosts: Sequence[str], why: Cells) -> Finding:
-    """Return the finding that no check at all was made."""
-    told = list(dict.fromkeys(text for each in why.values() for text in each.values()))
-    reasons = ", ".join(told[:MAX_REASONS]) or "--only and --skip leave none for these hosts"
-    return warn(
-        INCOMPLETE,
-        f"no check was made: {reasons}",
-        hosts,
-        hint="distconsole check --explain GROUP lists the checks of a group; --level full has all",
-    )
+def _unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
+    """Yield what ``--only`` names and nothing is there to judge: no GPU, no Slurm, none at this level."""
+    words: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for word in only or ("",):
+        ids = {rule.id for rule in selected(CATALOGUE, [word])}
+        hosts, reasons = [], Counter[str]()
+        for host, outcomes in cells.items():
+            mine = ids & outcomes.keys()
+            if all(outcomes[check] == Outcome.SKIPPED for check in mine):
+                hosts.append(host)
+                reasons.update(why.get(host, {}).get(check, "") for check in mine)
+        if hosts:
+            told = ", ".join(reason for reason, _ in reasons.most_common(MAX_REASONS) if reason)
+            words.setdefault((tuple(hosts), told), []).append(word)
+    for (told_hosts, told), named in words.items():
+        of = f" of {', '.join(named)}" if only else ""
+        yield warn(
+            INCOMPLETE,
+            f"no check{of} was made: {told or 'the selection and the configuration leave none'}",
+            told_hosts,
+            hint="distconsole check --explain GROUP says what checks are about; --level full has all",
+        )
 
 
 def cut_short(cases: Sequence[str]) -> Finding:

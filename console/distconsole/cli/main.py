@@ -13,7 +13,7 @@ from distconsole.cli.exit_codes import ExitCode, exit_code_of
 from distconsole.cli.notices import notifier_for
 from distconsole.cli.standard_input import look_at_input
 from distconsole.cli.streams import Streams
-from distconsole.errors import ConsoleError, OutputError
+from distconsole.errors import ConsoleError, OutputError, Terminated
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, StopReason, interrupt, perform
@@ -56,12 +56,12 @@ def perform_headless(
     except ConsoleError as error:
         code = error.exit_code
         tell_error(error, streams)
+    except Terminated:
+        code = ExitCode.TERMINATED
+        streams.say("ended by SIGTERM")
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
         streams.say("interrupted")
-    except SystemExit:
-        streams.say("ended by SIGTERM")
-        raise
     finally:
         if notifier is not None:
             notifier.close()
@@ -86,10 +86,10 @@ def _follow(
     try:
         for event in events:
             take(event)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as by:
         if not isinstance(request, ask.Check):
             raise
-        for event in interrupt(events):
+        for event in interrupt(events, by):
             take(event)
     return code
 
@@ -193,6 +193,4 @@ def _leave_run(control: Control, say: Callable[[str], None]) -> Handler:
 
 
 def _end_program(number: int, _frame: FrameType | None) -> None:
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise SystemExit(ExitCode.TERMINATED)
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from distconsole.model.findings import Severity
+from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckOutcome, CheckReport
 
 INCOMPLETE = "check.incomplete"
@@ -32,18 +32,47 @@ def _outcome_of(report: CheckReport, *, strict: bool) -> CheckOutcome:
     reached = all(host.reachable for host in report.hosts.values())
     if report.cancelled or not reached or told & {INCOMPLETE, LOST}:
         return CheckOutcome.INCOMPLETE
-    bad = {Severity.FAIL, Severity.WARN} if strict else {Severity.FAIL}
-    if any(finding.severity in bad for finding in report.findings):
+    if any(_is_bad(finding, strict=strict) for finding in report.findings):
         return CheckOutcome.FAILED
     # After a failure some checks cannot be made because of it; else all must have been.
     some_unknown = any(UNKNOWN.intersection(cells.values()) for cells in report.cells.values())
     return CheckOutcome.INCOMPLETE if some_unknown else CheckOutcome.HEALTHY
 
 
+def _is_bad(finding: Finding, *, strict: bool) -> bool:
+    return finding.severity is Severity.FAIL or (strict and finding.severity is Severity.WARN)
+
+
 def exit_code_of_check(report: CheckReport) -> int:
-    """Return the exit code: 0 healthy, 3 no host was reached, 130 cancelled, else 1."""
+    """Return the exit code: 0 healthy, 130 Ctrl-C, 143 SIGTERM, 3 unreachable, else 1.
+
+    Unreachable are no host at all, or one that the launch needs which was to be checked.
+    """
     if report.cancelled:
-        return 130
+        return 143 if report.terminated else 130
     if report.outcome is CheckOutcome.HEALTHY:
         return 0
-    return 1 if any(host.reachable for host in report.hosts.values()) else 3
+    lacking = report.target is not None and report.target.missing
+    return 3 if lacking or not any(host.reachable for host in report.hosts.values()) else 1
+
+
+def passed_hosts(report: CheckReport, *, strict: bool = False) -> list[str]:
+    """Return the hosts of which everything was looked at and found well: those that may be trained on.
+
+    Args:
+        strict: Whether warnings fail.
+    """
+    if report.cancelled:
+        return []
+    found = [
+        finding
+        for finding in report.findings
+        if _is_bad(finding, strict=strict) or finding.check in (INCOMPLETE, LOST)
+    ]
+    return [
+        name
+        for name, host in report.hosts.items()
+        if host.reachable
+        and not UNKNOWN.intersection(report.cells.get(name, {}).values())
+        and not any(name in finding.hosts or not finding.hosts for finding in found)
+    ]

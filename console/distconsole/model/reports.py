@@ -121,6 +121,8 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     fixed_by: str = ""
     brought: str = ""
     refused: str = ""
+    missing: tuple[str, ...] = ()
+    """Hosts that it needs, and that were not reached."""
     notes: tuple[str, ...] = ()
 
 
@@ -167,7 +169,11 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: CheckOutcome
     """As ``check_outcome`` has it."""
     cancelled: bool = False
-    """Whether it was ended before its end (Ctrl-C)."""
+    """Whether it was ended before its end (Ctrl-C, SIGTERM)."""
+    terminated: bool = False
+    """Whether that was SIGTERM."""
+    only: tuple[str, ...] = ()
+    """The words of ``--only``: each means checks of which some were to be made on every host."""
     hosts: dict[str, HostReport]
     findings: tuple[Finding, ...]
     network: NetworkReport

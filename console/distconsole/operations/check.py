@@ -52,8 +52,8 @@ def _written(file: str, events: Iterator[Event], session: Session) -> Iterator[E
         if not isinstance(event, CheckEnded) or event.report.cancelled:
             try:
                 yield event
-            except KeyboardInterrupt:
-                yield from interrupt(events)
+            except KeyboardInterrupt as by:
+                yield from interrupt(events, by)
                 return
             continue
         report = event.report

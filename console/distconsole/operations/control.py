@@ -44,15 +44,19 @@ class Command:
     grace_seconds: float | None = None
 
 
-def interrupt(events: Iterator[Event]) -> Iterator[Event]:
+def interrupt(events: Iterator[Event], by: KeyboardInterrupt | None = None) -> Iterator[Event]:
     """End an operation that tells what it has found so far, and yield that.
+
+    Args:
+        by: What ends it; none: Ctrl-C.
 
     Raises:
         KeyboardInterrupt: from an operation that tells nothing, or that is over.
     """
+    by = by or KeyboardInterrupt()
     if not isinstance(events, Generator):
-        raise KeyboardInterrupt
-    yield events.throw(KeyboardInterrupt())
+        raise by
+    yield events.throw(by)
     yield from events
 
 

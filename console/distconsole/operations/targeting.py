@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from distconsole.launch.slurm import inside
 from distconsole.launch.sync import script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
-from distconsole.model.requests import Check, LauncherName, Run, Target
+from distconsole.model.requests import Check, LauncherName, Run, Target, hosts_wanted
 from distconsole.operations.bringing import Project, kept_traits, project_of, sized
 from distconsole.operations.placing import chosen, script_traits
 from distconsole.operations.reaching import refuse_other_number
@@ -92,7 +92,8 @@ class Targeting:
             raise
         except ConsoleError as error:
             refused = PlanError(error.message, error.hint)
-        return self._launch(placed, run, traits, choice, plan, project, refused, session)
+        launch = self._launch(placed, run, traits, choice, plan, project, refused, session)
+        return replace(launch, missing=self._missing(session, {host.name for host in hosts}, run))
 
     def _with_python(self, host: Host) -> Host:
         python = self.target.python
@@ -122,25 +123,27 @@ class Targeting:
         total = self.target.ranks
         if total is None or not hosts:
             return hosts
-        room = [host.slots for host in hosts]
-        if all(slots is not None for slots in room):
-            counts, left = [], total
-            for slots in room:
-                counts.append(min(left, slots or 0))
-                left -= counts[-1]
-            if left:
-                raise PlanError(
-                    f"{total} ranks are more than the hosts have slots ({total - left})",
-                    "give them more, HOST:N, or fewer ranks",
-                )
-        else:
-            each, more = divmod(total, len(hosts))
-            counts = [each + (index < more) for index in range(len(hosts))]
+        counts = _divide(total, hosts)
+        if sum(counts) < total:
+            raise PlanError(
+                f"{total} ranks are more than the hosts have slots ({sum(counts)})",
+                "give them more, HOST:N, or fewer ranks",
+            )
         without = [host.name for host, count in zip(hosts, counts, strict=True) if not count]
         if without:
             self.notes.append(f"{total} ranks leave none for {', '.join(without)}")
         placed = zip(hosts, counts, strict=True)
         return [replace(host, slots=count) for host, count in placed if count]
+
+    def _missing(self, session: Session, reached: Collection[str], run: Run) -> tuple[str, ...]:
+        """Return the hosts that ``run`` would need and that were not reached."""
+        wanted, hosts = hosts_wanted(run.nnodes), session.cluster.hosts
+        if run.may_lose_hosts and wanted is not None and len(reached) >= wanted[0]:
+            return ()
+        total = self.target.ranks
+        counts = [1] * len(hosts) if total is None else _divide(total, hosts)
+        pairs = zip(hosts, counts, strict=True)
+        return tuple(host.name for host, count in pairs if count and host.name not in reached)
 
     def _plan(
         self,
@@ -285,6 +288,18 @@ def _without_secrets(word: str) -> str:
         return f"{found[1]}={HIDDEN}" if SECRET_NAME.search(found[1]) else found[0]
 
     return ASSIGNED.sub(shown, word)
+
+
+def _divide(total: int, hosts: Sequence[Host]) -> list[int]:
+    """Return how many of ``total`` ranks each host gets: by their slots, where all have some."""
+    room = [host.slots for host in hosts]
+    if any(slots is None for slots in room):
+        each, more = divmod(total, len(hosts))
+        return [each + (index < more) for index in range(len(hosts))]
+    counts: list[int] = []
+    for slots in room:
+        counts.append(min(total - sum(counts), slots or 0))
+    return counts
 
 
 def _sources(project: Project, run: Run, root: str) -> tuple[dict[str, str], str]:

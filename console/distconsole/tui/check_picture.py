@@ -149,7 +149,7 @@ def again_in(
             name: msgspec.structs.replace(host, reachable=after.hosts.get(name, host).reachable)
             for name, host in before.hosts.items()
         },
-        findings=(*findings, *find_unmade(cells, why, findings)),
+        findings=(*findings, *find_unmade(cells, why, findings, before.only)),
         network=NetworkReport(pairs=tuple(pairs.values())),
         choices=after.choices or before.choices,
         cells=cells,

@@ -50,6 +50,7 @@ HEARD = ("stopping", "killing", "leaving", "stuck")
         ("Run(script='train.py')", (signal.SIGINT, signal.SIGINT, signal.SIGINT), 130),
         ("Attach(run='train-1')", (signal.SIGINT, signal.SIGINT), 130),
         ("Check()", (signal.SIGINT, signal.SIGTERM), 143),
+        ("Check()", (signal.SIGTERM, signal.SIGTERM), 143),
     ],
 )
 def test_a_second_signal_ends_a_program_that_is_stuck(

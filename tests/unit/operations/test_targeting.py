@@ -81,14 +81,15 @@ class FakeLink:
         }
 
 
-def launch_of(line: str, *hosts: Host) -> Launch:
+def launch_of(line: str, *hosts: Host, away: str = "") -> Launch:
     request = parse_line(line)
     assert isinstance(request, Check)
     assert request.target is not None
     given = hosts or (Host(HostName("a")), Host(HostName("b")))
     links = {host.name: FakeLink(host, number) for number, host in enumerate(given, 1)}
     session = SimpleNamespace(cluster=Cluster(given), link=lambda name: links[name])
-    return targeted(request, request.target)(cast("Session", session), given)
+    reached = [host for host in given if host.name != away]
+    return targeted(request, request.target)(cast("Session", session), reached)
 
 
 def ranks(launch: Launch) -> dict[str, int]:
@@ -224,3 +225,22 @@ def test_no_secret_of_the_command_is_in_what_is_told_of_it(folder: Path) -> None
     assert "abc123" not in told
     assert "xyz789" not in told
     assert "NCCL_DEBUG=INFO" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "slots", "missing"),
+    [
+        ("train.py", (None, None), ("b",)),
+        ("-- mpirun -np 4 python3 train.py", (2, 2), ("b",)),
+        ("-- mpirun -np 2 python3 train.py", (2, 2), ()),
+        ("-- mpirun -np 1 python3 train.py", (None, None), ()),
+        ("--nnodes 1:2 train.py", (None, None), ()),
+        ("--nnodes 2 train.py", (None, None), ("b",)),
+    ],
+)
+def test_a_launch_tells_which_hosts_it_needs_and_lacks(
+    folder: Path, words: str, slots: tuple[int | None, int | None], missing: tuple[str, ...]
+) -> None:
+    hosts = [Host(HostName(name), slots=count) for name, count in zip("ab", slots, strict=True)]
+    launch = launch_of(f"check {words}", *hosts, away="b")
+    assert launch.missing == launch.report().missing == missing
