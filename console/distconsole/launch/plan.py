@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from distconsole.errors import PlanError
@@ -33,6 +33,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, PassArgs, Run, hosts_wanted
 
 MAX_WORLD_SIZE = 65_536
+MAX_SLOTS_NAMED = 4
 
 
 def make_plan(
@@ -80,7 +81,7 @@ def make_plan(
     can_lose = request.may_lose_hosts or choice.elastic
     min_nodes = wanted[0] if wanted is not None and can_lose else None
     addresses = choose_addresses(hosts, facts, request.nic)
-    slots, notes = [1] * len(hosts), _unused_nproc(request, traits)
+    slots, notes = [1] * len(hosts), _unused_numbers(request, hosts, traits)
     if not one_a_node:
         slots, notes = _slots(request, hosts, facts, in_job=allocation is not None)
     nodes = _placed(hosts, facts, addresses, slots)
@@ -157,15 +158,18 @@ def _slots(
     return slots, notes
 
 
-def _unused_nproc(request: Run, traits: ScriptTraits) -> list[str]:
-    if request.nproc is None:
-        return []
+def _unused_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -> list[str]:
+    """Return notes on numbers of ranks that were given, and that one process a node has no use for."""
+    more = [f"{host.name}:{host.slots}" for host in hosts if host.slots not in (None, 1)]
+    named = ", ".join(more[:MAX_SLOTS_NAMED]) + ", …" * (len(more) > MAX_SLOTS_NAMED)
+    unused = [f"--nproc {request.nproc} is"] if request.nproc is not None else []
+    unused += [f"the slots of {named} are"] if more else []
     instead = (
         ", and the script itself says how many ranks it starts"
         if traits.spawns
         else "; --launcher torch starts that many ranks"
     )
-    return [f"--nproc {request.nproc} is not used: one process a node was chosen{instead}"]
+    return [f"{what} not used: one process a node was chosen{instead}" for what in unused]
 
 
 def _refuse_more(request: Run, host: Host) -> None:

@@ -300,6 +300,18 @@ def test_a_number_of_ranks_that_is_not_used_is_told(launcher: LauncherName) -> N
     assert plan(Run("dp.py", launcher=launcher), traits=traits).notes == ()
 
 
+@pytest.mark.parametrize("launcher", [LauncherName.AUTO, LauncherName.SINGLE])
+def test_slots_that_are_not_used_are_told(launcher: LauncherName) -> None:
+    traits = ScriptTraits(readable=True, torch=True, data_parallel=True)
+    hosts = (Host(HostName("node1"), slots=4), Host(HostName("node2"), slots=1))
+    made = plan(Run("dp.py", launcher=launcher), *hosts, traits=traits)
+    assert made.world_size == 2
+    assert made.notes == (
+        "the slots of node1:4 are not used: one process a node was chosen; "
+        "--launcher torch starts that many ranks",
+    )
+
+
 def test_a_script_that_spawns_is_asked_itself_for_another_number_of_ranks() -> None:
     made = plan(Run("s.py", nproc="4"), traits=ScriptTraits(readable=True, spawns=True))
     assert made.notes == (
