@@ -18,6 +18,7 @@
         ├── ChangedHostKeyError              its key is another one than in known_hosts
         ├── AuthError                        none of our keys is accepted
         ├── LinkLostError                    the connection ended
+        │   └── AgentEndedError              on a host that is up: its agent or bridge alone ended
         ├── ShellNoiseError                  its shell prints to stdout
         ├── PythonError                      no Python, or one too old
         ├── StorageError                     disk full, not writable, noexec, or another's folder
@@ -150,6 +151,10 @@ class LinkLostError(NodeError):
     """The connection to the node ended; ``recv_exit_status() == -1`` means this too."""
 
     kind = "link_lost"
+
+
+class AgentEndedError(LinkLostError):
+    """The node is up and its SSH server says that our program there ended: the agent, or its bridge."""
 
 
 class ShellNoiseError(NodeError):

@@ -247,6 +247,29 @@ def test_a_signal_has_a_check_say_what_was_found_so_far(
     assert "\nincomplete: cancelled, 2 of 2 hosts reachable" in text
 
 
+@pytest.mark.parametrize(
+    ("deed", "said", "hint"),
+    [
+        (Going.cut_power, "node2 stopped answering in the middle of the check: ", "ssh node2 uptime"),
+        (Going.kill_agent, "node2 is up, and its agent ended in the middle of the check",
+         "agent-*.log"),
+    ],
+)  # fmt: skip
+def test_a_dead_agent_is_not_taken_for_a_dead_host(
+    deed: Deed,
+    said: str,
+    hint: str,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    home: Path,
+) -> None:
+    way = Way("", "incomplete", 1, ("os",), deed=deed)
+    told, _ = go(way, tmp_path_factory.mktemp("e"), tmp_path)
+    (found,) = (each for each in told.report.findings if each.check == "ssh.lost")
+    assert found.summary.startswith(said)
+    assert hint in found.hint
+
+
 @pytest.mark.torch_ranks
 @pytest.mark.horovod
 def test_ctrl_c_while_jobs_go_on_accuses_nobody(

@@ -36,6 +36,9 @@ LOST = "(see ssh.lost)"
 CANCELLED = "the check was cancelled"
 """Reasons for an empty cell; all but the last a finding of another check explains."""
 
+ELSEWHERE = "the rendezvous is on the first host, or the launch fixes no port"
+"""Why the other hosts are not asked what one alone can say for all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Missing:

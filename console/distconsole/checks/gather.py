@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from distconsole.checks.evidence import HostEvidence, Outcome, View
+from distconsole.checks.evidence import ELSEWHERE, HostEvidence, Outcome, View
 from distconsole.checks.facts import (
     ClockFacts,
     EnvFacts,
@@ -100,7 +100,7 @@ KINDS: dict[str, type[Facts]] = {
 
 NOTHING_WRITTEN = "nothing is written without a script, or --level full"
 NOT_ALWAYS = {
-    "port": "the rendezvous is on the first host, or the launch fixes no port",
+    "port": ELSEWHERE,
     "folders": NOTHING_WRITTEN,
 }
 """Groups of which not every host is asked, and why not."""
@@ -132,7 +132,7 @@ class Gathering:
     clock: Callable[[], float] = time.monotonic
     hosts: dict[HostName, HostEvidence] = field(init=False)
     links: dict[HostName, NodeLink] = field(default_factory=dict)
-    lost: dict[HostName, str] = field(default_factory=dict)
+    lost: dict[HostName, NodeError] = field(default_factory=dict)
     given_up: threading.Event = field(default_factory=threading.Event)
     launch: Launch | None = None
     began: float = field(init=False)

@@ -53,9 +53,14 @@ class ImportFacts(Facts, frozen=True, kw_only=True):
 
 
 class LifeFacts(Facts, frozen=True, kw_only=True):
-    """Group ``life``: why a host that was reached does not answer any more; empty if it does."""
+    """Group ``life``: why a host that was reached does not answer any more; empty if it does.
+
+    Attributes:
+        agent_folder: The node folder, where the host is up and its agent alone ended.
+    """
 
     lost: str = ""
+    agent_folder: str = ""
 
 
 class PeerName(Facts, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from distconsole.checks.evidence import LOST, Outcome
 from distconsole.checks.facts import Facts
 from distconsole.checks.gather import Gathering
 from distconsole.checks.host_facts import LifeFacts
-from distconsole.errors import NodeError
+from distconsole.errors import AgentEndedError, NodeError
 
 ANSWER_SECONDS = 4.0
 """What an agent may take for a ping; on a busy machine it takes a tenth of a second."""
@@ -25,7 +25,7 @@ def is_lost(gathering: Gathering, name: str) -> bool:
     try:
         gathering.links[known].request("ping", ANSWER_SECONDS)
     except NodeError as error:
-        gathering.lost[known] = error.message
+        gathering.lost[known] = error
         return True
     return False
 
@@ -63,6 +63,12 @@ def note_life(gathering: Gathering) -> None:
     broken = broken_links(gathering, gathering.links)
     for name in broken:
         is_lost(gathering, name)
-    for name in gathering.links:
-        gathering.hosts[name].learn(LifeFacts(lost=gathering.lost.get(name, "")))
+    for name, link in gathering.links.items():
+        error = gathering.lost.get(name)
+        gathering.hosts[name].learn(
+            LifeFacts(
+                lost="" if error is None else error.message,
+                agent_folder=link.hello.node_dir if isinstance(error, AgentEndedError) else "",
+            )
+        )
     gathering.lack((LifeFacts,), Outcome.COULD_NOT_RUN, "it was not reached")

@@ -57,7 +57,7 @@ PROOF = """\
 |---|---|---|
 | `healthy` | 0 | every host was reached, and everything that was asked for was looked at and found well (with `--strict`: also no warning) |
 | `failed` (the headline: `not healthy`) | 1 | a failure was found |
-| `incomplete` | 1; 3: no host was reached, or one is missing that the launch needs; 130: Ctrl-C; 143: SIGTERM | a part could not be made: a host was not reached or stopped answering, `--budget` was over, the check was cancelled, a question had no answer, or of a word of `--only` (without it: of the whole) nothing is there to judge on some host: no GPU, no Slurm, no check at this level |
+| `incomplete` | 1; 3: no host was reached, or one is missing that the launch needs; 130: Ctrl-C; 143: SIGTERM | a part could not be made: a host was not reached or stopped answering, `--budget` was over, the check was cancelled, a question had no answer, or there was nothing to judge on a host, or anywhere of a word of `--only`: no GPU, no Slurm, no check at this level |
 
 Headline, screen, JSON (`outcome`, and `ok` where healthy), JUnit (the last test case, `outcome`) and exit code say the same. A host that
 cannot be reached, or dies meanwhile, is a failure (`ssh.*`) whatever `--only` and `--skip` leave. Ctrl-C and SIGTERM print the report of what was

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from distconsole.checks.catalogue import CATALOGUE
 from distconsole.checks.evidence import (
     ALONE,
     BROKEN,
     CANCELLED,
+    ELSEWHERE,
     LOST,
     NO_GROUP,
     UNREACHED,
@@ -22,6 +23,7 @@ from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.findings import Finding
 
 MAX_REASONS = 6
+MAX_WORDS = 8
 Cells = Mapping[str, Mapping[str, str]]
 """By host and check, as in the report."""
 
@@ -57,27 +59,47 @@ def _unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[
 
 
 def _unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
-    """Yield what ``--only`` names and nothing is there to judge: no GPU, no Slurm, none at this level."""
-    words: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for word in only or ("",):
+    """Yield what is not there to be judged: everything, a word of ``--only``, or all of it on a host."""
+    every = set[str]().union(*cells.values())
+    if not any(_is_judged(outcomes, every) for outcomes in cells.values()):
+        named = f" of {', '.join(only[:MAX_WORDS])}" if only else ""
+        yield _nothing(named, list(cells), _reasons(why, every))
+        return
+    for word in only:
         ids = {rule.id for rule in selected(CATALOGUE, [word])}
-        hosts, reasons = [], Counter[str]()
-        for host, outcomes in cells.items():
-            mine = ids & outcomes.keys()
-            if all(outcomes[check] == Outcome.SKIPPED for check in mine):
-                hosts.append(host)
-                reasons.update(why.get(host, {}).get(check, "") for check in mine)
-        if hosts:
-            told = ", ".join(reason for reason, _ in reasons.most_common(MAX_REASONS) if reason)
-            words.setdefault((tuple(hosts), told), []).append(word)
-    for (told_hosts, told), named in words.items():
-        of = f" of {', '.join(named)}" if only else ""
-        yield warn(
-            INCOMPLETE,
-            f"no check{of} was made: {told or 'the selection and the configuration leave none'}",
-            told_hosts,
-            hint="distconsole check --explain GROUP says what checks are about; --level full has all",
-        )
+        reasons = _reasons(why, ids)
+        judged = any(_is_judged(outcomes, ids) for outcomes in cells.values())
+        if not judged and ELSEWHERE not in reasons:
+            yield _nothing(f" of {word}", list(cells), reasons)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host, outcomes in cells.items():
+        if not _is_judged(outcomes, every):
+            reasons = _reasons({host: why.get(host, {})}, every)
+            alike.setdefault(tuple(reasons), []).append(host)
+    for told, hosts in alike.items():
+        if ELSEWHERE not in told:
+            yield _nothing("", hosts, told)
+
+
+def _is_judged(outcomes: Mapping[str, str], ids: Set[str]) -> bool:
+    """Whether a check of ``ids`` says something of a host, were it that it could not be made."""
+    return any(outcomes[check] != Outcome.SKIPPED for check in ids & outcomes.keys())
+
+
+def _reasons(why: Cells, ids: Set[str]) -> list[str]:
+    """Return why checks have nothing to say, the most frequent reason first."""
+    told = Counter(each[check] for each in why.values() for check in ids & each.keys())
+    return [reason for reason, _ in told.most_common()]
+
+
+def _nothing(of: str, hosts: Sequence[str], reasons: Sequence[str]) -> Finding:
+    told = ", ".join(reasons[:MAX_REASONS]) or "the selection and the configuration leave none"
+    return warn(
+        INCOMPLETE,
+        f"no check{of} was made: {told}",
+        hosts,
+        hint="distconsole check --explain GROUP says what checks are about; --level full has all",
+    )
 
 
 def cut_short(cases: Sequence[str]) -> Finding:

@@ -74,5 +74,6 @@ def passed_hosts(report: CheckReport, *, strict: bool = False) -> list[str]:
         for name, host in report.hosts.items()
         if host.reachable
         and not UNKNOWN.intersection(report.cells.get(name, {}).values())
+        and set(report.cells.get(name, {}).values()) - {"skipped"}
         and not any(name in finding.hosts or not finding.hosts for finding in found)
     ]

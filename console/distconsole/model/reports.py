@@ -173,7 +173,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     terminated: bool = False
     """Whether that was SIGTERM."""
     only: tuple[str, ...] = ()
-    """The words of ``--only``: each means checks of which some were to be made on every host."""
+    """The words of ``--only``: of each some check was to be made."""
     hosts: dict[str, HostReport]
     findings: tuple[Finding, ...]
     network: NetworkReport

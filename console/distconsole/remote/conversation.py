@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from distconsole.errors import AgentError, LinkLostError, NodeError, RequestError
+from distconsole.errors import AgentEndedError, AgentError, LinkLostError, NodeError, RequestError
 from distconsole.remote import wire
 from distconsole.remote.frames import Answer
 from distconsole.remote.lines import LineBuffer
@@ -220,9 +220,9 @@ class Conversation:
                 # Nobody waits for this answer: any sound of the node's is one.
                 self._post(wire.encode_request(next(self._numbers), "ping", {}))
 
-    def _bridge_ended(self) -> LinkLostError:
+    def _bridge_ended(self) -> AgentEndedError:
         said = self._channel.stderr_tail().strip().splitlines()
-        return LinkLostError(
+        return AgentEndedError(
             f"the agent's bridge on {self.name} ended" + (f": {said[-1][:300]}" if said else "")
         )
 

@@ -156,7 +156,17 @@ def _one_machine(view: View) -> Iterator[Said]:
 
 def _lost(view: View) -> Iterator[Said]:
     for name, life in view.of(LifeFacts).items():
-        if life.lost:
+        if life.agent_folder:
+            yield fail(
+                LOST,
+                f"{name} is up, and its agent ended in the middle of the check",
+                (name,),
+                seen=life.lost,
+                expected="an agent that runs as long as somebody asks it",
+                hint=f"on {name}: tail {life.agent_folder}/agent-*.log; sudo dmesg | grep -i oom says "
+                "whether the kernel killed it for memory",
+            )
+        elif life.lost:
             yield fail(
                 LOST,
                 f"{name} stopped answering in the middle of the check: {life.lost}",
@@ -186,8 +196,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         LOST,
-        "A host that dies in the middle of the check: power, kernel, network.",
-        "Look at its power and its kernel's log before you train on it.",
+        "A host that dies in the middle of the check: power, kernel, network; or its agent alone.",
+        "Look at its power and its kernel's log before you train on it; of an agent, at its log.",
         _lost,
         LifeFacts,
     ),
