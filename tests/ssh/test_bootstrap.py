@@ -359,11 +359,17 @@ def test_a_node_folder_of_somebody_else_is_told(server) -> None:
     folder = server.folder / "theirs"
     folder.mkdir(mode=0o700)
     os.chown(folder, 1234, 1234)
-    node_folder_failure(server, folder)
+    error = node_folder_failure(server, folder)
+    assert f"{folder} belongs to uid 1234, not to uid 0" in error.message
+    assert error.hint == "set node_dir to a local folder of your own"
+    assert list(folder.iterdir()) == []
 
 
 def test_a_node_folder_open_to_others_is_told(server) -> None:
     folder = server.folder / "open"
     folder.mkdir()
     folder.chmod(0o755)
-    node_folder_failure(server, folder)
+    error = node_folder_failure(server, folder)
+    assert f"{folder} is open to others (mode 0755)" in error.message
+    assert error.hint == f"look what is in it, then: chmod 700 {folder}"
+    assert list(folder.iterdir()) == []

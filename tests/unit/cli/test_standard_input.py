@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,15 @@ def test_what_a_ci_system_gives_is_of_no_interest(tmp_path: Path) -> None:
 
 def test_a_plan_that_is_only_shown_needs_no_input(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(READS[0])
+    run, said = ask.Run(str(tmp_path / "job.py")), list[str]()
     with pipe(b"data") as stdin:
-        look_at_input(ask.Run(str(tmp_path / "job.py"), dry_run=True), pytest.fail, stdin)
-        look_at_input(ask.Check(), pytest.fail, stdin)
+        with pytest.raises(UsageError, match="does not reach the ranks"):
+            look_at_input(run, said.append, stdin)
+        for request in (
+            replace(run, dry_run=True),
+            replace(run, emit=ask.EmitKind.SBATCH),
+            ask.Check(),
+        ):
+            look_at_input(request, said.append, stdin)
+        assert os.read(stdin, 16) == b"data"
+    assert said == []

@@ -97,16 +97,20 @@ def stands_still(value: object) -> int:
     raise AssertionError(f"still growing: {seen}")
 
 
-def test_a_reader_that_left_stops_nothing() -> None:
+def test_a_reader_that_left_stops_nothing(tmp_path: Path) -> None:
     read, write = os.pipe()
-    with os.fdopen(write, "w") as writer, devnull() as null:
+    with os.fdopen(write, "w") as writer, (tmp_path / "err").open("w") as err:
         os.close(read)
-        streams = Streams(writer, null)
+        streams = Streams(writer, err)
         for number in range(100):
             streams.data(str(number))
+            streams.say(f"said {number}")
         streams.close()
         streams.data("more")
+        streams.say("said at the end")
         streams.close()
+    said = [f"said {number}" for number in range(100)]
+    assert (tmp_path / "err").read_text().splitlines() == [*said, "said at the end"]
 
 
 def test_a_full_disk_is_told() -> None:
@@ -159,3 +163,4 @@ def test_a_status_that_nothing_renews_says_how_old_it_is(monkeypatch: pytest.Mon
         while b"12 s ago: healthy: 1,900 samples/s" not in told:
             told += seen.read(4096)
         streams.close()
+    assert told.index(b"healthy: 1,900 samples/s") < told.index(b"12 s ago: ")
