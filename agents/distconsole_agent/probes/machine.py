@@ -17,6 +17,7 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes import budgets, mounts, slow_calls
 from distconsole_agent.probes.asking import home, session_environment
 from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.logout import ends_at_logout
 from distconsole_agent.probes.programs import last_words, parts_said, run_script
 from distconsole_agent.probes.sources import script_source
 from distconsole_agent.users import user_name
@@ -87,6 +88,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "cpu_clocks": budgets.cpu_clocks(),
         "infiniband": entries_of("/sys/class/infiniband")[:64],
         "utc_offset_seconds": time.localtime().tm_gmtoff,
+        "ends_at_logout": ends_at_logout(user_name(), seconds),
         "containerised": os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
     }
 

@@ -125,6 +125,7 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     cpu_clocks: CpuClocks = CpuClocks()
     infiniband: tuple[str, ...] = ()
     utc_offset_seconds: int = 0
+    ends_at_logout: bool | None = None
     containerised: bool = False
 
     @property

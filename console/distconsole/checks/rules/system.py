@@ -224,6 +224,23 @@ def _temporary(view: View) -> Iterator[Said]:
             )
 
 
+def _logout(view: View) -> Iterator[Said]:
+    for name, facts in view.of(OsFacts).items():
+        if facts.ends_at_logout is None:
+            yield Unjudged((name,), "systemd-logind does not say what it does when a session ends")
+        elif facts.ends_at_logout:
+            yield warn(
+                "proc.logout",
+                f"a run on {HERE} is killed when the console leaves: systemd-logind ends what a "
+                "session started",
+                (name,),
+                seen=f"KillUserProcesses=yes, also for {facts.user}",
+                expected="runs that go on when their console ends or loses its network",
+                hint=f"on {HERE}, in /etc/systemd/logind.conf: KillExcludeUsers=root {facts.user}; then "
+                "sudo systemctl restart systemd-logind",
+            )
+
+
 def _in_folder(name: str, path: str) -> Cure:
     return Cure(hosts={name: HostCure(env={"TMPDIR": path})})
 
@@ -301,6 +318,15 @@ RULES: tuple[Rule, ...] = (
         "Hosts of which some mend a broken path MTU by themselves and some hang.",
         "sysctl net.ipv4.tcp_mtu_probing",
         _probing,
+    ),
+    Rule(
+        "proc.logout",
+        "os",
+        Level.QUICK,
+        (OsFacts,),
+        "KillUserProcesses=yes of systemd-logind: agent, shims and ranks end with the console's connection.",
+        "KillExcludeUsers=USER in logind.conf, or a job of Slurm's.",
+        together(_logout),
     ),
     Rule(
         "tmp.dir",
