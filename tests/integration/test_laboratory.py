@@ -256,9 +256,9 @@ def test_ssh_between_hosts_is_nothing_all_or_a_finding_and_mpirun_by_it_is_tried
     known.write_bytes(without_second)
     report, started = told()
     assert trouble(report) == [
+        ("warn", "check.incomplete", ("lab1", "lab2", "lab3")),
         ("warn", "ssh.between", ("lab1", "lab2")),
         ("warn", "ssh.between", ("lab3",)),
-        ("warn", "check.incomplete", ("lab1", "lab2", "lab3")),
     ]
     unknown, no_key, _ = report.findings
     assert "on lab3: ssh-copy-id lab1" in no_key.hint
