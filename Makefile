@@ -44,7 +44,7 @@ check: $(DONE)/dev ## Format, lint, types, layers
 bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
 
-screenshots: $(DONE)/dev ## Take the README's pictures anew, of a demo while it runs
+screenshots: $(DONE)/dev ## Take the pictures of README and docs anew, of real runs
 	$(BIN)/python tests/tui/screenshots.py docs/images
 
 clean: ## Remove what these targets made in this folder

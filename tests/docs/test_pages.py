@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.pages import README, REPOSITORY, anchors, links, pages
+from distconsole.config.load import load_config
+from suite.pages import README, REPOSITORY, anchors, blocks, links, pages
 
 MAX_LINES, MAX_COLUMNS = 150, 140
 
@@ -38,6 +39,17 @@ def test_the_index_names_every_page() -> None:
     internals = {path for path, _ in _targets(REPOSITORY / "docs" / "architecture.md")}
     reached = index | {path for path in internals if path.parent.name == "internals"}
     assert [page for page in pages() if page != README and page not in reached] == []
+
+
+def test_the_configuration_that_is_shown_is_taken(home: Path, tmp_path: Path) -> None:
+    (shown,) = blocks((REPOSITORY / "docs" / "configuration.md").read_text(), "toml")
+    own = home / ".config" / "distconsole" / "distconsole.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(shown)
+    config = load_config(tmp_path)
+    assert [str(host) for host in config.clusters["lab"].hosts][:1]
+    assert config.verbs["run"] == {"nproc": "gpu", "max_restarts": 2}
+    assert config.hosts["gpu03"].nic == "ib0"
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
