@@ -1,18 +1,20 @@
 """Streams a run's journal to one connection, log text filled in; it remembers nothing of it.
 
-The journal is read at the pace at which the socket takes it, so a slow console costs no memory.
+The journal is read at the pace at which the socket takes it, so a slow console costs no memory. Where a
+flood makes what is sent late, its text is left out, so that steps and states are not late with it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.journal import Journal, Reader
 from distconsole_agent.journal_lines import body_of
-from distconsole_agent.limits import ITEM_BYTES
+from distconsole_agent.limits import ITEM_BYTES, LAST_UNCUT_BYTES, LATE_SECONDS
 from distconsole_agent.protocol import MAX_ENTRIES_PER_ITEM
 
 _LOG = b'"kind":"log"'
@@ -28,6 +30,7 @@ def follow(
     cancelled: Callable[[], bool],
     send_trouble: Callable[[str], None] = lambda why: None,
     end: dict[str, Any] | None = None,
+    wall: Callable[[], float] = time.time,
 ) -> int:
     """Send the entries after ``after`` until ``end`` was sent or it is cancelled; return the last number.
 
@@ -39,12 +42,20 @@ def follow(
         cancelled: Whether to stop; ``journal.wake`` makes it be asked.
         send_trouble: Takes why the journal cannot be written for now, empty when it can again.
         end: The last entry, from the run's summary: what is told of a run whose journal has lost it.
+        wall: UNIX seconds, by which entries are late.
 
     Raises:
         OSError: when the journal cannot be read or the connection is gone.
     """
     reader = Reader(journal.folder, after)
-    texts = LogTexts(os.path.join(folder, "logs"))
+    past = journal.last_seq
+
+    def is_late(entry: dict[str, Any]) -> bool:
+        # Who asks for what is past waits for it; and behind the end nothing can be late.
+        live = entry["seq"] > past and not journal.ended
+        return live and wall() - entry["t"] > LATE_SECONDS
+
+    texts = LogTexts(os.path.join(folder, "logs"), is_late)
     told = ""
     try:
         while not cancelled():
@@ -91,11 +102,21 @@ def _send_in_items(
 
 
 class LogTexts:
-    """Fills the text into log entries; keeps the log files open between them."""
+    """Fills the text into log entries; keeps the log files open between them.
 
-    def __init__(self, folder: str) -> None:
+    Args:
+        folder: Where the logs are.
+        is_late: Whether an entry is told so late that its text is better left out, where more is to come.
+    """
+
+    def __init__(
+        self, folder: str, is_late: Callable[[dict[str, Any]], bool] = lambda _entry: False
+    ) -> None:
         self._folder = folder
+        self._is_late = is_late
         self._fds: dict[str, int] = {}
+        self._left_out: dict[str, tuple[int, int]] = {}
+        """Log -> the first byte that was left out, and how many lines since."""
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -107,8 +128,23 @@ class LogTexts:
         """Return a log entry with its text in place of the reference."""
         entry: dict[str, Any] = json.loads(body_of(line))
         length, name = entry.pop("length"), entry.pop("file")
-        entry["text"] = self._read(name, entry["offset"], length)
+        text = self._read(name, entry["offset"], length)
+        if self._is_late(entry) and self._has_more(name, entry["offset"] + length):
+            start, lines = self._left_out.get(name, (entry["offset"], 0))
+            self._left_out[name] = (start, lines + text.count("\n"))
+            text = ""
+        elif name in self._left_out:
+            start, lines = self._left_out.pop(name)
+            text = (
+                f"[distconsole: {lines:,} lines are not shown here: the way to this console is too slow for them; they "
+                f"are in {self._folder}/{name}, bytes {start} to {entry['offset']}]\n{text}"
+            )
+        entry["text"] = text
         return json.dumps(entry, separators=(",", ":")).encode("ascii")
+
+    def _has_more(self, name: str, end: int) -> bool:
+        size = os.fstat(self._fds[name]).st_size if name in self._fds else 0
+        return bool(size - end > LAST_UNCUT_BYTES)
 
     def _read(self, name: str, offset: int, length: int) -> str:
         """Return what the log says there; empty where somebody has cut the file short."""

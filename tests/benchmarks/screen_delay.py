@@ -4,7 +4,7 @@ ssh and fold, to the terminal. It measures no cost.
 8 ranks on two hosts of the testbed mark a record every 50 ms; its step is the millisecond in which it
 was made, so that the step in the table of ranks tells what has arrived. The clock is that of one
 machine. Against it: the same records as lines of ``run --json``, read in the same run. With ``--flood``
-the last N ranks print as fast as they can between their records.
+the last N ranks print 60,000 lines a second together.
 
 ``python -m benchmarks.screen_delay [--json FILE] [--seconds S] [--hosts N] [--flood N]``
 """
@@ -32,6 +32,9 @@ from testbed import Host, Testbed
 
 RANKS = 8
 HOSTS = 2
+LINES_PER_RECORD = 3000
+"""What the ranks that flood print between two records."""
+
 TIMES_THE_INTERVAL = 1.2
 SETTLING_SECONDS = 6.0
 LONGEST_SECONDS = 10.0
@@ -50,11 +53,10 @@ while not finish.exists():
     now = time.time_ns() // 1_000_000 - began
     report(step=now, loss=1 / (1 + now))
     marks.append(now)
-    until = time.monotonic() + 0.05
-    while floods and time.monotonic() < until:
-        print("line", lines, "of what a rank prints that floods")
-        lines += 1
-    time.sleep(max(0.0, until - time.monotonic()))
+    many = int(sys.argv[3]) if floods else 0
+    sys.stdout.write("".join(f"line {lines + n} of what a rank prints that floods\n" for n in range(many)))
+    lines += many
+    time.sleep(0.05)
 pathlib.Path("/tmp/marks-" + rank).write_text(" ".join(map(str, marks)))
 pathlib.Path("/tmp/lines-" + rank).write_text(str(lines))
 """
@@ -114,8 +116,8 @@ def measure(seconds: float, hosts: int = HOSTS, flooding: int = 0) -> dict[str, 
         script = folder / "marks.py"
         script.write_text(SCRIPT)
         began_ms = time.time_ns() // 1_000_000
-        quiet = str(RANKS - flooding)
-        words = ("--json", "--nproc", str(nproc), str(script), str(began_ms), quiet)
+        quiet, lines = str(RANKS - flooding), str(LINES_PER_RECORD // max(1, flooding))
+        words = ("--json", "--nproc", str(nproc), str(script), str(began_ms), quiet, lines)
         run = stack.enter_context(Program(distconsole(bed, "run", *words), environment(folder)))
         name = json.loads(run.see('"event":"plan"')[0].text)["run"]
         run.see('"event":"window"', count=RANKS)

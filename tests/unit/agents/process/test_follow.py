@@ -119,3 +119,35 @@ def test_a_follower_of_a_journal_that_closes_ends(journal: Journal, tmp_path: Pa
     journal.close()
     thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("late", [0.0, 60.0])
+def test_on_a_slow_way_a_flood_is_left_out_and_its_end_is_told(
+    journal: Journal, tmp_path: Path, late: float
+) -> None:
+    line = b"0123456789 and some words to fill it, as a flood does to no end\n"
+    size, slices = limits.LOG_SLICE_BYTES, 64
+    (tmp_path / "logs" / "rank-0.out").write_bytes(line * (slices * size // len(line)))
+    journal.append([log(0, size), note(2)], {})
+    entries: list[dict[str, Any]] = []
+
+    def send(item: list[bytes], _writer: str) -> None:
+        # What was there when it was asked for is told whole; all else comes meanwhile.
+        if not entries:
+            journal.append([log(n * size, size) for n in range(1, slices)], {})
+        entries.extend(map(json.loads, item))
+        if entries[-1]["seq"] == slices + 1:
+            journal.append([END], {})
+
+    follow(journal, str(tmp_path), 0, send, lambda: False, wall=lambda: 1.0 + late)
+    texts = [entry["text"] for entry in entries if entry["kind"] == "log"]
+    assert [entry["seq"] for entry in entries] == list(range(1, slices + 3))
+    assert len(texts[0]) == size
+    told = limits.LAST_UNCUT_BYTES // size + 1 if late else slices - 1
+    assert [bool(text) for text in texts[1:]] == [False] * (slices - 1 - told) + [True] * told
+    mark = (
+        f"[distconsole: {(slices - 1 - told) * size // len(line):,} lines are not shown here: the way to this console is "
+        f"too slow for them; they are in {tmp_path}/logs/rank-0.out, bytes {size} to {(slices - told) * size}]\n"
+    )
+    assert sum(map(len, texts)) == (told + 1) * size + (len(mark) if late else 0)
+    assert not late or mark in texts[slices - told]
