@@ -54,7 +54,7 @@ while not finish.exists():
     report(step=now, loss=1 / (1 + now))
     marks.append(now)
     many = int(sys.argv[3]) if floods else 0
-    sys.stdout.write("".join(f"line {lines + n} of what a rank prints that floods\n" for n in range(many)))
+    sys.stdout.write("".join(f"line {lines + n} of what a rank prints that floods\\n" for n in range(many)))
     lines += many
     time.sleep(0.05)
 pathlib.Path("/tmp/marks-" + rank).write_text(" ".join(map(str, marks)))

@@ -314,7 +314,7 @@ def _trouble_finding(run: RunId, trouble: JournalTrouble) -> RunFinding:
 def _left_out_finding(run: RunId, left_out: LinesLeftOut) -> RunFinding:
     rank = left_out.rank
     who, ranks = (
-        ("what starts the ranks", "") if rank is None else (f"rank {rank}", f" --ranks {rank}")
+        ("what starts the ranks", "") if rank is None else (f"rank {rank}", f" --rank {rank}")
     )
     return RunFinding(
         t=left_out.t,

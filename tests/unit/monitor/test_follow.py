@@ -404,7 +404,7 @@ def test_lines_that_are_left_out_are_said_and_kept(tmp_path: Path) -> None:
     events, store = follow_flood(tmp_path, 40)
     (finding,) = (event for event in events if isinstance(event, RunFinding))
     assert (finding.check, finding.hosts) == ("run.output_left_out", ("a",))
-    assert "distconsole logs run-1 --ranks 0" in finding.hint
+    assert "distconsole logs run-1 --rank 0" in finding.hint
     told = lines(events)
     (mark,) = (line for line in told if line.startswith("[distconsole: "))
     missing = int(mark.split()[1].replace(",", ""))
