@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from distconsole.config.load import load_config
-from suite.pages import README, REPOSITORY, anchors, blocks, links, pages
+from suite.pages import README, REPOSITORY, anchors, blocks, inline_code, links, pages
 
 MAX_LINES, MAX_COLUMNS = 150, 140
 
@@ -39,6 +40,17 @@ def test_the_index_names_every_page() -> None:
     internals = {path for path, _ in _targets(REPOSITORY / "docs" / "architecture.md")}
     reached = index | {path for path in internals if path.parent.name == "internals"}
     assert [page for page in pages() if page != README and page not in reached] == []
+
+
+def test_the_architecture_names_files_that_are_there() -> None:
+    roots = [REPOSITORY / name for name in ("console", "agents", "training", "tests")]
+    named = [
+        code.rpartition("…")[2].strip("/")
+        for code in inline_code((REPOSITORY / "docs" / "architecture.md").read_text())
+        if re.fullmatch(r"[\w…/*]+\.py", code)
+    ]
+    assert named
+    assert [name for name in named if not any(any(root.rglob(name)) for root in roots)] == []
 
 
 def test_the_configuration_that_is_shown_is_taken(home: Path, tmp_path: Path) -> None:
