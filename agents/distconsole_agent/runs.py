@@ -267,11 +267,8 @@ class Runs:
         self.pick_up()
         with self._lock:
             active = self._active.get(str(run))
-        if active is not None:
-            goes_on = not active.journal.ended
-        else:
-            goes_on = read_end(folder) is None and may_live(folder)
-        if goes_on:
+        lives = may_live(folder) if active is None else not active.journal.ended
+        if lives and read_end(folder) is None:
             return False
         deadline = time.monotonic() + FORGET_SECONDS
         while time.monotonic() < deadline and self._lingers(str(run), folder):
