@@ -140,11 +140,36 @@ def write_private(path: str, value: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(path + ".new", path)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync(os.path.dirname(path))
+
+
+def place_private(path: str, value: Any) -> None:
+    """Do as ``write_private``, but wait for no disk: until ``sync_private`` a loss of power takes it.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    with _create_private(path + ".new") as file:
+        json.dump(value, file)
+    os.rename(path + ".new", path)
+
+
+def sync_private(path: str) -> None:
+    """Wait until the disk keeps what was placed at ``path``.
+
+    Raises:
+        OSError: when it cannot.
+    """
+    _sync(path)
+    _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+    found = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(found)
     finally:
-        os.close(folder)
+        os.close(found)
 
 
 def _create_private(path: str) -> TextIO:

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import steady
-from distconsole_agent.folders import write_private
+from distconsole_agent.folders import place_private, write_private
 from distconsole_agent.proctree import read_stat
 from distconsole_agent.room import keep_room
 
@@ -47,7 +47,7 @@ def claim(run_dir: str) -> int:
 def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
     """Write down, for the agent, where the coordinator listens; a full disk keeps it untold."""
     with contextlib.suppress(OSError):
-        write_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint))
+        place_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint))
 
 
 def has_ended(run_dir: str) -> bool:

@@ -16,10 +16,11 @@ from distconsole_agent.folders import (
     NodeFolders,
     Program,
     own_folder,
+    place_private,
     remove_tree,
     ring_folder,
     ring_folders,
-    write_private,
+    sync_private,
 )
 from distconsole_agent.hook_files import unpack_hook
 from distconsole_agent.journal import Journal
@@ -41,7 +42,13 @@ from distconsole_agent.run_files import (
 )
 from distconsole_agent.run_listing import UNREADABLE, describe, find_end, trouble_with
 from distconsole_agent.runspec import SpecError, parse_spec
-from distconsole_agent.shim_calls import ask_shim, await_shim, inherited, start_shim
+from distconsole_agent.shim_calls import (
+    ask_shim,
+    await_shim,
+    inherited,
+    shim_words,
+    start_shim,
+)
 from distconsole_agent.sync import CodeSync, has_outputs
 from distconsole_agent.users_program import UsersProgram
 
@@ -341,12 +348,15 @@ class Runs:
         node_dir = self._folders.node_dir
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
         spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
-        write_private(os.path.join(folder, "spec.json"), spec)
+        path = os.path.join(folder, "spec.json")
+        place_private(path, spec)
         if spec.get("below_slurm") is True:  # srun starts it, and not this agent
-            argv = [*self._program.argv, "shim", "--run", folder]
+            sync_private(path)
+            argv = shim_words(self._program, folder)
             return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
         shim = start_shim(self._program, folder, environment)
         try:
+            sync_private(path)  # a shim takes longer to start than most disks to keep a file
             status = await_shim(folder, shim)
             self._attend(ActiveRun(folder, spec, self._forget_active))
         except BaseException:

@@ -27,6 +27,16 @@ def inherited(environment: dict[str, str] | None) -> dict[str, str]:
     return {k: v for k, v in source.items() if k not in (*RUN_VARIABLES, ENV_RUN_DIR)}
 
 
+def shim_words(program: Program, folder: str) -> list[str]:
+    """Return what starts the shim of the run in ``folder``.
+
+    From the zipapp it needs nothing that is installed, and the folders of that are not looked through.
+    """
+    python, *rest = program.argv
+    bare = [python, "-S", *rest] if program.archive is not None else program.argv
+    return [*bare, "shim", "--run", folder]
+
+
 def start_shim(
     program: Program, folder: str, environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
@@ -39,7 +49,7 @@ def start_shim(
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return UsersProgram(
-            [*program.argv, "shim", "--run", folder],
+            shim_words(program, folder),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

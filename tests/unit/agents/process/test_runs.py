@@ -15,12 +15,19 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent import folders
-from distconsole_agent.folders import NodeFolders, open_node_dir, ring_folder, this_program
+from distconsole_agent.folders import (
+    NodeFolders,
+    Program,
+    open_node_dir,
+    ring_folder,
+    this_program,
+)
 from distconsole_agent.limits import KEEP_RUN_SECONDS
 from distconsole_agent.protocol import RUN_FIELDS
 from distconsole_agent.refusal import Refusal
-from distconsole_agent.runlog import claim
+from distconsole_agent.runlog import claim, keep_endpoint
 from distconsole_agent.runs import STILL_PREPARING_SECONDS, Runs
+from distconsole_agent.shim_calls import shim_words
 from fakes.agents import spec_of
 
 END = {"seq": 9, "t": 1.0, "kind": "end", "state": "succeeded", "exit_code": 0, "seconds": 1.0}
@@ -304,3 +311,36 @@ def test_a_run_whose_record_the_disk_does_not_keep_is_not_said_to_be_over(
     agent.leave()
     assert listed(node.runs("another")) == "stopped"
     assert (folder / "ended.json").exists()
+
+
+def test_a_shim_starts_while_the_disk_takes_its_spec(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[str, bool] = {}
+    started = Path(node.path, "runs", "a-run", "shim.log")
+
+    def note_fsync(fd: int) -> None:
+        synced[Path(f"/proc/self/fd/{fd}").readlink().name] = started.exists()
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    ends_at_once = Program(("/bin/false",), "dev", None)
+    agent = Runs(NodeFolders(node.path, "dev"), ends_at_once)
+    with pytest.raises(Refusal):
+        agent.prepare("a-run", spec_of("a-run", [""], watch=False))
+    assert synced == {"spec.json": True, "a-run": True}
+
+
+def test_ranks_wait_for_no_disk_that_keeps_where_the_coordinator_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    keep_endpoint(str(tmp_path), ("10.0.0.1", 1))
+    assert json.loads((tmp_path / "coordinator.json").read_text()) == ["10.0.0.1", 1]
+    assert synced == []
+
+
+def test_a_shim_starts_without_what_is_installed_beside_its_python() -> None:
+    archive = "/home/me/.cache/distconsole/agent-1.pyz"
+    program = Program(("python3", "-E", archive), "1", archive)
+    assert shim_words(program, "/run") == ["python3", "-S", "-E", archive, "shim", "--run", "/run"]
