@@ -62,6 +62,7 @@ train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, done=[]))
 ALL_STEPS_ONCE = f"done {' '.join(map(str, range(STEPS)))}"
 RESTORED = BREAKS // COMMIT * COMMIT
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+WAIT = "print('waits', flush=True); time.sleep(300)"
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +125,9 @@ def test_a_node_that_is_lost_leaves_the_others_training(
     three_hosts: Testbed, tmp_path: Path
 ) -> None:
     node = three_hosts.hosts[1]
-    asked = request(three_hosts, tmp_path, "time.sleep(300)", nnodes="2:3")
+    asked = request(three_hosts, tmp_path, WAIT, nnodes="2:3")
     with Operator(asked, open_session) as run:
-        run.see(Window, lambda window: window.rank == 1)
+        run.see(LogLine, lambda line: line.line == "waits")  # so every rank has committed
         assert node.signal(signal.SIGKILL, "shim --run")
         end = run.end()
         run.finish()

@@ -56,16 +56,17 @@ if OLD_PYTHON.exists():
     FAULTS["an old python"] = (lambda host: host.use_python(OLD_PYTHON), PythonError, "3.8.18")
 
 
-def cluster(bed: Testbed, folder: Path) -> Cluster:
-    """The bed's hosts, given up sooner than a person would like."""
+def cluster(bed: Testbed, folder: Path, silent: str = "") -> Cluster:
+    """The bed's hosts; one that is going to be silent is given up sooner than a person would like."""
     config = folder / "ssh_config"
-    config.write_text("ConnectTimeout 2\n" + Path(bed.ssh_config).read_text())
+    hurried = f"Host {silent}\nConnectTimeout 2\nHost *\n" if silent else ""
+    config.write_text(hurried + Path(bed.ssh_config).read_text())
     return Cluster(tuple(Host(HostName(host.name)) for host in bed.hosts), str(config))
 
 
 @contextmanager
-def session(bed: Testbed, folder: Path) -> Iterator[Session]:
-    with Session(Config(), cluster(bed, folder)) as opened:
+def session(bed: Testbed, folder: Path, silent: str = "") -> Iterator[Session]:
+    with Session(Config(), cluster(bed, folder, silent)) as opened:
         yield opened
 
 
@@ -87,7 +88,7 @@ def test_each_fault_has_its_error_and_spoils_nobody_else(
 
 def test_a_silent_host_takes_its_own_timeout_only(bed: Testbed, tmp_path: Path) -> None:
     bed.hosts[1].link_down()
-    with session(bed, tmp_path) as opened:
+    with session(bed, tmp_path, bed.hosts[1].name) as opened:
         first, second = opened.connecting()
     assert isinstance(first, Ok)
     assert first.host == "node1"
