@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from textual.app import App
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from distconsole.config.paths import runs_dir
@@ -144,6 +145,12 @@ async def write(pilot: Pilot[int], text: str) -> None:
     """Type ``text`` where the focus is, key by key."""
     for letter in text:
         await pilot.press("space" if letter == " " else letter)
+
+
+async def paste(pilot: Pilot[int], text: str) -> None:
+    """Paste ``text`` where the focus is; a key waits until the process idles, nodes in it included."""
+    pilot.app.screen.post_message(Paste(text))
+    await pilot.pause()
 
 
 def screen_text(app: App[Any]) -> str:

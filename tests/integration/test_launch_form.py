@@ -15,7 +15,7 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.views.launch import HostTable, LaunchView
 from distconsole.tui.views.launch_fields import FieldRow
-from fakes.stage import MIDDLE, screen_text, until, write
+from fakes.stage import MIDDLE, paste, screen_text, until
 
 SCRIPT = """\
 import os, sys
@@ -59,11 +59,10 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         await until(pilot, lambda: "did you mean" in screen_text(app))
         assert script.has_class("-wrong")
         await pilot.press("escape")
-        for _ in "trian.py":
-            await pilot.press("backspace")
-        await write(pilot, "train.py")
+        await pilot.press("shift+home")
+        await paste(pilot, "train.py")
         await pilot.press("tab")
-        await write(pilot, "--lr 3")
+        await paste(pilot, "--lr 3")
         await until(pilot, lambda: "2 ranks by torch on 2 hosts" in screen_text(app))
         await until(pilot, lambda: "slurm" in app.model.refused)
         app.query_one(HostTable).focus()

@@ -27,7 +27,7 @@ from distconsole.tui.folders import Folders
 from distconsole.tui.foresight import PlanPreview
 from distconsole.tui.launch_desk import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
 from distconsole.tui.prompt import Prompt
-from distconsole.tui.views.launch import IN_SIGHT, HostTable
+from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView
 from distconsole.tui.views.launch_fields import FieldRow, PathSuggester
 from fakes import scenes
 from fakes.any_launch import any_plain_request
@@ -446,6 +446,20 @@ async def test_the_last_launches_are_one_key_away_and_fill_the_form_in() -> None
         await settled(app, stage, pilot)
         await pilot.press("escape")
         assert "4 ranks by torch" in screen_text(app)
+
+
+async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_only_later() -> (
+    None
+):
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("f5", "ctrl+o")
+        await settled(app, stage, pilot)
+        last = app.query_one(LaunchView).last
+        assert app.focused is last
+        app.focus_view()
+        await pilot.pause()
+        assert app.focused is last
 
 
 async def test_the_command_for_a_shell_does_the_same_without_the_console() -> None:

@@ -92,6 +92,20 @@ async def test_a_failed_run_shows_the_first_failure_and_its_traceback() -> None:
         assert "samples/s last 1714" in screen_text(app)
 
 
+async def test_the_end_of_a_traceback_stays_in_sight_when_its_room_changes() -> None:
+    app, stage = staged(SCENES | {ask.Attach: scenes.failing}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        pane = app.query_one("#traceback")
+        for lines in (24, 20, 24, 18):
+            await pilot.resize_terminal(80, lines)
+            await settled(app, stage, pilot)
+            assert pane.scroll_y == pane.max_scroll_y
+        await pilot.resize_terminal(80, 20)
+        pane.scroll_home(animate=False)
+        await settled(app, stage, pilot)
+        assert pane.scroll_y == 0 < pane.max_scroll_y, "whoever reads its beginning is left there"
+
+
 async def test_ranks_that_are_started_anew_are_followed() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.restarting}, request=ATTACH)
     async with on_screen(app, stage, MIDDLE) as pilot:

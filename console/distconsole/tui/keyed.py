@@ -118,8 +118,10 @@ class KeyedApp(LowOverheadApp[int]):
             prompt.focus()
 
     def focus_view(self) -> None:
-        """Let keys go into the view."""
+        """Let keys go into the view, where they do not go there already."""
         view = self.shown_view
+        if self.focused is not None and view in self.focused.ancestors_with_self:
+            return  # such as to a list that was asked for while the view was not on the screen yet
         inside = (node for node in view.walk_children(Widget, with_self=True))
         usable = [node for node in inside if node.focusable and node.display]
         full = [node for node in usable if not isinstance(node, LineTable) or node.rows]

@@ -58,6 +58,7 @@ class RunView(Vertical):
     RunView > #plots { height: 2fr; min-height: 6; max-height: 22; }
     RunView > #plots Plot { width: 1fr; margin-right: 1; }
     RunView > #traceback { height: 2fr; min-height: 4; border-top: solid $error; padding: 0 1; }
+    RunView #traceback-text { min-height: 100%; }
     RunView > #tail { height: 1fr; min-height: 2; border-top: solid $panel; }
     """
 
@@ -198,7 +199,7 @@ class RunView(Vertical):
         text = self.query_one("#traceback-text", Words)
         if error.display and str(text.content) != traceback:
             text.show(Text(traceback))
-            error.scroll_end(animate=False)
+            error.anchor()  # what the log leaves of the room is known only later
         for index in range(PLOTS):
             plot = self.query_one(f"#plot-{index}", Plot)
             plot.display = index < len(curves)
