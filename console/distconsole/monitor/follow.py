@@ -33,8 +33,8 @@ from distconsole.monitor.planned import reducer_of
 from distconsole.monitor.reduce import RunReducer
 from distconsole.monitor.run_file import KIND_BYTES, RunFile, RunRecord, StoredEntry
 from distconsole.monitor.store import RunStore
-from distconsole.monitor.waiting_lines import WaitingLines
-from distconsole.remote.frames import JournalEntry
+from distconsole.monitor.waiting_lines import MOST_BYTES, WaitingLine, WaitingLines
+from distconsole.remote.frames import EndEntry, JournalEntry, LogEntry
 from distconsole.remote.plain import plain_text
 
 POLL_SECONDS = 0.5
@@ -48,6 +48,7 @@ def replay(
     spoilt: Counter[str] | None = None,
     without: tuple[str, ...] = (),
     last: dict[HostName, int] | None = None,
+    lines: WaitingLines | None = None,
 ) -> Iterator[RunEvents]:
     """Yield the events of the entries that are stored; those that cannot be read are counted.
 
@@ -57,6 +58,7 @@ def replay(
         spoilt: By host how many of them there are.
         without: Kinds of entries that nobody wants; most of them are not even decoded.
         last: Takes the number of the last entry of each host.
+        lines: Takes what was printed, until a host's end, so that all else comes first.
     """
     unwanted = re.compile(f'"kind":"(?:{"|".join(without)})"'.encode()) if without else None
     entries = run_file.entries()
@@ -69,11 +71,22 @@ def replay(
             if spoilt is not None:
                 spoilt[stored.host] += 1
             continue
-        for event in reducer.feed(stored.host, entry, stored.t):
-            if not isinstance(event, RunEnded):
-                yield event
+        for told in _in_turn(WaitingLine(stored.host, entry, stored.t), lines):
+            for event in reducer.feed(*told):
+                if not isinstance(event, RunEnded):
+                    yield event
     if reducer.ended is not None:
         yield reducer.ended
+
+
+def _in_turn(told: WaitingLine, lines: WaitingLines | None) -> Iterator[WaitingLine]:
+    """Yield what is to be folded now: lines wait, where they may, for the end of a host."""
+    if lines is not None and isinstance(told.entry, LogEntry):
+        lines.put(told.host, told.entry, told.t)
+        return
+    while lines and isinstance(told.entry, EndEntry):
+        yield lines.take()
+    yield told
 
 
 def follow(
@@ -106,7 +119,9 @@ def follow(
     with store.create(record) as run_file:
         # Not what the file has by now: somebody else who follows the run may have written on.
         places, stored = run_file.places(), {HostName(host): 0 for host in record.hosts}
-        yield from replay(run_file, reducer, last=stored)
+        lines = None if whole or until is not None else WaitingLines()
+        is_long = not record.end and run_file.path.stat().st_size > MOST_BYTES
+        yield from replay(run_file, reducer, last=stored, lines=lines if is_long else None)
         if reducer.ended is not None:
             _keep_end(run_file, reducer)
             return
@@ -117,7 +132,6 @@ def follow(
         run_file.let_go()
         failure, told_full = "", False
         with Keeping(run_file.path, limit_bytes) as keeping:
-            lines = None if whole or until is not None else WaitingLines()
             feed = JournalFeed(open_stream, places, keeping.keep, keeping.know_again, lines)
             try:
                 for event in _live(record.run, feed, (reducer, over), seen):

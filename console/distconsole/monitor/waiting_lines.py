@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from distconsole.model.names import HostName
-from distconsole.remote.frames import EndEntry, LogEntry
+from distconsole.remote.frames import EndEntry, JournalEntry, LogEntry
 
 MOST_BYTES = 32 * 1024 * 1024
 """What all sources together may have waiting."""
@@ -21,10 +21,10 @@ FLOOD_BYTES = 4 * 1024 * 1024
 
 
 class WaitingLine(NamedTuple):
-    """A slice of what was printed, or the last entry of a host, which comes after all of its slices."""
+    """An entry and its time; one that waits is a slice of what was printed, or a host's last, which comes behind these."""
 
     host: HostName
-    entry: LogEntry | EndEntry
+    entry: JournalEntry
     t: float
 
     @property

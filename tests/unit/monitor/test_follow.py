@@ -414,6 +414,20 @@ def test_lines_that_are_left_out_are_said_and_kept(tmp_path: Path) -> None:
     assert len(lines(kept)) == 40 * 16 * 1024
 
 
+def test_records_pass_the_lines_of_a_long_run_that_is_stored_and_goes_on(tmp_path: Path) -> None:
+    store, slices = RunStore(tmp_path), 16 * 40
+    floods = [flood(number) for number in range(1, slices, 16)]
+    before = FakeNodes(a=[[*floods, state(slices + 1)]])
+    until = {HostName("a"): Place(slices + 1)}
+    list(follow(store, record("a"), before, until=until))
+    events = list(follow(store, record("a"), FakeNodes(a=[[end(slices + 2)]])))
+    assert isinstance(events[0], RankChanged)
+    assert isinstance(events[-1], RunEnded)
+    (mark,) = (line for line in lines(events) if line.startswith("[distconsole: "))
+    missing = int(mark.split()[1].replace(",", ""))
+    assert missing + len(lines(events)) - 1 == slices * SLICE.count(LINE)
+
+
 def test_every_line_comes_in_its_place_where_all_are_wanted(tmp_path: Path) -> None:
     events, _ = follow_flood(tmp_path, 40, whole=True)
     kinds = [type(event) for event in events]
