@@ -327,7 +327,7 @@ def test_a_check_again_judges_nothing_of_what_is_not_there() -> None:
 
 def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
     (before,) = (e.report for e in scenes.checked(ok=True) if isinstance(e, CheckEnded))
-    gone = fail("ssh.connect", "node2 is down", ("node2",))
+    gone = fail("node2 is down", ("node2",), check="ssh.connect")
     after = msgspec.structs.replace(
         before,
         hosts={**before.hosts, "node2": HostReport(reachable=False, facts={})},

@@ -11,6 +11,7 @@ import msgspec
 from distconsole.checks.evidence import UNREACHED, HostEvidence, Missing, Outcome, View
 from distconsole.checks.facts import SshFacts
 from distconsole.checks.rule import Foreseen, Rule, Unjudged
+from distconsole.checks.together import merge_alike
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import ChoiceReport
 
@@ -55,9 +56,10 @@ def judge(
                 case Foreseen():
                     verdicts.choices = said.choices
                 case Finding():
-                    findings.append(_in_order(said, view.everyone))
+                    findings.append(said)
                 case _:
                     assert_never(said)
+    findings = [_in_order(each, rule.id, view.everyone) for each in merge_alike(findings)]
     for host in every:
         outcome = _outcome(rule, host, findings, unjudged)
         verdicts.cell(host.name, rule.id, outcome.outcome, outcome.why)
@@ -65,9 +67,9 @@ def judge(
     return findings
 
 
-def _in_order(finding: Finding, everyone: Sequence[str]) -> Finding:
+def _in_order(finding: Finding, check: str, everyone: Sequence[str]) -> Finding:
     hosts = tuple(name for name in everyone if name in finding.hosts)
-    return msgspec.structs.replace(finding, hosts=hosts)
+    return msgspec.structs.replace(finding, check=finding.check or check, hosts=hosts)
 
 
 def _outcome(

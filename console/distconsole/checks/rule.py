@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from distconsole.checks.evidence import Outcome, View
 from distconsole.checks.facts import Facts
@@ -58,57 +59,46 @@ class Rule:
     after: tuple[type[Facts], ...] = ()
 
 
-def fail(
+class Hinted(NamedTuple):
+    """A judge with what to do in general where it finds something."""
+
+    judge: Judge
+    hint: str
+
+
+def hint(text: str) -> Callable[[Judge], Hinted]:
+    """Say of a judge what to do in general where it finds something."""
+    return lambda judge: Hinted(judge, text)
+
+
+def rule(
     check: str,
-    summary: str,
-    hosts: Iterable[str] = (),
-    *,
-    seen: str = "",
-    expected: str = "",
-    hint: str = "",
-    cure: Cure | None = None,
-) -> Finding:
-    """Return a finding that makes the cluster unhealthy."""
-    return _finding(Severity.FAIL, check, summary, hosts, (seen, expected, hint), cure)
+    group: str,
+    level: Level,
+    *needs: type[Facts],
+    after: tuple[type[Facts], ...] = (),
+) -> Callable[[Hinted], Rule]:
+    """Make a rule of a judge; the first paragraph of its docstring is what the rule catches."""
+
+    def decorate(hinted: Hinted) -> Rule:
+        catches = (hinted.judge.__doc__ or "").partition("\n\n")[0]
+        return Rule(check, group, level, needs, catches, hinted.hint, hinted.judge, after)
+
+    return decorate
 
 
-def warn(
-    check: str,
-    summary: str,
-    hosts: Iterable[str] = (),
-    *,
-    seen: str = "",
-    expected: str = "",
-    hint: str = "",
-    cure: Cure | None = None,
-) -> Finding:
-    """Return a finding that fails the check only with ``--strict``."""
-    return _finding(Severity.WARN, check, summary, hosts, (seen, expected, hint), cure)
-
-
-def info(
-    check: str,
-    summary: str,
-    hosts: Iterable[str] = (),
-    *,
-    seen: str = "",
-    expected: str = "",
-    hint: str = "",
-    cure: Cure | None = None,
-) -> Finding:
-    """Return something worth knowing that is not wrong."""
-    return _finding(Severity.INFO, check, summary, hosts, (seen, expected, hint), cure)
-
-
-def _finding(
+def _find(
     severity: Severity,
-    check: str,
     summary: str,
-    hosts: Iterable[str],
-    words: tuple[str, str, str],
-    cure: Cure | None,
+    hosts: Iterable[str] = (),
+    *,
+    check: str = "",
+    seen: str = "",
+    expected: str = "",
+    hint: str = "",
+    cure: Cure | None = None,
 ) -> Finding:
-    seen, expected, hint = words
+    """Return a finding of the rule that yields it, unless ``check`` names another."""
     return Finding(
         check=check,
         severity=severity,
@@ -119,3 +109,11 @@ def _finding(
         hint=hint,
         cure=cure,
     )
+
+
+fail = partial(_find, Severity.FAIL)
+"""A finding that makes the cluster unhealthy."""
+warn = partial(_find, Severity.WARN)
+"""A finding that fails the check only with ``--strict``."""
+info = partial(_find, Severity.INFO)
+"""Something worth knowing that is not wrong."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from distconsole.checks.evidence import View
 from distconsole.checks.majority import named
-from distconsole.checks.rule import Judge, Said
 from distconsole.model.findings import Cure, Finding
 
 HERE = "\0"
@@ -16,22 +14,15 @@ HERE = "\0"
 MAX_LISTED = 8
 
 
-def together(judge: Judge) -> Judge:
-    """Return ``judge`` with findings in one whose severity and summary are the same.
+def merge_alike(findings: Iterable[Finding]) -> list[Finding]:
+    """Return ``findings``, those in one that have the same severity and summary.
 
     What was seen, and what to do, is told for each host where it differs.
     """
-
-    def judged(view: View) -> Iterator[Said]:
-        alike: dict[tuple[str, str], list[Finding]] = {}
-        for said in judge(view):
-            if isinstance(said, Finding):
-                alike.setdefault((said.severity.value, said.summary), []).append(said)
-            else:
-                yield said
-        yield from map(_in_one, alike.values())
-
-    return judged
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for found in findings:
+        alike.setdefault((found.severity.value, found.summary), []).append(found)
+    return [_in_one(each) for each in alike.values()]
 
 
 def _in_one(findings: Sequence[Finding]) -> Finding:

@@ -50,11 +50,11 @@ def _unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[
         listed = ", ".join(sorted(checks)[:8])
         number = "1 check" if len(checks) == 1 else f"{len(checks)} checks"
         yield warn(
-            INCOMPLETE,
             f"{number} could not be made: {reason}",
             [host for host in cells if host in hosts],
             seen=listed + (f" and {len(checks) - 8} more" if len(checks) > 8 else ""),
             hint=_hint(reason),
+            check=INCOMPLETE,
         )
 
 
@@ -95,10 +95,10 @@ def _reasons(why: Cells, ids: Set[str]) -> list[str]:
 def _nothing(of: str, hosts: Sequence[str], reasons: Sequence[str]) -> Finding:
     told = ", ".join(reasons[:MAX_REASONS]) or "the selection and the configuration leave none"
     return warn(
-        INCOMPLETE,
         f"no check{of} was made: {told}",
         hosts,
         hint="distconsole check --explain GROUP says what checks are about; --level full has all",
+        check=INCOMPLETE,
     )
 
 
@@ -106,10 +106,10 @@ def cut_short(cases: Sequence[str]) -> Finding:
     """Return the finding that the budget left collectives out."""
     more = f" and {len(cases) - 8} more" if len(cases) > 8 else ""
     return warn(
-        INCOMPLETE,
         f"{len(cases)} collectives could not be measured: the budget was over",
         seen=", ".join(cases[:8]) + more,
         hint="give more time with --budget",
+        check=INCOMPLETE,
     )
 
 

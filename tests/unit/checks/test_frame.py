@@ -84,8 +84,8 @@ def test_every_host_has_a_cell_whatever_became_of_it() -> None:
     late = host("late", SshFacts())
     late.lack(OsFacts, Outcome.TIMED_OUT, "the node did not answer in 2.5 s")
     rule = rule_of(
-        fail("x.y", "bad", ("bad",)),
-        warn("x.y", "odd", ("odd",)),
+        fail("bad", ("bad",)),
+        warn("odd", ("odd",)),
         Unjudged(("other",), "no GPU"),
     )
     assert cells_of(
@@ -114,7 +114,7 @@ def test_a_check_that_found_nothing_out_says_that_it_was_not_looked_at() -> None
 
 
 def test_a_finding_without_hosts_is_about_all() -> None:
-    cells = cells_of(rule_of(fail("x.y", "all")), host("a", OsFacts(hostname="a")))
+    cells = cells_of(rule_of(fail("all")), host("a", OsFacts(hostname="a")))
     assert cells == {"a": ("fail", "all")}
 
 
@@ -200,7 +200,7 @@ def report() -> CheckReport:
             "a": HostReport(reachable=True, facts={}),
             "b": HostReport(reachable=True, facts={}),
         },
-        findings=(fail("x.y", "bad", ("b",)),),
+        findings=(fail("bad", ("b",), check="x.y"),),
         network=NetworkReport(),
         collectives=(),
         seconds=1.0,

@@ -107,7 +107,7 @@ def test_json_has_the_fields_of_a_check() -> None:
     ("changed", "code", "words"),
     [
         (
-            {"findings": (fail("mpi.correct", "wrong values", ("b",), hint="h"),)},
+            {"findings": (fail("wrong values", ("b",), hint="h", check="mpi.correct"),)},
             1,
             "FAIL b: wrong values",
         ),

@@ -8,7 +8,7 @@ from distconsole.checks.attribution import Direction, Pair, blame
 from distconsole.checks.evidence import View
 from distconsole.checks.host_facts import BetweenFacts, Login, MpiSshFacts
 from distconsole.checks.majority import named
-from distconsole.checks.rule import Rule, Said, Unjudged, warn
+from distconsole.checks.rule import Said, Unjudged, hint, rule, warn
 from distconsole.model.requests import Level
 
 MAX_LISTED = 6
@@ -52,7 +52,10 @@ MPI_HINTS = (
 )
 
 
+@rule("ssh.between", "ssh", Level.STANDARD, BetweenFacts)
+@hint("ssh-copy-id, ssh-keyscan; `distconsole run` needs no ssh between hosts.")
 def _between(view: View) -> Iterator[Said]:
+    """mpirun or horovodrun by hand that hangs or asks for a password on some hosts: ssh between them works for some pairs only. Each tries the others (above 8 hosts the next one), and writes no known_hosts."""
     facts = view.of(BetweenFacts)
     tried: dict[Pair, Login] = {
         (name, login.target): login for name, found in facts.items() for login in found.logins
@@ -109,7 +112,6 @@ def _told(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> 
     (source, target), first = next(iter(pairs.items()))
     hint = HINTS.get(first.error, f"on {source}: ssh -v {first.name or target} true")
     return warn(
-        "ssh.between",
         summary,
         hosts,
         seen=_listed(pairs),
@@ -127,7 +129,10 @@ def _listed(pairs: Mapping[Pair, Login]) -> str:
     return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
 
 
+@rule("mpi.ssh", "coll", Level.STANDARD, MpiSshFacts)
+@hint("Move the export of PATH above the interactive guard of ~/.bashrc, or mpirun --prefix.")
 def _mpi(view: View) -> Iterator[Said]:
+    """A plain mpirun over ssh, where the first host reaches all others so, that does not start its ranks."""
     for name, facts in view.of(MpiSshFacts).items():
         size = len(facts.hosts)
         if not size:
@@ -144,7 +149,6 @@ def _mpi(view: View) -> Iterator[Said]:
             reason = reason or "it did not end in time"
         hint = next((hint for words, hint in MPI_HINTS if words in text), NEEDED_BY)
         yield warn(
-            "mpi.ssh",
             f"a plain mpirun over ssh on {name} does not start one rank on each of {size} hosts: "
             f"{reason or f'exit code {facts.exit_code}'}",
             facts.hosts,
@@ -154,24 +158,4 @@ def _mpi(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "ssh.between",
-        "ssh",
-        Level.STANDARD,
-        (BetweenFacts,),
-        "mpirun or horovodrun by hand that hangs or asks for a password on some hosts: ssh between them "
-        "works for some pairs only. Each tries the others (above 8 hosts the next one), and writes no known_hosts.",
-        "ssh-copy-id, ssh-keyscan; `distconsole run` needs no ssh between hosts.",
-        _between,
-    ),
-    Rule(
-        "mpi.ssh",
-        "coll",
-        Level.STANDARD,
-        (MpiSshFacts,),
-        "A plain mpirun over ssh, where the first host reaches all others so, that does not start its ranks.",
-        "Move the export of PATH above the interactive guard of ~/.bashrc, or mpirun --prefix.",
-        _mpi,
-    ),
-)
+RULES = (_between, _mpi)

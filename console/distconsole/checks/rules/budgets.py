@@ -8,8 +8,8 @@ from statistics import median
 from distconsole.checks.cures import in_setup
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
-from distconsole.checks.together import HERE, together
+from distconsole.checks.rule import Said, Unjudged, hint, info, rule, warn
+from distconsole.checks.together import HERE
 from distconsole.checks.wording import GIB, MIB, size
 from distconsole.model.requests import Level
 
@@ -26,13 +26,15 @@ PEER_SHARE = 0.5
 SWAP_USED_BYTES = 1 * GIB
 
 
+@rule("lim.processes", "os", Level.QUICK, OsFacts)
+@hint("ulimit -u; --pids-limit=-1; TasksMax.")
 def _processes(view: View) -> Iterator[Said]:
+    """`fork: Resource temporarily unavailable`: processes and threads are limited, for the user or by a control group."""
     for name, facts in view.of(OsFacts).items():
         soft, hard = facts.limits.get("nproc", (None, None))
         # The kernel does not hold root to this limit (setrlimit(2)).
         if soft is not None and soft < PROCESSES and facts.uid != 0:
             yield warn(
-                "lim.processes",
                 f"only {soft} processes and threads are allowed on {HERE}",
                 (name,),
                 seen=f"ulimit -u: soft {soft}, hard {'unlimited' if hard is None else hard}",
@@ -45,7 +47,6 @@ def _processes(view: View) -> Iterator[Said]:
         limit, used = _number(facts.cgroup, "pids_max"), _number(facts.cgroup, "pids_used") or 0
         if limit is not None and limit - used < PROCESSES:
             yield warn(
-                "lim.processes",
                 f"a control group leaves too few processes and threads to {HERE}",
                 (name,),
                 seen=f"pids.max of the control group: {limit}, of which {used} are used",
@@ -60,14 +61,16 @@ def stack_is_well(soft: int | None) -> bool:
     return soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES
 
 
+@rule("lim.stack", "os", Level.QUICK, OsFacts)
+@hint("ulimit -s 8192")
 def _stack(view: View) -> Iterator[Said]:
+    """A stack too small for deep calls, or so large that threads cannot be made."""
     for name, facts in view.of(OsFacts).items():
         soft, hard = facts.limits.get("stack", (None, None))
         if soft is None or stack_is_well(soft):
             continue
         what = "smaller than its deepest calls" if soft < STACK_LOW_BYTES else "for every thread"
         yield warn(
-            "lim.stack",
             f"the stack's limit on {HERE} is {size(soft)}, {what}",
             (name,),
             seen=f"ulimit -s: {soft // 1024} KiB",
@@ -79,7 +82,10 @@ def _stack(view: View) -> Iterator[Said]:
         )
 
 
+@rule("lim.memory", "os", Level.QUICK, OsFacts)
+@hint("End what holds it, or give the container more.")
 def _memory(view: View) -> Iterator[Said]:
+    """Memory that others hold, swap in use, a control group smaller than the machine: ranks ended by signal 9."""
     facts = view.of(OsFacts)
     for name, found in facts.items():
         total, available = found.memory.get("total"), found.memory.get("available")
@@ -100,7 +106,6 @@ def _free(name: str, total: int, available: int, facts: dict[str, OsFacts]) -> I
     usual = median(peers) if len(peers) > 2 else 0
     if available < LOW_SHARE * total or available < PEER_SHARE * usual:
         yield warn(
-            "lim.memory",
             f"{size(available)} of {size(total)} of memory are free on {name}",
             (name,),
             seen=f"MemAvailable {size(available)}",
@@ -113,7 +118,6 @@ def _swap(name: str, found: OsFacts) -> Iterator[Said]:
     total, free = found.memory.get("swap_total") or 0, found.memory.get("swap_free")
     if free is not None and total - free > SWAP_USED_BYTES:
         yield warn(
-            "lim.memory",
             f"{size(total - free)} of swap are in use on {name}",
             (name,),
             seen=f"SwapTotal {size(total)}, SwapFree {size(free)}",
@@ -131,7 +135,6 @@ def _group(name: str, found: OsFacts, total: int) -> Iterator[Said]:
     seen = f"memory.max of the control group: {size(limit)}, of which {size(used)} are used"
     if limit - used < MEMORY_LEFT_BYTES:
         yield warn(
-            "lim.memory",
             f"jobs on {name} may use {size(max(0, limit - used))} more of its {size(total)}",
             (name,),
             seen=seen,
@@ -139,12 +142,7 @@ def _group(name: str, found: OsFacts, total: int) -> Iterator[Said]:
             hint="in docker: --memory; on a host: systemctl show -p MemoryMax user.slice",
         )
     else:
-        yield info(
-            "lim.memory",
-            f"jobs on {HERE} may use {size(limit)} of {size(total)}",
-            (name,),
-            seen=seen,
-        )
+        yield info(f"jobs on {HERE} may use {size(limit)} of {size(total)}", (name,), seen=seen)
 
 
 def _number(values: dict[str, str | None], key: str) -> int | None:
@@ -152,34 +150,4 @@ def _number(values: dict[str, str | None], key: str) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "lim.processes",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "`fork: Resource temporarily unavailable`: processes and threads are limited, for the user or "
-        "by a control group.",
-        "ulimit -u; --pids-limit=-1; TasksMax.",
-        together(_processes),
-    ),
-    Rule(
-        "lim.stack",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "A stack too small for deep calls, or so large that threads cannot be made.",
-        "ulimit -s 8192",
-        together(_stack),
-    ),
-    Rule(
-        "lim.memory",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "Memory that others hold, swap in use, a control group smaller than the machine: ranks ended "
-        "by signal 9.",
-        "End what holds it, or give the container more.",
-        together(_memory),
-    ),
-)
+RULES = (_processes, _stack, _memory)

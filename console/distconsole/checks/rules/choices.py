@@ -24,7 +24,7 @@ from distconsole.checks.facts import (
 )
 from distconsole.checks.majority import dissent
 from distconsole.checks.net_facts import NetFacts, ReachFacts
-from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rule import Foreseen, Said, Unjudged, fail, hint, rule, warn
 from distconsole.checks.rules.network import alone
 from distconsole.config.pasting import network_of_hosts
 from distconsole.model.requests import Level
@@ -33,8 +33,22 @@ CHECK = "net.choices"
 MAX_LISTED = 8
 
 
+@rule(
+    CHECK,
+    "net",
+    Level.QUICK,
+    *(NetFacts, SshFacts, OsFacts, EnvFacts),
+    *(TorchFacts, HorovodFacts, MpiFacts, ReachFacts),
+)
+@hint(
+    "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
+    "horovodrun --network-interfaces; `distconsole run` does it per host."
+)
 def _choices(view: View) -> Iterator[Said]:
-    """What another check explains is red in the panel and is no second finding."""
+    """NCCL, Gloo, Open MPI or Horovod that would take interfaces of different networks on the hosts, or an address where nobody reaches them. The panel shows what each takes, as `distconsole run` starts it and by hand; what another check explains is no second finding.
+
+    What another check explains is red in the panel and is no second finding.
+    """
     yield from alone(view)
     choices = choices_of(view)
     if not choices:
@@ -119,7 +133,6 @@ def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Sa
     told = [f"{host} takes {_where(first[host])}" for host in culprits if host in first]
     more = f", and {len(told) - 2} more hosts" if len(told) > 2 else ""
     finding = severity(
-        CHECK,
         f"{' and '.join(engine.value for engine in engines)}"
         f"{'' if by_run else ', started by hand,'} cannot meet: {', '.join(told[:2])}{more}",
         culprits,
@@ -161,20 +174,4 @@ def _where(choice: Choice) -> str:
     return f"{choice.pick.interface} {choice.pick.address}".strip() or "nothing"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        CHECK,
-        "net",
-        Level.QUICK,
-        (
-            *(NetFacts, SshFacts, OsFacts, EnvFacts),
-            *(TorchFacts, HorovodFacts, MpiFacts, ReachFacts),
-        ),
-        "NCCL, Gloo, Open MPI or Horovod that would take interfaces of different networks on the hosts, "
-        "or an address where nobody reaches them. The panel shows what each takes, as `distconsole run` "
-        "starts it and by hand; what another check explains is no second finding.",
-        "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
-        "horovodrun --network-interfaces; `distconsole run` does it per host.",
-        _choices,
-    ),
-)
+RULES = (_choices,)

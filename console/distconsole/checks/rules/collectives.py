@@ -14,38 +14,34 @@ from distconsole.checks.collective_facts import (
 )
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import MpiFacts, OsFacts
-from distconsole.checks.rule import Rule, Said, Unjudged
+from distconsole.checks.rule import Rule, Said, Unjudged, hint, rule
 from distconsole.checks.rules.limits import LIMITS, lower_than_a_login
 from distconsole.checks.rules.ranks import Judged, exact, met, parted, who
 from distconsole.model.requests import Level
 
-TORCH = Judged(CollFacts, "coll.init", "coll.rank_size", "coll.correct", "coll.ending")
+TORCH = Judged(CollFacts)
 HOROVOD = Judged(
     HorovodCollFacts,
-    "horovod.init",
-    "horovod.rank_size",
-    "horovod.correct",
-    "horovod.ending",
     "look at the variables HOROVOD_RANK and HOROVOD_SIZE: does --setup change them?",
 )
 MPI = Judged(
     MpiCollFacts,
-    "mpi.launch",
-    "mpi.rank_size",
-    "mpi.correct",
-    "mpi.ending",
     "the MPI library is not that of the mpirun on the PATH: put one MPI first by --setup, e.g.\n"
     "--setup 'export PATH=/opt/openmpi/bin:$PATH LD_LIBRARY_PATH=/opt/openmpi/lib'",
 )
 BY_MPI = Judged(
     HorovodMpiFacts,
-    *("horovod.by_mpi",) * 4,
     mend="HOROVOD_CONTROLLER=gloo does without MPI; else put one MPI first on the PATH by --setup",
 )
 
 
+@rule("horovod.by_mpi", "coll", Level.FULL, HorovodMpiFacts)
+@hint("HOROVOD_CONTROLLER=gloo, or one MPI for Horovod and mpirun.")
 def _by_mpi(view: View) -> Iterator[Said]:
-    """All that is asked of a job, the first that is wrong."""
+    """A Horovod that works by Gloo and not by MPI, where it was built with both: ranks that do not meet, wrong sums.
+
+    All that is asked of a job, the first that is wrong.
+    """
     for judge in (met, who, exact, parted):
         said = list(judge(BY_MPI, view))
         yield from said
@@ -53,8 +49,13 @@ def _by_mpi(view: View) -> Iterator[Said]:
             return
 
 
+@rule("mpi.limits", "coll", Level.STANDARD, MpiCollFacts, MpiFacts, OsFacts)
+@hint("Look for ulimit in what runs before the ranks.")
 def _limits(view: View) -> Iterator[Said]:
-    """What mpirun's ranks may, against what a process of the agent may."""
+    """Less locked memory or fewer open files below mpirun than in a login: RDMA fails in jobs only.
+
+    What mpirun's ranks may, against what a process of the agent may.
+    """
     agents = view.of(OsFacts)
     for name, facts in view.of(MpiCollFacts).items():
         found = next(filter(None, (_soft_limits(rank) for rank in facts.ranks)), None)
@@ -62,7 +63,6 @@ def _limits(view: View) -> Iterator[Said]:
             yield Unjudged((name,), facts.refused or "no rank told its limits")
             continue
         yield from lower_than_a_login(
-            "mpi.limits",
             "mpirun's ranks",
             name,
             found,
@@ -159,16 +159,7 @@ RULES: tuple[Rule, ...] = (
         "Look at the rank's last lines.",
         partial(parted, HOROVOD),
     ),
-    Rule(
-        "horovod.by_mpi",
-        "coll",
-        Level.FULL,
-        (HorovodMpiFacts,),
-        "A Horovod that works by Gloo and not by MPI, where it was built with both: ranks that do not meet, "
-        "wrong sums.",
-        "HOROVOD_CONTROLLER=gloo, or one MPI for Horovod and mpirun.",
-        _by_mpi,
-    ),
+    _by_mpi,
     Rule(
         "mpi.launch",
         "coll",
@@ -206,13 +197,5 @@ RULES: tuple[Rule, ...] = (
         "Look at the rank's last lines.",
         partial(parted, MPI),
     ),
-    Rule(
-        "mpi.limits",
-        "coll",
-        Level.STANDARD,
-        (MpiCollFacts, MpiFacts, OsFacts),
-        "Less locked memory or fewer open files below mpirun than in a login: RDMA fails in jobs only.",
-        "Look for ulimit in what runs before the ranks.",
-        _limits,
-    ),
+    _limits,
 )

@@ -8,25 +8,26 @@ from distconsole.checks.cures import in_setup, library_first, prefix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.majority import dissent, named, these_have
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
 
+@rule("torch.present", "torch", Level.QUICK, TorchFacts, PythonFacts)
+@hint("pip install torch, or --python and --setup.")
 def _torch_present(view: View) -> Iterator[Said]:
+    """A host without torch, or with one that lies broken on the disk."""
     facts, pythons = view.of(TorchFacts), view.of(PythonFacts)
     without = [name for name, found in facts.items() if not found.present]
     broken = {name: found.error for name, found in facts.items() if found.error}
     for name, error in broken.items():
         yield fail(
-            "torch.present",
             f"torch on {name} is there and broken: {error}",
             (name,),
             hint=f"on {name}: {pythons[name].executable} -m pip install --force-reinstall torch",
         )
     if without and len(without) == len(facts):
         yield warn(
-            "torch.present",
             f"there is no torch on {named(without)}",
             without,
             seen=f"{pythons[without[0]].executable} cannot find it",
@@ -35,7 +36,6 @@ def _torch_present(view: View) -> Iterator[Said]:
     elif without:
         having = next(found for found in facts.values() if found.present and found.version)
         yield fail(
-            "torch.present",
             f"{these_have(without)} no torch",
             without,
             seen=", ".join(f"{name}: {pythons[name].executable}" for name in without),
@@ -44,7 +44,10 @@ def _torch_present(view: View) -> Iterator[Said]:
         )
 
 
+@rule("torch.build", "torch", Level.QUICK, TorchFacts)
+@hint("pip install torch==VERSION")
 def _torch_build(view: View) -> Iterator[Said]:
+    """One host with another torch, or one built for another CUDA (read from torch/version.py)."""
     facts = {name: found for name, found in view.of(TorchFacts).items() if found.version}
     for what, values in (
         ("torch", {name: found.version for name, found in facts.items()}),
@@ -54,7 +57,6 @@ def _torch_build(view: View) -> Iterator[Said]:
         split = dissent(values)
         if split is not None:
             yield fail(
-                "torch.build",
                 split.told(what),
                 split.minority,
                 expected=f"{split.majority} everywhere"
@@ -70,8 +72,13 @@ def _torch_build(view: View) -> Iterator[Said]:
         yield Unjudged(absent, "no torch")
 
 
+@rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
+@hint("Install the wheel for the driver's CUDA.")
 def _torch_cuda(view: View) -> Iterator[Said]:
-    """A torch that cannot use the GPUs that are there (pytorch#167244 for architectures)."""
+    """A CPU build of torch on a GPU host, a driver too old for the CUDA of torch.
+
+    A torch that cannot use the GPUs that are there (pytorch#167244 for architectures).
+    """
     gpus = view.of(GpuFacts)
     without = tuple(name for name, found in gpus.items() if not found.count)
     if without:
@@ -82,7 +89,6 @@ def _torch_cuda(view: View) -> Iterator[Said]:
             continue
         if torch.cuda is None and torch.hip is None:
             yield fail(
-                "torch.cuda",
                 f"{name} has {gpu.count} GPUs and a torch without CUDA ({torch.version})",
                 (name,),
                 hint="pip install --force-reinstall torch --index-url "
@@ -92,7 +98,6 @@ def _torch_cuda(view: View) -> Iterator[Said]:
             torch.cuda and gpu.cuda_driver and _cuda(torch.cuda) // 1000 > gpu.cuda_driver // 1000
         ):
             yield fail(
-                "torch.cuda",
                 f"the driver of {name} is too old for torch {torch.version}",
                 (name,),
                 seen=f"driver {gpu.driver}: CUDA {gpu.cuda_driver // 1000}."
@@ -107,7 +112,10 @@ def _cuda(version: str) -> int:
     return (parts[0] * 1000 if parts else 0) + (parts[1] * 10 if len(parts) > 1 else 0)
 
 
+@rule("nccl.version", "torch", Level.QUICK, TorchFacts)
+@hint("Reinstall torch at one version; NCCL_NET_PLUGIN=none.")
 def _nccl(view: View) -> Iterator[Said]:
+    """NCCL versions, or network plugins, that differ between hosts: a silent hang."""
     facts = {name: found for name, found in view.of(TorchFacts).items() if found.nccl}
     absent = tuple(name for name in view.of(TorchFacts) if name not in facts)
     if absent:
@@ -115,7 +123,6 @@ def _nccl(view: View) -> Iterator[Said]:
     split = dissent({name: found.nccl for name, found in facts.items()})
     if split is not None:
         yield fail(
-            "nccl.version",
             split.told("NCCL"),
             split.minority,
             expected="the same NCCL everywhere: versions that differ hang or refuse",
@@ -125,7 +132,6 @@ def _nccl(view: View) -> Iterator[Said]:
     if plugins is not None:
         having = [name for name, found in facts.items() if found.plugins]
         yield fail(
-            "nccl.version",
             f"a network plugin for NCCL is on {named(having)} only",
             plugins.minority,
             seen=", ".join(facts[having[0]].plugins),
@@ -135,7 +141,10 @@ def _nccl(view: View) -> Iterator[Said]:
         )
 
 
+@rule("horovod.build", "horovod", Level.QUICK, HorovodFacts)
+@hint("distconsole setup builds it once, for all of them.")
 def _horovod_build(view: View) -> Iterator[Said]:
+    """Gloo on one host and MPI on another; NCCL missing on one; versions that differ."""
     every = view.of(HorovodFacts)
     facts = {name: found for name, found in every.items() if found.present}
     absent = tuple(name for name in every if name not in facts)
@@ -144,7 +153,6 @@ def _horovod_build(view: View) -> Iterator[Said]:
         return
     if absent:
         yield warn(
-            "horovod.build",
             f"{these_have(absent)} no Horovod, the others do",
             absent,
             expected="the same build on every host",
@@ -161,7 +169,6 @@ def _horovod_build(view: View) -> Iterator[Said]:
         split = dissent(values)
         if split is not None:
             yield fail(
-                "horovod.build",
                 split.told(what),
                 split.minority,
                 seen="\n".join(f"{name}: {value}" for name, value in list(values.items())[:16]),
@@ -176,8 +183,13 @@ def _features(facts: HorovodFacts) -> str:
     return " ".join(name for name, built in sorted(facts.built.items()) if built) or "nothing"
 
 
+@rule("horovod.torch", "horovod", Level.QUICK, HorovodFacts, TorchFacts)
+@hint("distconsole setup builds it against the torch that is there.")
 def _horovod_torch(view: View) -> Iterator[Said]:
-    """Horovod's library is bound to the torch that it was built against (horovod#629, #2589)."""
+    """`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.
+
+    Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
+    """
     torches = view.of(TorchFacts)
     for name, facts in view.of(HorovodFacts).items():
         torch = torches[name]
@@ -185,7 +197,6 @@ def _horovod_torch(view: View) -> Iterator[Said]:
             yield Unjudged((name,), "no Horovod")
         elif facts.torch_library is None and torch.present:
             yield warn(
-                "horovod.torch",
                 f"Horovod on {name} was built without PyTorch",
                 (name,),
                 seen=f"no mpi_lib_v2*.so in {facts.folder}/torch",
@@ -193,7 +204,6 @@ def _horovod_torch(view: View) -> Iterator[Said]:
             )
         elif facts.load_error:
             yield fail(
-                "horovod.torch",
                 f"Horovod on {name} does not load with the torch that is there",
                 (name,),
                 seen=f"{facts.load_error} (built against torch {facts.against.get('pytorch', '?')}, "
@@ -206,7 +216,6 @@ def _horovod_torch(view: View) -> Iterator[Said]:
             yield Unjudged((name,), "built against another host's torch: this one's differs")
         else:
             yield warn(
-                "horovod.torch",
                 f"Horovod on {name} was built against torch {built}, "
                 f"installed is {torch.version or 'none'}",
                 (name,),
@@ -223,14 +232,16 @@ def _setup(names: Sequence[str], options: str = "") -> str:
     return f"distconsole setup {options}--hosts {','.join(names)}"
 
 
+@rule("horovod.nccl", "horovod", Level.STANDARD, HorovodFacts, GpuFacts)
+@hint("distconsole setup --rebuild, where one of the hosts has nvcc.")
 def _horovod_nccl(view: View) -> Iterator[Said]:
+    """GPUs, and a Horovod that copies every gradient through the host."""
     gpus = view.of(GpuFacts)
     for name, facts in view.of(HorovodFacts).items():
         if not facts.present or not gpus[name].count:
             yield Unjudged((name,), "no Horovod" if not facts.present else "no GPU")
         elif facts.built is not None and not facts.built.get("nccl"):
             yield warn(
-                "horovod.nccl",
                 f"Horovod on {name} has no NCCL: its collectives go through the host's memory",
                 (name,),
                 seen=_features(facts),
@@ -239,8 +250,13 @@ def _horovod_nccl(view: View) -> Iterator[Said]:
             )
 
 
+@rule("horovod.mpi", "horovod", Level.STANDARD, HorovodFacts, MpiFacts)
+@hint("Put the right MPI first on PATH and LD_LIBRARY_PATH.")
 def _horovod_mpi(view: View) -> Iterator[Said]:
-    """A library bound to another MPI than mpirun's makes every rank say size 1."""
+    """Horovod linked with one MPI and started by mpirun of another: every rank says size 1.
+
+    A library bound to another MPI than mpirun's makes every rank say size 1.
+    """
     mpis = view.of(MpiFacts)
     for name, facts in view.of(HorovodFacts).items():
         libraries = [path for path in facts.mapped if "/libmpi" in path]
@@ -251,7 +267,6 @@ def _horovod_mpi(view: View) -> Iterator[Said]:
         prefix = prefix_of(mpis[name].mpirun)
         if prefix not in ("", "/usr") and not libraries[0].startswith(prefix + "/"):
             yield warn(
-                "horovod.mpi",
                 f"Horovod on {name} uses another MPI than mpirun's",
                 (name,),
                 seen=f"{libraries[0]}; mpirun: {mpis[name].mpirun}",
@@ -260,7 +275,10 @@ def _horovod_mpi(view: View) -> Iterator[Said]:
             )
 
 
+@rule("mpi.version", "mpi", Level.QUICK, MpiFacts)
+@hint("Install one MPI everywhere.")
 def _mpi_version(view: View) -> Iterator[Said]:
+    """`Data unpack would read past end of buffer`: MPI versions or families that differ."""
     every = view.of(MpiFacts)
     facts = {name: found for name, found in every.items() if found.present}
     absent = tuple(name for name in every if name not in facts)
@@ -270,7 +288,6 @@ def _mpi_version(view: View) -> Iterator[Said]:
     if absent:
         first = next(iter(facts.values()))
         yield warn(
-            "mpi.version",
             f"{these_have(absent)} no mpirun, the others do",
             absent,
             expected=f"{first.family} {first.version}",
@@ -281,7 +298,6 @@ def _mpi_version(view: View) -> Iterator[Said]:
     )
     if split is not None:
         yield fail(
-            "mpi.version",
             split.told("MPI"),
             split.minority,
             seen=", ".join(f"{name} {facts[name].mpirun}" for name in split.minority),
@@ -291,108 +307,30 @@ def _mpi_version(view: View) -> Iterator[Said]:
     for name, found in facts.items():
         if found.daemon is None:
             yield warn(
-                "mpi.version",
                 f"mpirun on {name} has no daemon (orted, prted) beside it on the PATH",
                 (name,),
                 seen=found.mpirun,
             )
 
 
+@rule("torch.debug", "torch", Level.QUICK, TorchFacts)
+@hint("Install a release build.")
 def _torch_debug(view: View) -> Iterator[Said]:
+    """A debug build of torch."""
     debug = [name for name, found in view.of(TorchFacts).items() if found.debug]
     if debug:
-        yield info("torch.debug", f"torch on {named(debug)} is a debug build, and slow", debug)
+        yield info(f"torch on {named(debug)} is a debug build, and slow", debug)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "torch.present",
-        "torch",
-        Level.QUICK,
-        (TorchFacts, PythonFacts),
-        "A host without torch, or with one that lies broken on the disk.",
-        "pip install torch, or --python and --setup.",
-        _torch_present,
-    ),
-    Rule(
-        "torch.build",
-        "torch",
-        Level.QUICK,
-        (TorchFacts,),
-        "One host with another torch, or one built for another CUDA (read from torch/version.py).",
-        "pip install torch==VERSION",
-        _torch_build,
-    ),
-    Rule(
-        "torch.debug",
-        "torch",
-        Level.QUICK,
-        (TorchFacts,),
-        "A debug build of torch.",
-        "Install a release build.",
-        _torch_debug,
-    ),
-    Rule(
-        "torch.cuda",
-        "torch",
-        Level.QUICK,
-        (TorchFacts, GpuFacts),
-        "A CPU build of torch on a GPU host, a driver too old for the CUDA of torch.",
-        "Install the wheel for the driver's CUDA.",
-        _torch_cuda,
-    ),
-    Rule(
-        "nccl.version",
-        "torch",
-        Level.QUICK,
-        (TorchFacts,),
-        "NCCL versions, or network plugins, that differ between hosts: a silent hang.",
-        "Reinstall torch at one version; NCCL_NET_PLUGIN=none.",
-        _nccl,
-    ),
-    Rule(
-        "horovod.build",
-        "horovod",
-        Level.QUICK,
-        (HorovodFacts,),
-        "Gloo on one host and MPI on another; NCCL missing on one; versions that differ.",
-        "distconsole setup builds it once, for all of them.",
-        _horovod_build,
-    ),
-    Rule(
-        "horovod.torch",
-        "horovod",
-        Level.QUICK,
-        (HorovodFacts, TorchFacts),
-        "`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.",
-        "distconsole setup builds it against the torch that is there.",
-        _horovod_torch,
-    ),
-    Rule(
-        "horovod.nccl",
-        "horovod",
-        Level.STANDARD,
-        (HorovodFacts, GpuFacts),
-        "GPUs, and a Horovod that copies every gradient through the host.",
-        "distconsole setup --rebuild, where one of the hosts has nvcc.",
-        _horovod_nccl,
-    ),
-    Rule(
-        "horovod.mpi",
-        "horovod",
-        Level.STANDARD,
-        (HorovodFacts, MpiFacts),
-        "Horovod linked with one MPI and started by mpirun of another: every rank says size 1.",
-        "Put the right MPI first on PATH and LD_LIBRARY_PATH.",
-        _horovod_mpi,
-    ),
-    Rule(
-        "mpi.version",
-        "mpi",
-        Level.QUICK,
-        (MpiFacts,),
-        "`Data unpack would read past end of buffer`: MPI versions or families that differ.",
-        "Install one MPI everywhere.",
-        _mpi_version,
-    ),
+RULES = (
+    _torch_present,
+    _torch_build,
+    _torch_debug,
+    _torch_cuda,
+    _nccl,
+    _horovod_build,
+    _horovod_torch,
+    _horovod_nccl,
+    _horovod_mpi,
+    _mpi_version,
 )

@@ -39,7 +39,7 @@ def expects(expected: Expectation, names: Sequence[str]) -> bool:
     return any(getattr(expected, name) not in (None, (), {}) for name in names)
 
 
-def missed(check: str, misses: Mapping[str, Sequence[Miss]], hint: str) -> Iterator[Said]:
+def missed(misses: Mapping[str, Sequence[Miss]], hint: str) -> Iterator[Said]:
     """Yield one finding for all hosts that miss the same in the same way."""
     alike: dict[tuple[Miss, ...], list[str]] = {}
     for name, found in misses.items():
@@ -49,7 +49,6 @@ def missed(check: str, misses: Mapping[str, Sequence[Miss]], hint: str) -> Itera
         what, there, wanted = found[0]
         more = f", and {len(found) - 1} more" if found[1:] else ""
         yield fail(
-            check,
             f"{named(names)}: {what} is {there}, expected {wanted}{more}",
             names,
             seen="\n".join(f"{each[0]}: {each[1]}" for each in found[:MAX_LISTED]),
@@ -116,9 +115,7 @@ def _python(view: View) -> Iterator[Said]:
         for package, wanted in expected.packages.items():
             there = found.packages.get(re.sub(r"[-_.]+", "-", package).lower())
             misses[name] += version_miss(package, there, wanted)
-    yield from missed(
-        "expect.python", misses, "pip install 'PACKAGE…' on the hosts named, or --python PATH"
-    )
+    yield from missed(misses, "pip install 'PACKAGE…' on the hosts named, or --python PATH")
 
 
 def _torch(view: View) -> Iterator[Said]:
@@ -130,7 +127,7 @@ def _torch(view: View) -> Iterator[Said]:
             *version_miss("CUDA of torch", found.cuda, expected.cuda),
             *version_miss("NCCL", found.nccl, expected.nccl),
         ]
-    yield from missed("expect.torch", misses, "pip install 'torch…' on the hosts named")
+    yield from missed(misses, "pip install 'torch…' on the hosts named")
 
 
 def _horovod(view: View) -> Iterator[Said]:
@@ -138,9 +135,7 @@ def _horovod(view: View) -> Iterator[Said]:
         name: version_miss("Horovod", found.version, view.expectation(name).horovod)
         for name, found in view.of(HorovodFacts).items()
     }
-    yield from missed(
-        "expect.horovod", misses, "distconsole setup builds it against the torch there"
-    )
+    yield from missed(misses, "distconsole setup builds it against the torch there")
 
 
 def _mpi(view: View) -> Iterator[Said]:
@@ -148,7 +143,7 @@ def _mpi(view: View) -> Iterator[Said]:
         name: version_miss("MPI", found.version, view.expectation(name).mpi)
         for name, found in view.of(MpiFacts).items()
     }
-    yield from missed("expect.mpi", misses, "put the right mpirun first on PATH by --setup")
+    yield from missed(misses, "put the right mpirun first on PATH by --setup")
 
 
 def _gpu(view: View) -> Iterator[Said]:
@@ -166,7 +161,7 @@ def _gpu(view: View) -> Iterator[Said]:
             misses[name] += _least(
                 f"memory of GPU {gpu.index}", total, expected.gpu_memory, _bytes
             )
-    yield from missed("expect.gpu", misses, "nvidia-smi; sudo dmesg | grep -i xid")
+    yield from missed(misses, "nvidia-smi; sudo dmesg | grep -i xid")
 
 
 def _host(view: View) -> Iterator[Said]:
@@ -188,9 +183,7 @@ def _host(view: View) -> Iterator[Said]:
             if path != SHM_PATH and not room.error:
                 free = float(room.free)
                 misses[name] += _least(f"room in {path}", free, expected.disk_free, _bytes)
-    yield from missed(
-        "expect.host", misses, "ulimit in --setup for limits; else make room, or expect less"
-    )
+    yield from missed(misses, "ulimit in --setup for limits; else make room, or expect less")
 
 
 def _limit(facts: OsFacts, name: str) -> float | None:
@@ -210,7 +203,6 @@ def _rtt(view: View) -> Iterator[Said]:
                 slow.setdefault(name, []).append(f"{edge.target} {edge.rtt_us:.0f} us")
     for name, peers in slow.items():
         yield fail(
-            "expect.rtt",
             f"round trips of {name} take longer than {view.expectation(name).rtt_us:g} us",
             (name,),
             seen=f"to {', '.join(peers[:MAX_LISTED])}",
@@ -229,7 +221,6 @@ def _bandwidth(view: View) -> Iterator[Said]:
                 slow.setdefault(name, []).append(f"{name} -> {stream.target}: {told}")
     for name, pairs in slow.items():
         yield fail(
-            "expect.bandwidth",
             f"{name} sends below {view.expectation(name).pair_gbit_s:g} Gbit/s to {len(pairs)} hosts",
             (name,),
             seen="\n".join(pairs[:MAX_LISTED]),
@@ -275,7 +266,6 @@ def _slow(
         misses.append(("time", f"{timed.time_us:.0f} us", f"{entry.time_us:g} us at most"))
     for name, there, wanted in misses:
         yield fail(
-            "expect.collectives",
             f"{what}: {name} {there}, expected {wanted}",
             hosts,
             hint="distconsole check --level full finds the slow pair or host",

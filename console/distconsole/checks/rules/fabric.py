@@ -9,7 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts
 from distconsole.checks.host_facts import FabricFacts, RdmaPort
 from distconsole.checks.majority import dissent, named, these_have
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.model.requests import Level
 
 ACTIVE = "ACTIVE"
@@ -21,8 +21,13 @@ def _name(port: RdmaPort) -> str:
     return f"{port.device}:{port.port}"
 
 
+@rule("ib.state", "net", Level.QUICK, FabricFacts)
+@hint("ibstat; a cable, a transceiver, the subnet manager.")
 def _state(view: View) -> Iterator[Said]:
-    """A second port without a cable is down everywhere; one that is up on its peers has failed."""
+    """An InfiniBand or RoCE port that is down, or slower than on the other hosts.
+
+    A second port without a cable is down everywhere; one that is up on its peers has failed.
+    """
     facts = view.of(FabricFacts)
     without = tuple(name for name, found in facts.items() if not found.ports)
     if len(without) == len(facts):
@@ -34,7 +39,6 @@ def _state(view: View) -> Iterator[Said]:
             states[_name(port)][name] = port
     if without:
         yield warn(
-            "ib.state",
             f"{these_have(without)} no RDMA adapter, other hosts have",
             without,
             expected="the same adapters on every host, or NCCL_IB_DISABLE=1 on all",
@@ -43,7 +47,6 @@ def _state(view: View) -> Iterator[Said]:
     for name, found in facts.items():
         if found.ports and not any(port.state == ACTIVE for port in found.ports):
             yield fail(
-                "ib.state",
                 f"no RDMA port of {name} is active",
                 (name,),
                 seen=", ".join(f"{_name(p)} {p.state} ({p.physical})" for p in found.ports[:8]),
@@ -65,7 +68,6 @@ def _one_port(
     ]
     if up and down:
         yield fail(
-            "ib.state",
             f"{port_name} is not active on {named(down)}, on {len(up)} other hosts it is",
             down,
             seen=", ".join(
@@ -79,7 +81,6 @@ def _one_port(
         slow = min(rate for rate, _ in split.groups if rate is not None)
         names = [name for name in up if by_host[name].rate_gbit == slow]
         yield warn(
-            "ib.state",
             f"{port_name} runs at {slow:g} Gbit/s on {named(names)}, faster on others",
             names,
             seen=", ".join(f"{name}: {by_host[name].rate_gbit} Gbit/s" for name in up[:8]),
@@ -88,7 +89,10 @@ def _one_port(
         )
 
 
+@rule("ib.errors", "net", Level.STANDARD, FabricFacts)
+@hint("perfquery; clean or replace the cable.")
 def _errors(view: View) -> Iterator[Said]:
+    """Links that count symbol errors or had to recover."""
     facts = view.of(FabricFacts)
     without = tuple(name for name, found in facts.items() if not found.ports)
     if without:
@@ -102,7 +106,6 @@ def _errors(view: View) -> Iterator[Said]:
         ]
         if bad:
             yield info(
-                "ib.errors",
                 f"{', '.join(map(_name, bad))} of {name} counted errors of the link",
                 (name,),
                 seen="; ".join(
@@ -115,7 +118,10 @@ def _errors(view: View) -> Iterator[Said]:
             )
 
 
+@rule("ib.peer_memory", "net", Level.STANDARD, FabricFacts, GpuFacts)
+@hint("modprobe nvidia_peermem")
 def _peer_memory(view: View) -> Iterator[Said]:
+    """RDMA that cannot reach GPU memory on some hosts (nvidia_peermem)."""
     gpus = view.of(GpuFacts)
     both, lacking = [], []
     for name, found in view.of(FabricFacts).items():
@@ -127,7 +133,6 @@ def _peer_memory(view: View) -> Iterator[Said]:
             lacking.append(name)
     if lacking and len(lacking) < len(both):
         yield warn(
-            "ib.peer_memory",
             f"the kernel module nvidia_peermem is not loaded on {named(lacking)}, on others it is",
             lacking,
             seen="no /sys/module/nvidia_peermem",
@@ -136,39 +141,10 @@ def _peer_memory(view: View) -> Iterator[Said]:
         )
     elif lacking:
         yield info(
-            "ib.peer_memory",
             "nvidia_peermem is not loaded: NCCL reaches GPU memory by DMA-BUF, or through the processor",
             lacking,
             hint="NCCL_DEBUG=INFO says GPU Direct RDMA Enabled, or: sudo modprobe nvidia_peermem",
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "ib.state",
-        "net",
-        Level.QUICK,
-        (FabricFacts,),
-        "An InfiniBand or RoCE port that is down, or slower than on the other hosts.",
-        "ibstat; a cable, a transceiver, the subnet manager.",
-        _state,
-    ),
-    Rule(
-        "ib.errors",
-        "net",
-        Level.STANDARD,
-        (FabricFacts,),
-        "Links that count symbol errors or had to recover.",
-        "perfquery; clean or replace the cable.",
-        _errors,
-    ),
-    Rule(
-        "ib.peer_memory",
-        "net",
-        Level.STANDARD,
-        (FabricFacts, GpuFacts),
-        "RDMA that cannot reach GPU memory on some hosts (nvidia_peermem).",
-        "modprobe nvidia_peermem",
-        _peer_memory,
-    ),
-)
+RULES = (_state, _errors, _peer_memory)

@@ -7,18 +7,23 @@ from collections.abc import Iterator
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts
 from distconsole.checks.folder_facts import FolderFacts, SpeedFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, rule, warn
 from distconsole.checks.slow_folders import FACTOR, slow_folders
 from distconsole.checks.stuck import TOLD, lies_below, stuck_points
-from distconsole.checks.together import HERE, together
+from distconsole.checks.together import HERE
 from distconsole.model.requests import Level
 
 ABSENT = ("ENOENT", "ENOTDIR")
 """A folder that is not there is another check's finding."""
 
 
+@rule("fs.writable", "fs", Level.QUICK, FolderFacts, OsFacts)
+@hint("chown, or another folder.")
 def _writable(view: View) -> Iterator[Said]:
-    """A file is made and removed: root squash, quotas and attributes show in no mode bits."""
+    """A working folder, an output folder or TMPDIR in which no file can be made: root squash, a quota.
+
+    A file is made and removed: root squash, quotas and attributes show in no mode bits.
+    """
     launch, systems, stuck = view.launch, view.of(OsFacts), stuck_points(view)
     for name, facts in view.of(FolderFacts).items():
         system = systems[name]
@@ -31,7 +36,6 @@ def _writable(view: View) -> Iterator[Said]:
                 yield Unjudged((name,), TOLD)
             elif found.late:
                 yield fail(
-                    "fs.writable",
                     f"making a file in {path} hangs on {HERE}",
                     (name,),
                     seen="open(O_CREAT) did not return in time",
@@ -43,7 +47,6 @@ def _writable(view: View) -> Iterator[Said]:
             elif not said_elsewhere:
                 temporary = path == system.temporary
                 yield (fail if temporary else warn)(
-                    "fs.writable",
                     f"no file can be made in {path} on {HERE}",
                     (name,),
                     seen=f"open(O_CREAT): {found.touch.error}",
@@ -53,14 +56,16 @@ def _writable(view: View) -> Iterator[Said]:
                 )
 
 
+@rule("fs.speed", "fs", Level.STANDARD, SpeedFacts)
+@hint("The finding says which folder, and how fast the others are.")
 def _speed(view: View) -> Iterator[Said]:
+    """One host whose disk, mount or metadata server is five times slower: all ranks wait for it."""
     facts = view.of(SpeedFacts)
     if len(facts) < 2:
         yield Unjudged(tuple(facts), "one host")
         return
     for slow in slow_folders(facts):
         yield warn(
-            "fs.speed",
             f"{slow.what} in {slow.path} takes {slow.factor:.0f} times as long on {slow.host} as on "
             "the others",
             (slow.host,),
@@ -70,23 +75,4 @@ def _speed(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "fs.writable",
-        "fs",
-        Level.QUICK,
-        (FolderFacts, OsFacts),
-        "A working folder, an output folder or TMPDIR in which no file can be made: root squash, a quota.",
-        "chown, or another folder.",
-        together(_writable),
-    ),
-    Rule(
-        "fs.speed",
-        "fs",
-        Level.STANDARD,
-        (SpeedFacts,),
-        "One host whose disk, mount or metadata server is five times slower: all ranks wait for it.",
-        "The finding says which folder, and how fast the others are.",
-        _speed,
-    ),
-)
+RULES = (_writable, _speed)

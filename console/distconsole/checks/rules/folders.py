@@ -9,7 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import Filesystem, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.script_question import NODE_FOLDERS
 from distconsole.checks.stuck import is_needed
 from distconsole.model.requests import Level
@@ -20,8 +20,13 @@ NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 """Filesystems whose server numbers the folders, so that a number is the same on every host."""
 
 
+@rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
+@hint("findmnt; sudo mount -a")
 def _shared(view: View) -> Iterator[Said]:
-    """The home, and every folder that lies on a network filesystem somewhere, must be one folder."""
+    """A shared home or data folder that is a local one on some host: a mount that did not come up.
+
+    The home, and every folder that lies on a network filesystem somewhere, must be one folder.
+    """
     facts = view.of(OsFacts)
     if len(set(machines(view).values())) < 2:
         yield Unjudged(tuple(facts), "one host")
@@ -51,7 +56,6 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
         minority = local if 2 * len(local) <= len(known) else list(network)
         verb = "is local" if minority == local else "comes over the network"
         yield warn(
-            "fs.shared",
             f"{what} {verb} on {named(minority)}, unlike on the other hosts",
             minority,
             seen=_listed(known),
@@ -66,7 +70,6 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
     if numbered and inodes is not None:
         split = sources or inodes
         yield warn(
-            "fs.shared",
             f"{what} is not the same folder on {named(split.minority)} as on the other hosts",
             split.minority,
             seen=_listed(network),
@@ -75,7 +78,6 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
         )
     elif sources is not None and not numbered:
         yield info(
-            "fs.shared",
             f"{what} comes from different sources",
             sources.minority,
             seen=_listed(network),
@@ -101,7 +103,6 @@ def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
         lacks = [name for name in facts if name not in has]
         if lacks and len(has) > len(lacks):
             yield warn(
-                "fs.shared",
                 f"{point} is not mounted on {named(lacks)}, on {len(has)} other hosts it is",
                 lacks,
                 seen=", ".join(
@@ -114,7 +115,10 @@ def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
             )
 
 
+@rule("fs.mounts", "fs", Level.QUICK, OsFacts)
+@hint("The server; umount -f -l.")
 def _stuck(view: View) -> Iterator[Said]:
+    """NFS, Lustre and others that do not answer: everything that touches them hangs."""
     none = tuple(name for name, found in view.of(OsFacts).items() if not found.network_mounts)
     if none:
         yield Unjudged(none, "no network filesystem")
@@ -122,7 +126,6 @@ def _stuck(view: View) -> Iterator[Said]:
         for mount in found.network_mounts:
             if mount.error:
                 yield (fail if is_needed(mount.point, view.launch) else warn)(
-                    "fs.mounts",
                     f"{mount.point} on {name}: {mount.error}",
                     (name,),
                     seen=f"{mount.kind} {mount.source}, {mount.options}",
@@ -132,11 +135,15 @@ def _stuck(view: View) -> Iterator[Said]:
                 )
 
 
+@rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
+@hint("node_dir: a folder on a disk.")
 def _in_memory(view: View) -> Iterator[Said]:
-    """The node folder holds the journal and the logs of runs."""
+    """A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot.
+
+    The node folder holds the journal and the logs of runs.
+    """
     for place, hosts in _node_folders_in_memory(view).items():
         yield info(
-            "fs.in_memory",
             f"what runs write is kept in memory on {named(hosts)}, and gone after a reboot: {place}",
             hosts,
             expected="a disk: logs in memory take what ranks may need",
@@ -155,32 +162,4 @@ def _node_folders_in_memory(view: View) -> dict[str, list[str]]:
     return found
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "fs.shared",
-        "fs",
-        Level.QUICK,
-        (OsFacts, NetFacts, SshFacts),
-        "A shared home or data folder that is a local one on some host: a mount that did not come up.",
-        "findmnt; sudo mount -a",
-        _shared,
-    ),
-    Rule(
-        "fs.mounts",
-        "fs",
-        Level.QUICK,
-        (OsFacts,),
-        "NFS, Lustre and others that do not answer: everything that touches them hangs.",
-        "The server; umount -f -l.",
-        _stuck,
-    ),
-    Rule(
-        "fs.in_memory",
-        "fs",
-        Level.QUICK,
-        (OsFacts,),
-        "A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot.",
-        "node_dir: a folder on a disk.",
-        _in_memory,
-    ),
-)
+RULES = (_shared, _stuck, _in_memory)

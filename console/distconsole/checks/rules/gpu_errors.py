@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts
 from distconsole.checks.host_facts import KernelEvent, KernelFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.rules.kernel_log import unreadable
 from distconsole.checks.xids import fatal, xid
 from distconsole.model.findings import Severity
@@ -19,7 +19,12 @@ DAY_SECONDS = 24 * 3600.0
 _GRADES = {Severity.FAIL: fail, Severity.WARN: warn, Severity.INFO: info}
 
 
+@rule("gpu.xid", "gpu", Level.STANDARD, KernelFacts)
+@hint(
+    "Reset, reboot or replace, as NVIDIA's catalog says for the number; 13, 31 and 43 come from programs."
+)
 def _xid(view: View) -> Iterator[Said]:
+    """Xid and SXid errors in the kernel's log: a GPU that fell off the bus, bad memory, a bad NVLink."""
     gpus = view.of(GpuFacts)
     without = tuple(
         name
@@ -44,7 +49,6 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
     if event.kind == "sxid":
         grade = (fail if fresh else warn) if fatal(event.text) else info
         return grade(
-            "gpu.xid",
             f"NVSwitch {event.on} of {name} reported SXid {event.code}, {when}",
             (name,),
             seen=event.text,
@@ -54,7 +58,6 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
         )
     if event.kind == "off_bus":
         return fail(
-            "gpu.xid",
             f"GPU {event.on} of {name} fell off the bus, {when}",
             (name,),
             seen=event.text,
@@ -63,7 +66,6 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
     known = xid(event.code, event.text)
     grade = _GRADES[known.severity] if fresh or known.severity is Severity.INFO else warn
     return grade(
-        "gpu.xid",
         f"GPU {event.on} of {name} reported Xid {event.code}, {when}: {known.meaning}",
         (name,),
         seen=event.text,
@@ -72,14 +74,4 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "gpu.xid",
-        "gpu",
-        Level.STANDARD,
-        (KernelFacts,),
-        "Xid and SXid errors in the kernel's log: a GPU that fell off the bus, bad memory, a bad NVLink.",
-        "Reset, reboot or replace, as NVIDIA's catalog says for the number; 13, 31 and 43 come from programs.",
-        _xid,
-    ),
-)
+RULES = (_xid,)

@@ -12,9 +12,9 @@ from distconsole.checks.gpu_facts import GpuLoadFacts, LoadedGpu
 from distconsole.checks.host_facts import FabricFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.rules.gpus import on_gpu_hosts, with_gpus
-from distconsole.checks.together import HERE, together
+from distconsole.checks.together import HERE
 from distconsole.checks.wording import numbers
 from distconsole.model.requests import Level
 
@@ -64,7 +64,11 @@ def clock_reasons(view: View) -> dict[str, dict[int, int]]:
     return found
 
 
+@rule("gpu.throttle", "gpu", Level.STANDARD, GpuFacts, after=(GpuLoadFacts,))
+@hint("nvidia-smi -q -d PERFORMANCE")
+@on_gpu_hosts
 def _throttle(view: View) -> Iterator[Said]:
+    """GPUs that heat or power holds back, at rest or while something is copied: stragglers."""
     yield from silent(view, "clock_reasons")
     held = clock_reasons(view)
     for name, found in with_gpus(view).items():
@@ -77,7 +81,6 @@ def _throttle(view: View) -> Iterator[Said]:
             temperatures = {each.index: each.temperature_c for each in found.health}
             reasons = sorted({why for each in slow.values() for why in each})
             yield warn(
-                "gpu.throttle",
                 f"GPU {numbers(slow)} of {name} runs slower than it could: {', '.join(reasons)}",
                 (name,),
                 seen="; ".join(
@@ -89,7 +92,11 @@ def _throttle(view: View) -> Iterator[Said]:
             )
 
 
+@rule("gpu.memory_errors", "gpu", Level.STANDARD, GpuFacts)
+@hint("A reset, or a new GPU.")
+@on_gpu_hosts
 def _memory_errors(view: View) -> Iterator[Said]:
+    """Uncorrectable memory errors, now or too many ever, rows that wait for a reset, memory beyond repair."""
     yield from silent(view, "remap_pending", "remap_failed", "uncorrected")
     for name, found in with_gpus(view).items():
         failed = [each.index for each in found.health if each.remap_failed]
@@ -102,7 +109,6 @@ def _memory_errors(view: View) -> Iterator[Said]:
         }
         if worn:
             yield fail(
-                "gpu.memory_errors",
                 f"GPU {numbers(worn)} of {name} had too many uncorrectable errors in its SRAM",
                 (name,),
                 seen="; ".join(f"GPU {index}: {count} ever" for index, count in worn.items()),
@@ -111,7 +117,6 @@ def _memory_errors(view: View) -> Iterator[Said]:
             )
         if failed:
             yield fail(
-                "gpu.memory_errors",
                 f"GPU {numbers(failed)} of {name} has bad memory that cannot be replaced by spare rows",
                 (name,),
                 seen="remapped_rows.failure: yes",
@@ -119,7 +124,6 @@ def _memory_errors(view: View) -> Iterator[Said]:
             )
         if pending:
             yield warn(
-                "gpu.memory_errors",
                 f"GPU {numbers(pending)} of {name} waits for a reset to replace bad memory",
                 (name,),
                 seen="remapped_rows.pending: yes",
@@ -129,7 +133,6 @@ def _memory_errors(view: View) -> Iterator[Said]:
             )
         if errors:
             yield warn(
-                "gpu.memory_errors",
                 f"GPU {numbers(errors)} of {name} had uncorrectable memory errors since its last reset",
                 (name,),
                 seen="; ".join(f"GPU {index}: {count}" for index, count in errors.items()),
@@ -138,8 +141,14 @@ def _memory_errors(view: View) -> Iterator[Said]:
             )
 
 
+@rule("gpu.pcie", "gpu", Level.STANDARD, GpuFacts, after=(GpuLoadFacts,))
+@hint("Reseat the card; BIOS.")
+@on_gpu_hosts
 def _pcie(view: View) -> Iterator[Said]:
-    """At rest some GPUs use fewer lanes: where it was measured at work, gpu.pcie_load judges them."""
+    """At rest: a card that came up with half of its lanes, slots of an older generation on one host.
+
+    At rest some GPUs use fewer lanes: where it was measured at work, gpu.pcie_load judges them.
+    """
     yield from silent(view, "pcie_width", "pcie_generation_max")
     found = with_gpus(view)
     loaded = _loaded(view)
@@ -154,7 +163,6 @@ def _pcie(view: View) -> Iterator[Said]:
         }
         if narrow:
             yield warn(
-                "gpu.pcie",
                 f"GPU {numbers(narrow)} of {name} uses only a part of its PCIe lanes (at rest)",
                 (name,),
                 seen="; ".join(f"GPU {i}: x{now} of x{most}" for i, (now, most) in narrow.items()),
@@ -169,13 +177,17 @@ def _pcie(view: View) -> Iterator[Said]:
         }
     )
     if split is not None:
-        yield warn(
-            "gpu.pcie", split.told("PCIe generation"), split.minority, hint="a BIOS setting"
-        )
+        yield warn(split.told("PCIe generation"), split.minority, hint="a BIOS setting")
 
 
+@rule("gpu.nvlink", "gpu", Level.STANDARD, GpuFacts)
+@hint("nvidia-smi nvlink -s")
+@on_gpu_hosts
 def _nvlink(view: View) -> Iterator[Said]:
-    """Cards without a bridge have links that are down; what most GPUs of a kind have is right."""
+    """NVLinks that are down on some GPUs: collectives at the speed of PCIe.
+
+    Cards without a bridge have links that are down; what most GPUs of a kind have is right.
+    """
     found = with_gpus(view)
     usual: dict[str, Counter[int]] = defaultdict(Counter)
     for facts in found.values():
@@ -194,7 +206,6 @@ def _nvlink(view: View) -> Iterator[Said]:
                 fewer[each.index] = (each.links_up, right)
         if fewer:
             yield fail(
-                "gpu.nvlink",
                 f"GPU {numbers(fewer)} of {name} has NVLinks that are down",
                 (name,),
                 seen="; ".join(f"GPU {i}: {up} of {right} up" for i, (up, right) in fewer.items()),
@@ -203,7 +214,11 @@ def _nvlink(view: View) -> Iterator[Said]:
             )
 
 
+@rule("gpu.fabric", "gpu", Level.STANDARD, GpuFacts, FabricFacts)
+@hint("systemctl enable --now nvidia-fabricmanager")
+@on_gpu_hosts
 def _fabric(view: View) -> Iterator[Said]:
+    """NVSwitches without a fabric manager: CUDA error 802, `system not yet initialized`."""
     fabric = view.of(FabricFacts)
     for name, facts in with_gpus(view).items():
         states = {
@@ -218,7 +233,6 @@ def _fabric(view: View) -> Iterator[Said]:
         }
         if fabric[name].switches and fabric[name].fabric_manager is False:
             yield fail(
-                "gpu.fabric",
                 f"NVSwitches, and no fabric manager runs on {HERE}",
                 (name,),
                 seen=f"{fabric[name].switches} x /dev/nvidia-nvswitch, no nv-fabricmanager",
@@ -228,7 +242,6 @@ def _fabric(view: View) -> Iterator[Said]:
             )
         elif states:
             yield fail(
-                "gpu.fabric",
                 f"GPU {numbers(states)} of {name} has not joined the NVLink fabric",
                 (name,),
                 seen="; ".join(f"GPU {index}: {state}" for index, state in states.items()),
@@ -239,7 +252,11 @@ def _fabric(view: View) -> Iterator[Said]:
             yield Unjudged((name,), "no NVSwitch")
 
 
+@rule("gpu.persistence", "gpu", Level.QUICK, GpuFacts)
+@hint("nvidia-persistenced")
+@on_gpu_hosts
 def _persistence(view: View) -> Iterator[Said]:
+    """Persistence mode off on some hosts: their ranks start seconds later."""
     unknown = tuple(
         name
         for name, facts in with_gpus(view).items()
@@ -255,7 +272,6 @@ def _persistence(view: View) -> Iterator[Said]:
     split = dissent(modes)
     if split is not None:
         yield info(
-            "gpu.persistence",
             split.told("persistence mode"),
             split.minority,
             expected="on everywhere: else the driver starts anew with each job, for seconds",
@@ -263,7 +279,11 @@ def _persistence(view: View) -> Iterator[Said]:
         )
 
 
+@rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts)
+@hint("docker run --gpus device=…")
+@on_gpu_hosts
 def _shared(view: View) -> Iterator[Said]:
+    """Containers of one machine that were given the same GPUs: `Duplicate GPU detected`."""
     machine_of = machines(view)
     owners: dict[str, list[str]] = defaultdict(list)
     for name, facts in with_gpus(view).items():
@@ -276,7 +296,6 @@ def _shared(view: View) -> Iterator[Said]:
             by_hosts[tuple(names)].append(uuid)
     for hosts, uuids in by_hosts.items():
         yield fail(
-            "gpu.shared",
             f"{named(hosts)} have the same {len(uuids)} GPUs: they are containers of one machine",
             hosts,
             seen=f"UUID {', '.join(uuids[:4])} on each",
@@ -285,70 +304,4 @@ def _shared(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "gpu.shared",
-        "gpu",
-        Level.QUICK,
-        (GpuFacts, NetFacts, SshFacts),
-        "Containers of one machine that were given the same GPUs: `Duplicate GPU detected`.",
-        "docker run --gpus device=…",
-        on_gpu_hosts(_shared),
-    ),
-    Rule(
-        "gpu.persistence",
-        "gpu",
-        Level.QUICK,
-        (GpuFacts,),
-        "Persistence mode off on some hosts: their ranks start seconds later.",
-        "nvidia-persistenced",
-        on_gpu_hosts(_persistence),
-    ),
-    Rule(
-        "gpu.throttle",
-        "gpu",
-        Level.STANDARD,
-        (GpuFacts,),
-        "GPUs that heat or power holds back, at rest or while something is copied: stragglers.",
-        "nvidia-smi -q -d PERFORMANCE",
-        on_gpu_hosts(_throttle),
-        after=(GpuLoadFacts,),
-    ),
-    Rule(
-        "gpu.memory_errors",
-        "gpu",
-        Level.STANDARD,
-        (GpuFacts,),
-        "Uncorrectable memory errors, now or too many ever, rows that wait for a reset, memory beyond repair.",
-        "A reset, or a new GPU.",
-        on_gpu_hosts(_memory_errors),
-    ),
-    Rule(
-        "gpu.pcie",
-        "gpu",
-        Level.STANDARD,
-        (GpuFacts,),
-        "At rest: a card that came up with half of its lanes, slots of an older generation on one host.",
-        "Reseat the card; BIOS.",
-        on_gpu_hosts(_pcie),
-        after=(GpuLoadFacts,),
-    ),
-    Rule(
-        "gpu.nvlink",
-        "gpu",
-        Level.STANDARD,
-        (GpuFacts,),
-        "NVLinks that are down on some GPUs: collectives at the speed of PCIe.",
-        "nvidia-smi nvlink -s",
-        on_gpu_hosts(_nvlink),
-    ),
-    Rule(
-        "gpu.fabric",
-        "gpu",
-        Level.STANDARD,
-        (GpuFacts, FabricFacts),
-        "NVSwitches without a fabric manager: CUDA error 802, `system not yet initialized`.",
-        "systemctl enable --now nvidia-fabricmanager",
-        on_gpu_hosts(together(_fabric)),
-    ),
-)
+RULES = (_shared, _persistence, _throttle, _memory_errors, _pcie, _nvlink, _fabric)

@@ -9,7 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts
 from distconsole.checks.gpu_facts import GpuLoadFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Rule, Said, info, warn
+from distconsole.checks.rule import Said, hint, info, rule, warn
 from distconsole.checks.rules.gpu_health import clock_reasons, silent
 from distconsole.checks.rules.gpus import on_gpu_hosts, with_gpus
 from distconsole.model.requests import Level
@@ -18,7 +18,11 @@ CLOCKS_SET = 0x02
 """nvmlClocksEventReasonApplicationsClocksSetting; some models have it as they are delivered."""
 
 
+@rule("gpu.limits", "gpu", Level.STANDARD, GpuFacts, after=(GpuLoadFacts,))
+@hint("nvidia-smi -pl, -rgc, -rac")
+@on_gpu_hosts
 def _limits(view: View) -> Iterator[Said]:
+    """A power limit, or clocks, that somebody set on some GPUs only: stragglers."""
     facts = with_gpus(view)
     yield from silent(view, "power_limit_mw")
     yield from _power(facts)
@@ -45,7 +49,6 @@ def _power(facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
         if split is not None:
             differs = True
             yield warn(
-                "gpu.limits",
                 split.told("a power limit of"),
                 split.minority,
                 expected="the same for GPUs of a model: the slowest one sets the pace",
@@ -53,7 +56,6 @@ def _power(facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
             )
     if capped and not differs:
         yield info(
-            "gpu.limits",
             f"the GPUs of {named(list(capped))} may not use their full power",
             tuple(capped),
             seen="; ".join(f"{name}: {words}" for name, words in list(capped.items())[:8]),
@@ -73,7 +75,6 @@ def _clocks(view: View, facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
         if held and 2 * len(held) < len(gpus):
             hosts = tuple(dict.fromkeys(name for name, _ in held))
             yield warn(
-                "gpu.limits",
                 f"somebody set the clocks of {len(held)} of {len(gpus)} GPUs, on {named(hosts)}",
                 hosts,
                 seen="; ".join(f"{name}: GPU {index}" for name, index in held[:8]),
@@ -86,15 +87,4 @@ def _watts(milliwatts: int) -> str:
     return f"{milliwatts / 1000:.0f} W"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "gpu.limits",
-        "gpu",
-        Level.STANDARD,
-        (GpuFacts,),
-        "A power limit, or clocks, that somebody set on some GPUs only: stragglers.",
-        "nvidia-smi -pl, -rgc, -rac",
-        on_gpu_hosts(_limits),
-        after=(GpuLoadFacts,),
-    ),
-)
+RULES = (_limits,)

@@ -19,9 +19,9 @@ from distconsole.checks.gpu_links import (
     poor,
     slower,
 )
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.rules.gpus import on_gpu_hosts
-from distconsole.checks.together import HERE, together
+from distconsole.checks.together import HERE
 from distconsole.checks.wording import numbers, who
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Level
@@ -62,7 +62,11 @@ def _reason(gpu: LoadedGpu) -> str:
     return gpu.skipped + (f" by {who(gpu.process)}" if gpu.process is not None else "")
 
 
+@rule("gpu.cuda", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
+@hint("The fabric manager, nvidia_uvm, a reset, a reboot.")
+@on_gpu_hosts
 def _cuda(view: View) -> Iterator[Said]:
+    """CUDA that does not start, or a GPU that it does not get: errors 802, 803, 999, one that hangs."""
     for name, load in view.of(GpuLoadFacts).items():
         if load.gpus and all(gpu.skipped for gpu in load.gpus):
             yield Unjudged((name,), _why_not(load.gpus[0]))
@@ -73,7 +77,6 @@ def _cuda(view: View) -> Iterator[Said]:
         for error, gpus in errors.items():
             code = error.rpartition("(")[2].rstrip(")")
             yield fail(
-                "gpu.cuda",
                 f"CUDA does not work on GPU {numbers(gpus)} of {HERE}: {error}",
                 (name,),
                 seen=error,
@@ -82,7 +85,11 @@ def _cuda(view: View) -> Iterator[Said]:
             )
 
 
+@rule("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
+@hint("Reseat the card or its riser; BIOS; leave the host out until then.")
+@on_gpu_hosts
 def _pcie(view: View) -> Iterator[Said]:
+    """At work: half of the lanes, an older PCIe generation, replays, copies far slower than the others'."""
     yield from _of_measured(view)
     loads = view.of(GpuLoadFacts)
     every = loaded(view.of(GpuFacts), loads)
@@ -107,7 +114,6 @@ def _left_out(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
             reasons[_reason(gpu)].append(gpu.index)
     for reason, left in reasons.items():
         yield info(
-            "gpu.pcie_load",
             f"GPU {numbers(left)} of {HERE} was not measured at work: {reason}",
             (name,),
             hint="check again when nobody uses it",
@@ -119,7 +125,6 @@ def _lanes(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[S
     if bad:
         odd = any(alone(each, every, "width") for each in bad)
         yield (fail if odd else warn)(
-            "gpu.pcie_load",
             f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} uses only a part of its PCIe "
             "lanes while something is copied to it",
             (name,),
@@ -135,7 +140,6 @@ def _slots(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[S
     bad = [each for each in mine if (each.gpu.width_max or 0) < usual.get(each.model, 0)]
     if bad:
         yield warn(
-            "gpu.pcie_load",
             f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} is in a slot with fewer PCIe "
             "lanes than most of its model have",
             (name,),
@@ -152,7 +156,6 @@ def _generation(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Itera
     if bad:
         odd = any(alone(each, every, "generation") for each in bad)
         yield (fail if odd else warn)(
-            "gpu.pcie_load",
             f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} stays at an older PCIe "
             "generation while something is copied to it",
             (name,),
@@ -169,7 +172,6 @@ def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> Iter
     slow = [gpu for gpu in gpus if gpu.index in usual]
     if slow:
         yield warn(
-            "gpu.pcie_load",
             f"copies to GPU {numbers(gpu.index for gpu in slow)} of {HERE} are far slower than to the "
             "others of its kind",
             (name,),
@@ -181,7 +183,6 @@ def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> Iter
     lame = {gpu.index: most for gpu in gpus if gpu not in slow and (most := poor(gpu))}
     if lame:
         yield warn(
-            "gpu.pcie_load",
             f"GPU {numbers(lame)} of {HERE} gets little of what its PCIe lanes carry",
             (name,),
             seen=_listed(
@@ -196,7 +197,6 @@ def _replays(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
     bad = [gpu for gpu in gpus if (gpu.replays or 0) >= MOST_REPLAYS]
     if bad:
         yield warn(
-            "gpu.pcie_load",
             f"PCIe has to send again to GPU {numbers(gpu.index for gpu in bad)} of {HERE}",
             (name,),
             seen=_listed((gpu, f"{gpu.replays} replays in a fraction of a second") for gpu in bad),
@@ -205,7 +205,11 @@ def _replays(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
         )
 
 
+@rule("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
+@hint("nvidia-smi nvlink -e; a reset, then a ticket.")
+@on_gpu_hosts
 def _nvlink(view: View) -> Iterator[Said]:
+    """NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'."""
     yield from _of_measured(view)
     loads = view.of(GpuLoadFacts)
     every = loaded(view.of(GpuFacts), loads)
@@ -220,7 +224,6 @@ def _nvlink(view: View) -> Iterator[Said]:
         refused = [gpu for gpu in measured if gpu.peer_error]
         if refused:
             yield fail(
-                "gpu.nvlink_load",
                 f"GPU {numbers(gpu.index for gpu in refused)} of {HERE} cannot copy over NVLink",
                 (name,),
                 seen=_listed((gpu, f"to GPU {gpu.peer}: {gpu.peer_error}") for gpu in refused),
@@ -230,7 +233,6 @@ def _nvlink(view: View) -> Iterator[Said]:
         late = {gpu.index: gpu for gpu in measured if (name, gpu.index) in slow}
         if late:
             yield warn(
-                "gpu.nvlink_load",
                 f"GPU {numbers(late)} of {HERE} copies over NVLink far slower than the others of its kind",
                 (name,),
                 seen=_listed(
@@ -247,7 +249,6 @@ def _links(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
     dropped = {index: links for index, links in dropped.items() if links}
     if dropped:
         yield fail(
-            "gpu.nvlink_load",
             f"GPU {numbers(dropped)} of {HERE} lost NVLinks while something was copied",
             (name,),
             seen="; ".join(f"GPU {index}: link {numbers(at)}" for index, at in dropped.items()),
@@ -263,7 +264,6 @@ def _links(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
     if bad:
         grades = {grade for links in bad.values() for _, grade, _ in links}
         yield (fail if Severity.FAIL in grades else warn)(
-            "gpu.nvlink_load",
             f"NVLinks of GPU {numbers(bad)} of {HERE} have errors while something is copied",
             (name,),
             seen="; ".join(
@@ -309,34 +309,4 @@ def _speed(gpu: LoadedGpu) -> str:
     return f"{_gb(gpu.to_device or 0)} to it{counted}, {_gb(gpu.from_device or 0)} from it"
 
 
-_NEEDS = (GpuFacts, GpuLoadFacts)
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "gpu.cuda",
-        "gpu",
-        Level.STANDARD,
-        _NEEDS,
-        "CUDA that does not start, or a GPU that it does not get: errors 802, 803, 999, one that hangs.",
-        "The fabric manager, nvidia_uvm, a reset, a reboot.",
-        on_gpu_hosts(together(_cuda)),
-    ),
-    Rule(
-        "gpu.pcie_load",
-        "gpu",
-        Level.STANDARD,
-        _NEEDS,
-        "At work: half of the lanes, an older PCIe generation, replays, copies far slower than the others'.",
-        "Reseat the card or its riser; BIOS; leave the host out until then.",
-        on_gpu_hosts(together(_pcie)),
-    ),
-    Rule(
-        "gpu.nvlink_load",
-        "gpu",
-        Level.STANDARD,
-        _NEEDS,
-        "NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'.",
-        "nvidia-smi nvlink -e; a reset, then a ticket.",
-        on_gpu_hosts(together(_nvlink)),
-    ),
-)
+RULES = (_cuda, _pcie, _nvlink)

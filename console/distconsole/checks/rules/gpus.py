@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import wraps
 
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import Gpu, GpuFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Judge, Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.wording import numbers, size, who
 from distconsole.model.requests import Level
 
@@ -24,6 +25,7 @@ PROHIBITED = 2
 def on_gpu_hosts(judge: Judge) -> Judge:
     """Leave out, by name, the hosts where there is nothing to judge."""
 
+    @wraps(judge)
     def judged(view: View) -> Iterator[Said]:
         facts = view.of(GpuFacts)
         none = not any(found.present for found in facts.values())
@@ -41,8 +43,13 @@ def with_gpus(view: View) -> dict[str, GpuFacts]:
     return {name: found for name, found in view.of(GpuFacts).items() if found.present}
 
 
+@rule("gpu.driver_answers", "gpu", Level.QUICK, GpuFacts)
+@hint("Reboot, or load the new kernel module.")
 def _visible(view: View) -> Iterator[Said]:
-    """The driver must answer where there is one, and on all hosts where it does on some."""
+    """`Driver/library version mismatch` after an update, a driver that hangs, one host without GPUs.
+
+    The driver must answer where there is one, and on all hosts where it does on some.
+    """
     facts = view.of(GpuFacts)
     some = any(found.present for found in facts.values())
     for name, found in facts.items():
@@ -50,7 +57,6 @@ def _visible(view: View) -> Iterator[Said]:
             continue
         if found.kernel_module or found.devices or (found.error and some):
             yield fail(
-                "gpu.driver_answers",
                 f"the NVIDIA driver on {name} does not answer: {found.error or 'no library'}",
                 (name,),
                 seen=f"kernel module {found.kernel_module or 'not loaded'}, "
@@ -60,17 +66,20 @@ def _visible(view: View) -> Iterator[Said]:
                 "nvidia_modeset nvidia && sudo modprobe nvidia`",
             )
         elif some:
-            yield warn("gpu.driver_answers", f"{name} has no GPU, other hosts have", (name,))
+            yield warn(f"{name} has no GPU, other hosts have", (name,))
         else:
             yield Unjudged((name,), "no GPU")
 
 
+@rule("gpu.count", "gpu", Level.QUICK, GpuFacts)
+@hint("nvidia-smi -L; dmesg | grep -i xid")
+@on_gpu_hosts
 def _count(view: View) -> Iterator[Said]:
+    """A GPU that fell off the bus; hosts with fewer GPUs than the others."""
     facts = with_gpus(view)
     for name, found in facts.items():
         for gpu in found.broken:
             yield fail(
-                "gpu.count",
                 f"GPU {gpu.index} of {name} cannot be opened: {gpu.error}",
                 (name,),
                 hint="sudo dmesg | grep -i xid; a GPU that fell off the bus needs a reboot",
@@ -80,7 +89,6 @@ def _count(view: View) -> Iterator[Said]:
     )
     if split is not None:
         yield warn(
-            "gpu.count",
             split.told("GPUs:"),
             split.minority,
             expected="as many on every host",
@@ -88,12 +96,15 @@ def _count(view: View) -> Iterator[Said]:
         )
 
 
+@rule("gpu.driver", "gpu", Level.QUICK, GpuFacts)
+@hint("Bring all hosts to one driver.")
+@on_gpu_hosts
 def _driver(view: View) -> Iterator[Said]:
+    """One host with another driver, or with a kernel module that is not the library's."""
     facts = with_gpus(view)
     split = dissent({name: found.driver or "unknown" for name, found in facts.items()})
     if split is not None:
         yield warn(
-            "gpu.driver",
             split.told("driver"),
             split.minority,
             expected="the same driver on every host",
@@ -102,14 +113,17 @@ def _driver(view: View) -> Iterator[Said]:
     for name, found in facts.items():
         if found.kernel_module and found.driver and found.kernel_module != found.driver:
             yield fail(
-                "gpu.driver",
                 f"{name}: kernel module {found.kernel_module}, library {found.driver}",
                 (name,),
                 hint="reboot the host",
             )
 
 
+@rule("gpu.model", "gpu", Level.QUICK, GpuFacts)
+@hint("Place the job on equal GPUs.")
+@on_gpu_hosts
 def _model(view: View) -> Iterator[Said]:
+    """Mixed models: the slowest one sets the pace."""
     facts = with_gpus(view)
     kinds = {
         name: ", ".join(sorted({gpu.name or "unknown" for gpu in found.gpus}))
@@ -117,11 +131,17 @@ def _model(view: View) -> Iterator[Said]:
     }
     split = dissent(kinds)
     if split is not None:
-        yield info("gpu.model", split.told("GPUs:"), split.minority)
+        yield info(split.told("GPUs:"), split.minority)
 
 
+@rule("gpu.memory", "gpu", Level.QUICK, GpuFacts)
+@hint("A batch for the smallest, or equal GPUs.")
+@on_gpu_hosts
 def _memory(view: View) -> Iterator[Said]:
-    """What a rank gets: of a GPU, or of an instance where MIG is on."""
+    """GPUs, or MIG instances, with less memory than the others': out of memory there first.
+
+    What a rank gets: of a GPU, or of an instance where MIG is on.
+    """
     facts = {
         name: found
         for name, found in with_gpus(view).items()
@@ -142,7 +162,6 @@ def _memory(view: View) -> Iterator[Said]:
     split = dissent(told)
     if split is not None:
         yield warn(
-            "gpu.memory",
             split.told("GPU memory of"),
             split.minority,
             expected="the same on every host: the smallest one is where a batch fails first",
@@ -169,7 +188,11 @@ def _steps(sizes: set[int]) -> dict[int, int]:
     return found
 
 
+@rule("gpu.modes", "gpu", Level.QUICK, GpuFacts)
+@hint("nvidia-smi -e, -mig, -c")
+@on_gpu_hosts
 def _modes(view: View) -> Iterator[Said]:
+    """ECC or MIG on some hosts or GPUs only, or after the next reset; exclusive or prohibited mode."""
     facts = with_gpus(view)
     for what, values in (
         ("ECC", {name: tuple(gpu.ecc for gpu in f.gpus) for name, f in facts.items()}),
@@ -179,7 +202,7 @@ def _modes(view: View) -> Iterator[Said]:
             {name: tuple(sorted({v or 0 for v in value})) for name, value in values.items()}
         )
         if split is not None:
-            yield warn("gpu.modes", f"{what} differs on {named(split.minority)}", split.minority)
+            yield warn(f"{what} differs on {named(split.minority)}", split.minority)
     for name, found in facts.items():
         yield from _modes_of(name, found.gpus)
 
@@ -188,7 +211,6 @@ def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
     closed = [gpu.index for gpu in gpus if gpu.compute_mode == PROHIBITED]
     if closed:
         yield fail(
-            "gpu.modes",
             f"GPU {numbers(closed)} of {name} lets nobody compute",
             (name,),
             seen="compute mode prohibited",
@@ -197,7 +219,6 @@ def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
     exclusive = [gpu.index for gpu in gpus if gpu.compute_mode not in (None, 0, PROHIBITED)]
     if exclusive:
         yield warn(
-            "gpu.modes",
             f"GPUs {', '.join(map(str, exclusive))} of {name} take one process only",
             (name,),
             hint="sudo nvidia-smi -c DEFAULT",
@@ -205,7 +226,6 @@ def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
     split = [gpu.index for gpu in gpus if gpu.mig]
     if split and len(split) < len(gpus):
         yield warn(
-            "gpu.modes",
             f"MIG is on for GPU {numbers(split)} of {name} and off for the others",
             (name,),
             expected="one or the other: a process sees one MIG instance, and then no other GPU",
@@ -217,19 +237,21 @@ def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
     ):
         if waiting:
             yield info(
-                "gpu.modes",
                 f"{what} of GPU {numbers(waiting)} of {name} changes with the next reset or reboot",
                 (name,),
                 hint=f"sudo nvidia-smi -r -i {','.join(map(str, waiting))}, when nothing uses it",
             )
 
 
+@rule("gpu.clean", "gpu", Level.QUICK, GpuFacts)
+@hint("Stop what holds it.")
+@on_gpu_hosts
 def _clean(view: View) -> Iterator[Said]:
+    """Memory held by leftovers of an earlier job, or by somebody else."""
     for name, found in with_gpus(view).items():
         held = [gpu for gpu in found.gpus if gpu.processes and (gpu.mem_used or 0) > HELD_BYTES]
         if held:
             yield warn(
-                "gpu.clean",
                 f"{len(held)} of {found.count} GPUs of {name} are in use",
                 (name,),
                 seen="; ".join(
@@ -245,70 +267,4 @@ def _pids(gpus: Sequence[Gpu]) -> str:
     return " ".join(sorted({str(p.pid) for gpu in gpus for p in gpu.processes if p.pid}))
 
 
-_NEEDS = (GpuFacts,)
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "gpu.driver_answers",
-        "gpu",
-        Level.QUICK,
-        _NEEDS,
-        "`Driver/library version mismatch` after an update, a driver that hangs, one host without GPUs.",
-        "Reboot, or load the new kernel module.",
-        _visible,
-    ),
-    Rule(
-        "gpu.count",
-        "gpu",
-        Level.QUICK,
-        _NEEDS,
-        "A GPU that fell off the bus; hosts with fewer GPUs than the others.",
-        "nvidia-smi -L; dmesg | grep -i xid",
-        on_gpu_hosts(_count),
-    ),
-    Rule(
-        "gpu.driver",
-        "gpu",
-        Level.QUICK,
-        _NEEDS,
-        "One host with another driver, or with a kernel module that is not the library's.",
-        "Bring all hosts to one driver.",
-        on_gpu_hosts(_driver),
-    ),
-    Rule(
-        "gpu.model",
-        "gpu",
-        Level.QUICK,
-        _NEEDS,
-        "Mixed models: the slowest one sets the pace.",
-        "Place the job on equal GPUs.",
-        on_gpu_hosts(_model),
-    ),
-    Rule(
-        "gpu.memory",
-        "gpu",
-        Level.QUICK,
-        _NEEDS,
-        "GPUs, or MIG instances, with less memory than the others': out of memory there first.",
-        "A batch for the smallest, or equal GPUs.",
-        on_gpu_hosts(_memory),
-    ),
-    Rule(
-        "gpu.modes",
-        "gpu",
-        Level.QUICK,
-        _NEEDS,
-        "ECC or MIG on some hosts or GPUs only, or after the next reset; exclusive or prohibited mode.",
-        "nvidia-smi -e, -mig, -c",
-        on_gpu_hosts(_modes),
-    ),
-    Rule(
-        "gpu.clean",
-        "gpu",
-        Level.QUICK,
-        _NEEDS,
-        "Memory held by leftovers of an earlier job, or by somebody else.",
-        "Stop what holds it.",
-        on_gpu_hosts(_clean),
-    ),
-)
+RULES = (_visible, _count, _driver, _model, _memory, _modes, _clean)

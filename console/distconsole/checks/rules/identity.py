@@ -12,7 +12,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.checks.rule import Said, fail, hint, info, rule, warn
 from distconsole.model.addresses import gloo_connects
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -21,8 +21,13 @@ GLOO = "GLOO_SOCKET_IFNAME"
 GETS_BY = "Gloo gets by while it is the only one, and its address the highest"
 
 
+@rule("os.hostname_unique", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
+@hint("sudo hostnamectl set-hostname NAME")
 def _hostname_unique(view: View) -> Iterator[Said]:
-    """NCCL, MPI and Horovod tell hosts apart by their names (horovod#3949)."""
+    """Cloned machines with one name: NCCL says `Duplicate GPU detected`, Horovod gives every rank local_rank 0.
+
+    NCCL, MPI and Horovod tell hosts apart by their names (horovod#3949).
+    """
     machine_of = machines(view)
     by_name: dict[str, list[str]] = {}
     for name, facts in view.of(OsFacts).items():
@@ -30,7 +35,6 @@ def _hostname_unique(view: View) -> Iterator[Said]:
     for hostname, names in by_name.items():
         if len({machine_of[name] for name in names}) > 1:
             yield fail(
-                "os.hostname_unique",
                 f"{named(names)} all call themselves {hostname}",
                 names,
                 seen=f"`hostname` prints {hostname} on each of them",
@@ -39,8 +43,13 @@ def _hostname_unique(view: View) -> Iterator[Said]:
             )
 
 
+@rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
+@hint("Put the host's real address into /etc/hosts, or set GLOO_SOCKET_IFNAME.")
 def _hostname_bindable(view: View) -> Iterator[Said]:
-    """Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69)."""
+    """Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets `Connection refused` at once and the others hang for five times the timeout.
+
+    Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69).
+    """
     chosen = endpoints(view)
     env = view.of(EnvFacts)
     for name, facts in view.of(OsFacts).items():
@@ -54,12 +63,11 @@ def _hostname_bindable(view: View) -> Iterator[Said]:
         seen = ", ".join(map(_told, found)) or facts.resolution.error or "no address"
         variables = env[name].variables if name in env else {}
         if one_machine(view) or GLOO in variables:
-            yield info("os.hostname_bindable", _summary(facts, wrong), (name,), seen=seen)
+            yield info(f"{name}: {_summary(facts, wrong)}", (name,), seen=seen)
             continue
         gets_by = _gets_by(view, name)
         severity = warn if gets_by else fail
         yield severity(
-            "os.hostname_bindable",
             _summary(facts, wrong) + (f"; {GETS_BY}" if gets_by else ""),
             (name,),
             seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
@@ -122,8 +130,13 @@ def _hint(hostname: str, address: str, wrong: list[ResolvedAddress]) -> str:
     )
 
 
+@rule("os.kernel", "os", Level.QUICK, OsFacts)
+@hint("Bring the host up to date with the others.")
 def _kernel(view: View) -> Iterator[Said]:
-    """Information: a kernel, C library or distribution that differs explains what else does."""
+    """A host with another kernel, C library or architecture.
+
+    Information: a kernel, C library or distribution that differs explains what else does.
+    """
     facts = view.of(OsFacts)
     for what, values in (
         ("kernel", {name: found.kernel for name, found in facts.items()}),
@@ -133,15 +146,19 @@ def _kernel(view: View) -> Iterator[Said]:
         split = dissent(values)
         if split is not None:
             severity = warn if what == "architecture" else info
-            yield severity("os.kernel", split.told(what), split.minority)
+            yield severity(split.told(what), split.minority)
 
 
+@rule("os.user", "os", Level.QUICK, OsFacts)
+@hint("Use the same account everywhere.")
 def _user(view: View) -> Iterator[Said]:
-    """Another uid on one host writes checkpoints on a shared disk that the others cannot."""
+    """Another user id on one host: `Permission denied` on shared folders, on some ranks only.
+
+    Another uid on one host writes checkpoints on a shared disk that the others cannot.
+    """
     split = dissent({name: facts.uid for name, facts in view.of(OsFacts).items()})
     if split is not None:
         yield warn(
-            "os.user",
             split.told("uid"),
             split.minority,
             expected="the same uid on every host",
@@ -149,43 +166,4 @@ def _user(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "os.hostname_unique",
-        "os",
-        Level.QUICK,
-        (OsFacts, SshFacts, NetFacts),
-        "Cloned machines with one name: NCCL says `Duplicate GPU detected`, Horovod gives every rank "
-        "local_rank 0.",
-        "sudo hostnamectl set-hostname NAME",
-        _hostname_unique,
-    ),
-    Rule(
-        "os.hostname_bindable",
-        "os",
-        Level.QUICK,
-        (OsFacts, NetFacts, SshFacts, EnvFacts),
-        "Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets "
-        "`Connection refused` at once and the others hang for five times the timeout.",
-        "Put the host's real address into /etc/hosts, or set GLOO_SOCKET_IFNAME.",
-        _hostname_bindable,
-    ),
-    Rule(
-        "os.kernel",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "A host with another kernel, C library or architecture.",
-        "Bring the host up to date with the others.",
-        _kernel,
-    ),
-    Rule(
-        "os.user",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "Another user id on one host: `Permission denied` on shared folders, on some ranks only.",
-        "Use the same account everywhere.",
-        _user,
-    ),
-)
+RULES = (_hostname_unique, _hostname_bindable, _kernel, _user)

@@ -11,7 +11,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import ClockFacts, SshFacts
 from distconsole.checks.majority import dissent, named, these_have
 from distconsole.checks.net_facts import NetFacts, PortFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.wording import who
 from distconsole.config.pasting import network_of_hosts
 from distconsole.model.addresses import is_virtual
@@ -22,8 +22,13 @@ WARN_OFFSET_SECONDS = 0.1
 FAIL_OFFSET_SECONDS = 1.0
 
 
+@rule("net.iface_matrix", "net", Level.QUICK, NetFacts, SshFacts)
+@hint("Include the real network by its subnet, exclude the virtual interface by name.")
 def _iface_matrix(view: View) -> Iterator[Said]:
-    """One address on several hosts: whoever picks that interface talks to itself (ompi#6377)."""
+    """The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself and hangs for ever.
+
+    One address on several hosts: whoever picks that interface talks to itself (ompi#6377).
+    """
     facts = view.of(NetFacts)
     machine_of = machines(view)
     owners: dict[str, dict[str, str]] = {}
@@ -40,7 +45,6 @@ def _iface_matrix(view: View) -> Iterator[Said]:
         names = [name for name in facts if name in hosts]
         severity = warn if virtual else fail
         yield severity(
-            "net.iface_matrix",
             f"{address} ({', '.join(interfaces)}) is on {len(names)} hosts: {named(names)}",
             names,
             seen=", ".join(f"{name}: {hosts[name]} has {address}" for name in names[:8]),
@@ -68,8 +72,13 @@ def _excluded(view: View, interfaces: list[str], networks: list[str]) -> dict[st
     return {"hint": with_cure("", cure), "cure": cure}
 
 
+@rule("net.address", "net", Level.QUICK, NetFacts, SshFacts)
+@hint('hosts.NAME.address = "IP" or hosts.NAME.nic = "NIC" at the top of distconsole.toml.')
 def _address(view: View) -> Iterator[Said]:
-    """Say which network is tested, and when there is none that all hosts share."""
+    """No network that all hosts share.
+
+    Say which network is tested, and when there is none that all hosts share.
+    """
     if len(view.everyone) < 2:
         yield Unjudged(tuple(host.name for host in view.hosts), "one host")
         return
@@ -77,7 +86,6 @@ def _address(view: View) -> Iterator[Said]:
     without = [host.name for host in view.hosts if host.name not in chosen]
     if without:
         yield fail(
-            "net.address",
             f"{these_have(without)} no address that others could reach",
             without,
             hint=network_of_hosts(without),
@@ -88,15 +96,16 @@ def _address(view: View) -> Iterator[Said]:
         for name, endpoint in list(chosen.items())[:8]
     )
     if len(networks) > 1:
-        yield info(
-            "net.address",
-            "the hosts share no subnet; these addresses are tested",
-            seen=listed,
-        )
+        yield info("the hosts share no subnet; these addresses are tested", seen=listed)
 
 
+@rule("net.nic_names", "net", Level.QUICK, NetFacts, SshFacts)
+@hint("Name the network by its subnet, or rename the interface.")
 def _nic_names(view: View) -> Iterator[Said]:
-    """Horovod's own probe wants one name on all hosts (horovod#2568, #1724)."""
+    """eth0 here and ens5 there: `NoValidAddressesFound` in horovodrun.
+
+    Horovod's own probe wants one name on all hosts (horovod#2568, #1724).
+    """
     chosen = endpoints(view)
     split = dissent({name: endpoint.interface or "?" for name, endpoint in chosen.items()})
     if split is not None:
@@ -116,7 +125,6 @@ def _nic_names(view: View) -> Iterator[Said]:
             by_run=by_run(view, ("SOCKET_IFNAME", BTL), "sets the name per host"),
         )
         yield warn(
-            "net.nic_names",
             split.told("its training address on"),
             split.minority,
             expected="one interface name on every host, for Horovod's and NCCL's variables",
@@ -125,8 +133,13 @@ def _nic_names(view: View) -> Iterator[Said]:
         )
 
 
+@rule("net.route_dev", "net", Level.QUICK, NetFacts, SshFacts)
+@hint("Add a route, or use the addresses of the right network.")
 def _route(view: View) -> Iterator[Said]:
-    """Traffic to a peer must leave from the address that the peer is told."""
+    """Training traffic that leaves by the management interface or by a bridge.
+
+    Traffic to a peer must leave from the address that the peer is told.
+    """
     chosen = endpoints(view)
     wrong: dict[str, list[str]] = {}
     for name, facts in view.of(NetFacts).items():
@@ -145,7 +158,6 @@ def _route(view: View) -> Iterator[Said]:
         one = next(iter(taken)) if len(ways) == 1 and taken else ""
         cure = Cure(hosts={name: HostCure(nic=one)}) if one else None
         yield warn(
-            "net.route_dev",
             f"{name} sends to {len(peers)} peers by another interface than {own.interface}",
             (name,),
             seen=", ".join(peers[:8]),
@@ -157,8 +169,13 @@ def _route(view: View) -> Iterator[Said]:
         )
 
 
+@rule("net.mtu_config", "net", Level.QUICK, NetFacts, SshFacts)
+@hint("ip link set NIC mtu N, the same everywhere.")
 def _mtu(view: View) -> Iterator[Said]:
-    """Ends that disagree: small messages pass, large ones hang (nccl#1524)."""
+    """Jumbo frames on some hosts only: 4 KiB pass, 4 MiB hang.
+
+    Ends that disagree: small messages pass, large ones hang (nccl#1524).
+    """
     chosen, facts = endpoints(view), view.of(NetFacts)
     values: dict[str, int] = {}
     for name, endpoint in chosen.items():
@@ -169,7 +186,6 @@ def _mtu(view: View) -> Iterator[Said]:
     if split is not None:
         smallest = min(values.values())
         yield warn(
-            "net.mtu_config",
             split.told("MTU"),
             split.minority,
             expected="one MTU on the network",
@@ -181,8 +197,13 @@ def _mtu(view: View) -> Iterator[Said]:
         )
 
 
+@rule("port.master_free", "net", Level.QUICK, PortFacts)
+@hint("Kill it, or take another MASTER_PORT.")
 def _master_port(view: View) -> Iterator[Said]:
-    """A port that is held: `EADDRINUSE` (pytorch#126510), for jobs that fix their port."""
+    """`Address already in use`: a leftover of the last job holds the rendezvous port.
+
+    A port that is held: `EADDRINUSE` (pytorch#126510), for jobs that fix their port.
+    """
     for name, facts in view.of(PortFacts).items():
         fixed = view.launch is not None and view.launch.port is not None
         said = "" if fixed else "takes a free port by itself"
@@ -197,7 +218,6 @@ def _master_port(view: View) -> Iterator[Said]:
             pid = holder.pid if holder is not None else None
             fixed = view.launch is not None and str(view.launch.port) == number
             yield (fail if fixed else warn)(
-                "port.master_free",
                 f"port {number} on {name} is {port.why}, by {by}",
                 (name,),
                 seen=f"bind: {port.why}; pid {pid or 'unknown'}",
@@ -211,13 +231,15 @@ def _leftover(name: str, pid: int | None) -> str:
     return f"a leftover of yours: on {name}: kill {pid}" if pid else f"on {name}: ss -ltnp"
 
 
+@rule("clock.offset", "clock", Level.QUICK, ClockFacts)
+@hint("chronyc makestep")
 def _clock(view: View) -> Iterator[Said]:
+    """A clock that is off: munge refuses, logs of different hosts cannot be put in order."""
     for name, facts in view.of(ClockFacts).items():
         off = abs(facts.offset_seconds) - facts.error_seconds
         if off > WARN_OFFSET_SECONDS:
             severity = fail if off > FAIL_OFFSET_SECONDS else warn
             yield severity(
-                "clock.offset",
                 f"the clock of {name} is {facts.offset_seconds:+.3f} s off this machine's",
                 (name,),
                 seen=f"{facts.offset_seconds:+.4f} s, at most {facts.error_seconds:.4f} s wrong",
@@ -226,89 +248,18 @@ def _clock(view: View) -> Iterator[Said]:
             )
 
 
+@rule("clock.console", "clock", Level.QUICK, ClockFacts)
+@hint("Set this machine's clock.")
 def _utc(view: View) -> Iterator[Said]:
-    """When every host is off by the same, it is this machine that is wrong."""
+    """This machine's own clock is off while all hosts agree.
+
+    When every host is off by the same, it is this machine that is wrong.
+    """
     offsets = [facts.offset_seconds for facts in view.of(ClockFacts).values()]
     if len(offsets) > 1 and min(abs(offset) for offset in offsets) > FAIL_OFFSET_SECONDS:
         spread = max(offsets) - min(offsets)
         if spread < WARN_OFFSET_SECONDS:
-            yield info(
-                "clock.console", f"all hosts agree; this machine is {-offsets[0]:+.1f} s off"
-            )
+            yield info(f"all hosts agree; this machine is {-offsets[0]:+.1f} s off")
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "port.master_free",
-        "net",
-        Level.QUICK,
-        (PortFacts,),
-        "`Address already in use`: a leftover of the last job holds the rendezvous port.",
-        "Kill it, or take another MASTER_PORT.",
-        _master_port,
-    ),
-    Rule(
-        "net.iface_matrix",
-        "net",
-        Level.QUICK,
-        (NetFacts, SshFacts),
-        "The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself "
-        "and hangs for ever.",
-        "Include the real network by its subnet, exclude the virtual interface by name.",
-        _iface_matrix,
-    ),
-    Rule(
-        "net.address",
-        "net",
-        Level.QUICK,
-        (NetFacts, SshFacts),
-        "No network that all hosts share.",
-        'hosts.NAME.address = "IP" or hosts.NAME.nic = "NIC" at the top of distconsole.toml.',
-        _address,
-    ),
-    Rule(
-        "net.nic_names",
-        "net",
-        Level.QUICK,
-        (NetFacts, SshFacts),
-        "eth0 here and ens5 there: `NoValidAddressesFound` in horovodrun.",
-        "Name the network by its subnet, or rename the interface.",
-        _nic_names,
-    ),
-    Rule(
-        "net.route_dev",
-        "net",
-        Level.QUICK,
-        (NetFacts, SshFacts),
-        "Training traffic that leaves by the management interface or by a bridge.",
-        "Add a route, or use the addresses of the right network.",
-        _route,
-    ),
-    Rule(
-        "net.mtu_config",
-        "net",
-        Level.QUICK,
-        (NetFacts, SshFacts),
-        "Jumbo frames on some hosts only: 4 KiB pass, 4 MiB hang.",
-        "ip link set NIC mtu N, the same everywhere.",
-        _mtu,
-    ),
-    Rule(
-        "clock.offset",
-        "clock",
-        Level.QUICK,
-        (ClockFacts,),
-        "A clock that is off: munge refuses, logs of different hosts cannot be put in order.",
-        "chronyc makestep",
-        _clock,
-    ),
-    Rule(
-        "clock.console",
-        "clock",
-        Level.QUICK,
-        (ClockFacts,),
-        "This machine's own clock is off while all hosts agree.",
-        "Set this machine's clock.",
-        _utc,
-    ),
-)
+RULES = (_master_port, _iface_matrix, _address, _nic_names, _route, _mtu, _clock, _utc)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from distconsole.checks.evidence import View
 from distconsole.checks.host_facts import KernelEvent, KernelFacts
 from distconsole.checks.majority import named
-from distconsole.checks.rule import Rule, Said, Unjudged, warn
+from distconsole.checks.rule import Said, Unjudged, hint, rule, warn
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
@@ -77,7 +77,10 @@ def unreadable(view: View) -> Iterator[Said]:
         yield Unjudged(names, "the kernel's log is not readable for this user")
 
 
+@rule("os.kernel_log", "os", Level.STANDARD, KernelFacts)
+@hint("The finding has the line and what to do.")
 def _log(view: View) -> Iterator[Said]:
+    """What the kernel noted in the last hours: memory that ran out, NFS servers that do not answer, full tables, failing disks and links."""
     yield from unreadable(view)
     facts_of = view.of(KernelFacts)
     alike: dict[tuple[str, str], dict[str, KernelEvent]] = {}
@@ -93,7 +96,6 @@ def _log(view: View) -> Iterator[Said]:
         first = next(iter(events))
         source = "dmesg" if facts_of[first].source == "kmsg" else "journalctl -k"
         yield warn(
-            "os.kernel_log",
             f"on {named(list(events))} {kind.meaning.format(on=on)}, "
             f"{age_text(last.age_seconds)} ago{times}",
             events,
@@ -102,15 +104,4 @@ def _log(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "os.kernel_log",
-        "os",
-        Level.STANDARD,
-        (KernelFacts,),
-        "What the kernel noted in the last hours: memory that ran out, NFS servers that do not answer, "
-        "full tables, failing disks and links.",
-        "The finding has the line and what to do.",
-        _log,
-    ),
-)
+RULES = (_log,)

@@ -10,19 +10,24 @@ from distconsole.checks.evidence import UNREACHED, Outcome, View
 from distconsole.checks.facts import GpuFacts, OsFacts, SshFacts
 from distconsole.checks.majority import named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.script_facts import Found, ScriptFacts
 from distconsole.checks.stuck import TOLD, lies_below, stuck_points
 from distconsole.checks.target import Launch
-from distconsole.checks.together import HERE, together
+from distconsole.checks.together import HERE
 from distconsole.model.requests import Level
 
 ENGINE_MODULES = (("horovod", "Horovod"), ("mpi4py", "mpi4py"))
 LAUNCHER_OF = {"horovod": "horovod", "mpi4py": "mpi"}
 
 
+@rule("script.launch", "script", Level.QUICK, SshFacts)
+@hint("The finding has what `run` says.")
 def _launch(view: View) -> Iterator[Said]:
-    """What ``run`` would answer with an error."""
+    """What `run` would refuse: no such interface, more ranks than slots, hosts without the launcher.
+
+    What ``run`` would answer with an error.
+    """
     launch = view.launch
     unreached = tuple(name for name, each in view.of(SshFacts).items() if each.error_kind)
     yield Unjudged(unreached, UNREACHED, Outcome.COULD_NOT_RUN)
@@ -32,7 +37,6 @@ def _launch(view: View) -> Iterator[Said]:
         name for name in view.everyone if re.search(rf"\b{re.escape(name)}\b", launch.refused)
     ]
     yield fail(
-        "script.launch",
         f"distconsole run would refuse it: {launch.refused}",
         meant,
         seen="what run --dry-run says",
@@ -41,8 +45,13 @@ def _launch(view: View) -> Iterator[Said]:
     )
 
 
+@rule("script.launcher", "script", Level.QUICK, ScriptFacts)
+@hint("--launcher horovod, --launcher mpi.")
 def _launcher(view: View) -> Iterator[Said]:
-    """``auto`` reads the script here; where it lies on the hosts alone they know better."""
+    """A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI.
+
+    ``auto`` reads the script here; where it lies on the hosts alone they know better.
+    """
     launch = view.launch
     if launch is None or launch.needs.readable or not launch.auto:
         return
@@ -54,7 +63,6 @@ def _launcher(view: View) -> Iterator[Said]:
         ]
         if hosts:
             yield warn(
-                "script.launcher",
                 f"{launch.name} imports {name}, and would be started without it: it cannot be read here",
                 hosts,
                 seen=f"the launcher: {launch.launcher}, because {launch.why}",
@@ -64,13 +72,15 @@ def _launcher(view: View) -> Iterator[Said]:
             return
 
 
+@rule("script.interpreter", "script", Level.QUICK, ScriptFacts)
+@hint("--python PATH, --setup 'source …/activate'.")
 def _interpreter(view: View) -> Iterator[Said]:
+    """The interpreter that the command names is not there on some host, or does not start."""
     launch = view.launch
     for name, facts in view.of(ScriptFacts).items():
         if facts.python is not None and facts.python.error and launch is not None:
             python = launch.hosts[name].python if name in launch.hosts else "python"
             yield fail(
-                "script.interpreter",
                 f"{python} does not start on {HERE}",
                 (name,),
                 seen=facts.python.error,
@@ -80,7 +90,10 @@ def _interpreter(view: View) -> Iterator[Said]:
             )
 
 
+@rule("script.workdir", "script", Level.QUICK, ScriptFacts, OsFacts)
+@hint("--sync, --workdir DIR, or make it.")
 def _workdir(view: View) -> Iterator[Said]:
+    """A host without the folder that the ranks start in, or one on a filesystem that does not answer."""
     launch = view.launch
     if launch is None:
         return
@@ -95,7 +108,6 @@ def _workdir(view: View) -> Iterator[Said]:
             yield Unjudged((name,), TOLD)
         elif wrong:
             yield fail(
-                "script.workdir",
                 f"the working folder {launch.workdir} {wrong} on {HERE}",
                 (name,),
                 seen=f"stat: {found.workdir.error or found.workdir.kind}",
@@ -117,8 +129,13 @@ def _no_folder(found: Found) -> str:
     return "" if found.readable else "cannot be entered"
 
 
+@rule("script.rendezvous", "script", Level.QUICK, ScriptFacts, NetFacts, SshFacts)
+@hint("The address of the first host.")
 def _rendezvous(view: View) -> Iterator[Said]:
-    """Rank 0 listens where it is told to, and must have that address."""
+    """MASTER_ADDR, --master_addr, --rdzv_endpoint or tcp:// that is not the first host: everybody waits.
+
+    Rank 0 listens where it is told to, and must have that address.
+    """
     launch, facts, nets = view.launch, view.of(ScriptFacts), view.of(NetFacts)
     if launch is None or not launch.address or not launch.hosts:
         yield Unjudged(tuple(facts), "the launch names no address to meet at")
@@ -131,7 +148,6 @@ def _rendezvous(view: View) -> Iterator[Said]:
     ]
     if unknown:
         yield fail(
-            "script.rendezvous",
             f"{launch.address}, where the ranks are to meet, has no address on {named(unknown)}",
             unknown,
             seen="\n".join(f"{name}: {_told(facts[name])}" for name in unknown[:8]),
@@ -150,7 +166,6 @@ def _rendezvous(view: View) -> Iterator[Said]:
             continue
         whose = f"is {named([host for host in owners if host != first] or ['no host here'])}"
         yield fail(
-            "script.rendezvous",
             f"{launch.address}, where the ranks are to meet, "
             + ("means each host itself" if loops else f"{whose}, not {first} with rank 0"),
             (name,),
@@ -165,8 +180,13 @@ def _told(facts: ScriptFacts) -> str:
     return facts.address.error if facts.address is not None else ""
 
 
+@rule("script.ranks", "script", Level.QUICK, OsFacts, GpuFacts)
+@hint("--nproc gpu.")
 def _ranks(view: View) -> Iterator[Said]:
-    """More ranks than GPUs: `Duplicate GPU detected`, `invalid device ordinal`."""
+    """More ranks on a host than GPUs, by a script that uses NCCL.
+
+    More ranks than GPUs: `Duplicate GPU detected`, `invalid device ordinal`.
+    """
     launch, gpus = view.launch, view.of(GpuFacts)
     if launch is None:
         return
@@ -177,7 +197,6 @@ def _ranks(view: View) -> Iterator[Said]:
         nccl = "nccl" in launch.needs.backend
         if nccl and count > have:
             yield fail(
-                "script.ranks",
                 f"{count} {_many('rank', count)} by NCCL on {have} {_many('GPU', have)} of {HERE}",
                 (name,),
                 seen=f"init_process_group({launch.needs.backend!r}) in {launch.name}; NVML counts "
@@ -189,7 +208,6 @@ def _ranks(view: View) -> Iterator[Said]:
             )
         elif have and count > have:
             yield warn(
-                "script.ranks",
                 f"{count} ranks share {have} {_many('GPU', have)} of {HERE}",
                 (name,),
                 expected="a rank for each GPU",
@@ -197,7 +215,6 @@ def _ranks(view: View) -> Iterator[Said]:
             )
         elif not have and system.cpus and count > system.cpus:
             yield info(
-                "script.ranks",
                 f"{count} ranks share {system.cpus} {_many('processor', system.cpus)} of {HERE}",
                 (name,),
             )
@@ -217,59 +234,4 @@ def _visible(launch: Launch, name: str, count: int) -> int:
     return min(count, len(listed))
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "script.launch",
-        "script",
-        Level.QUICK,
-        (SshFacts,),
-        "What `run` would refuse: no such interface, more ranks than slots, hosts without the launcher.",
-        "The finding has what `run` says.",
-        _launch,
-    ),
-    Rule(
-        "script.launcher",
-        "script",
-        Level.QUICK,
-        (ScriptFacts,),
-        "A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI.",
-        "--launcher horovod, --launcher mpi.",
-        _launcher,
-    ),
-    Rule(
-        "script.interpreter",
-        "script",
-        Level.QUICK,
-        (ScriptFacts,),
-        "The interpreter that the command names is not there on some host, or does not start.",
-        "--python PATH, --setup 'source …/activate'.",
-        together(_interpreter),
-    ),
-    Rule(
-        "script.workdir",
-        "script",
-        Level.QUICK,
-        (ScriptFacts, OsFacts),
-        "A host without the folder that the ranks start in, or one on a filesystem that does not answer.",
-        "--sync, --workdir DIR, or make it.",
-        together(_workdir),
-    ),
-    Rule(
-        "script.rendezvous",
-        "script",
-        Level.QUICK,
-        (ScriptFacts, NetFacts, SshFacts),
-        "MASTER_ADDR, --master_addr, --rdzv_endpoint or tcp:// that is not the first host: everybody waits.",
-        "The address of the first host.",
-        together(_rendezvous),
-    ),
-    Rule(
-        "script.ranks",
-        "script",
-        Level.QUICK,
-        (OsFacts, GpuFacts),
-        "More ranks on a host than GPUs, by a script that uses NCCL.",
-        "--nproc gpu.",
-        together(_ranks),
-    ),
-)
+RULES = (_launch, _launcher, _interpreter, _workdir, _rendezvous, _ranks)

@@ -9,8 +9,8 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts, Who
 from distconsole.checks.host_facts import ProcFacts, ShmEntry, ShmFacts, TrainingProcess
 from distconsole.checks.net_facts import PortFacts
-from distconsole.checks.rule import Rule, Said, fail, info, warn
-from distconsole.checks.together import HERE, together
+from distconsole.checks.rule import Said, fail, hint, info, rule, warn
+from distconsole.checks.together import HERE
 from distconsole.checks.wording import GIB, numbers, size, who
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
@@ -25,7 +25,10 @@ HEAVY_SHARE = 0.1
 MEANT = "if it is no job that is meant to run"
 
 
+@rule("proc.leftovers", "os", Level.QUICK, ProcFacts)
+@hint("The finding says whose they are and which kill ends them.")
 def _leftovers(view: View) -> Iterator[Said]:
+    """Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody listens on; MPI's daemons without an mpirun."""
     facts = view.of(ProcFacts)
     launchers = any(each.role == "launcher" for f in facts.values() for each in f.processes)
     for name, found in facts.items():
@@ -47,7 +50,6 @@ def _of_runs(name: str, found: ProcFacts) -> Iterator[Said]:
     for (run, state), processes in by_run.items():
         if state == "going on":
             yield info(
-                "proc.leftovers",
                 f"run {run} is under way on {HERE}",
                 (name,),
                 seen=_listed(processes),
@@ -98,7 +100,6 @@ def _left(
 ) -> Said:
     """Return the finding on processes that are left, with the kill that ends them."""
     return grade(
-        "proc.leftovers",
         summary,
         (name,),
         seen=_listed(processes),
@@ -123,12 +124,14 @@ def _end(name: str, processes: Sequence[Who], condition: str = "") -> str:
     return f"{condition}, {text}" if condition else text
 
 
+@rule("proc.stuck", "os", Level.QUICK, ProcFacts)
+@hint("Look what the kernel waits for: a dead NFS server, a disk, a GPU.")
 def _stuck(view: View) -> Iterator[Said]:
+    """Processes that no signal ends: asleep in the kernel (state D), or ended with living threads."""
     for name, found in view.of(ProcFacts).items():
         for each in (each for each in found.processes if each.state == "D"):
             long = each.wait_seconds >= STUCK_SECONDS
             yield (warn if long else info)(
-                "proc.stuck",
                 f"{who(each)} on {name} waits for the kernel, {each.wait_seconds:g} s in one sleep",
                 (name,),
                 seen=f"state D in {each.where or 'a function that only root may see'}",
@@ -143,7 +146,6 @@ def _zombies(name: str, zombies: Sequence[TrainingProcess]) -> Iterator[Said]:
     half = [each for each in zombies if each.threads]
     for each in half:
         yield warn(
-            "proc.stuck",
             f"{who(each)} on {name} has ended, and {each.threads} of its threads have not",
             (name,),
             seen=f"state Z; {each.threads} threads live, so that its memory and GPUs are still held",
@@ -154,7 +156,6 @@ def _zombies(name: str, zombies: Sequence[TrainingProcess]) -> Iterator[Said]:
     if whole:
         parent = whole[0].parent
         yield info(
-            "proc.stuck",
             f"{len(whole)} ended process{'' if len(whole) == 1 else 'es'} on {name} nobody took note of",
             (name,),
             seen=f"state Z: {', '.join(who(each) for each in whole[:MAX_LISTED])}; the parent is "
@@ -163,7 +164,10 @@ def _zombies(name: str, zombies: Sequence[TrainingProcess]) -> Iterator[Said]:
         )
 
 
+@rule("shm.stale", "os", Level.QUICK, ShmFacts)
+@hint("The finding has the rm; a job that runs has its segments mapped and is not named.")
 def _shm_stale(view: View) -> Iterator[Said]:
+    """Segments of NCCL, torch, Open MPI and others that crashed jobs left in /dev/shm."""
     rooms = view.of(OsFacts)
     for name, found in view.of(ShmFacts).items():
         stale = [entry for entry in found.entries if entry.used is False]
@@ -175,7 +179,6 @@ def _shm_stale(view: View) -> Iterator[Said]:
         more = f" and {found.dropped} more" if found.dropped else ""
         alone = "" if found.all_processes_seen else " that is seen in this container"
         yield (warn if heavy else info)(
-            "shm.stale",
             f"{size(total)} in {SHM} of {name} belong to no process{alone}, in "
             f"{len(stale)} leftover{'' if len(stale) == 1 else 's'}",
             (name,),
@@ -198,33 +201,4 @@ def _remove(name: str, uid: int, stale: Sequence[ShmEntry], all_seen: bool) -> s
     return f"{condition}on {name}: {sudo}rm -r {paths}{more}"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "proc.leftovers",
-        "os",
-        Level.QUICK,
-        (ProcFacts,),
-        "Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody "
-        "listens on; MPI's daemons without an mpirun.",
-        "The finding says whose they are and which kill ends them.",
-        together(_leftovers),
-    ),
-    Rule(
-        "proc.stuck",
-        "os",
-        Level.QUICK,
-        (ProcFacts,),
-        "Processes that no signal ends: asleep in the kernel (state D), or ended with living threads.",
-        "Look what the kernel waits for: a dead NFS server, a disk, a GPU.",
-        _stuck,
-    ),
-    Rule(
-        "shm.stale",
-        "os",
-        Level.QUICK,
-        (ShmFacts,),
-        "Segments of NCCL, torch, Open MPI and others that crashed jobs left in /dev/shm.",
-        "The finding has the rm; a job that runs has its segments mapped and is not named.",
-        _shm_stale,
-    ),
-)
+RULES = (_leftovers, _stuck, _shm_stale)

@@ -11,7 +11,7 @@ from distconsole.checks.facts import GpuFacts, TorchFacts
 from distconsole.checks.host_facts import ImportFacts
 from distconsole.checks.load import busy_hosts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, rule, warn
 from distconsole.model.requests import Level
 
 SLOW_SECONDS = 15.0
@@ -19,7 +19,10 @@ SLOW_FACTOR = 4.0
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
+@rule("torch.import", "torch", Level.STANDARD, ImportFacts)
+@hint("A local copy of the environment.")
 def _import(view: View) -> Iterator[Said]:
+    """A torch that cannot be imported, or takes so long on one host that the others give up."""
     facts = view.of(ImportFacts)
     without = tuple(name for name, found in facts.items() if not found.present)
     if without:
@@ -27,7 +30,6 @@ def _import(view: View) -> Iterator[Said]:
     for name, found in facts.items():
         if found.present and found.error:
             yield fail(
-                "torch.import",
                 f"torch cannot be imported on {name}: {found.error}"[:300],
                 (name,),
                 seen=f"import torch: {found.error}",
@@ -57,7 +59,6 @@ def _import(view: View) -> Iterator[Said]:
         else:
             over = "more than " if facts[name].late else ""
             yield warn(
-                "torch.import",
                 f"import torch takes {over}{seconds:.0f} s on {name}",
                 (name,),
                 seen="others: " + ", ".join(f"{each:.1f} s" for each in sorted(others)[:8])
@@ -69,8 +70,13 @@ def _import(view: View) -> Iterator[Said]:
             )
 
 
+@rule("nccl.copies", "torch", Level.QUICK, TorchFacts)
+@hint("Take it out of LD_LIBRARY_PATH.")
 def _nccl_copies(view: View) -> Iterator[Said]:
-    """Two copies of a library with one name: which one a rank gets depends on who loads first."""
+    """A second libnccl on LD_LIBRARY_PATH, or another NCCL loaded on one host than on the others.
+
+    Two copies of a library with one name: which one a rank gets depends on who loads first.
+    """
     torch = view.of(TorchFacts)
     plain = tuple(name for name, found in torch.items() if found.cuda is None)
     if plain:
@@ -83,7 +89,6 @@ def _nccl_copies(view: View) -> Iterator[Said]:
         if found.cuda is None or len(both) < 2:
             continue
         yield warn(
-            "nccl.copies",
             f"there are {len(both)} copies of NCCL in the way of torch on {name}",
             (name,),
             seen="\n".join(
@@ -97,7 +102,6 @@ def _nccl_copies(view: View) -> Iterator[Said]:
     split = dissent({name: found.nccl for name, found in imported.items() if found.nccl})
     if split is not None:
         yield fail(
-            "nccl.copies",
             split.told("NCCL"),
             split.minority,
             seen="torch._C._nccl_version() after the import",
@@ -124,7 +128,10 @@ def runs_on(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
     return False
 
 
+@rule("torch.arch", "torch", Level.STANDARD, ImportFacts, GpuFacts)
+@hint("A newer wheel, or the one for the newer CUDA.")
 def _arch(view: View) -> Iterator[Said]:
+    """A wheel without code for this GPU: `no kernel image is available for execution`."""
     gpus, imported = view.of(GpuFacts), view.of(ImportFacts)
     missing: dict[tuple[tuple[int, int], str], list[str]] = {}
     for name, found in imported.items():
@@ -139,7 +146,6 @@ def _arch(view: View) -> Iterator[Said]:
     for (capability, model), names in missing.items():
         wanted = f"sm_{capability[0]}{capability[1]}"
         yield fail(
-            "torch.arch",
             f"torch on {named(names)} has no code for its {model} ({wanted})",
             names,
             seen=f"built for {' '.join(imported[names[0]].architectures)}",
@@ -149,32 +155,4 @@ def _arch(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "torch.import",
-        "torch",
-        Level.STANDARD,
-        (ImportFacts,),
-        "A torch that cannot be imported, or takes so long on one host that the others give up.",
-        "A local copy of the environment.",
-        _import,
-    ),
-    Rule(
-        "torch.arch",
-        "torch",
-        Level.STANDARD,
-        (ImportFacts, GpuFacts),
-        "A wheel without code for this GPU: `no kernel image is available for execution`.",
-        "A newer wheel, or the one for the newer CUDA.",
-        _arch,
-    ),
-    Rule(
-        "nccl.copies",
-        "torch",
-        Level.QUICK,
-        (TorchFacts,),
-        "A second libnccl on LD_LIBRARY_PATH, or another NCCL loaded on one host than on the others.",
-        "Take it out of LD_LIBRARY_PATH.",
-        _nccl_copies,
-    ),
-)
+RULES = (_import, _arch, _nccl_copies)

@@ -9,7 +9,7 @@ from distconsole.checks.cures import in_setup
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import Filesystem, GpuFacts, OsFacts
 from distconsole.checks.majority import named
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.wording import MIB, size
 from distconsole.model.requests import Level
 
@@ -28,7 +28,6 @@ FULL_BYTES = 16 * MIB
 
 
 def lower_than_a_login(
-    check: str,
     who: str,
     host: str,
     found: Mapping[str, int | None],
@@ -52,7 +51,6 @@ def lower_than_a_login(
     }
     if lower:
         yield warn(
-            check,
             f"{who} on {host} have lower limits than a login there: {', '.join(lower)}",
             (host,),
             seen="; ".join(f"{LIMITS[name]}: {value}" for name, value in lower.items()),
@@ -74,7 +72,10 @@ def files_needed(view: View) -> int:
     return FILES_BASE + FILES_PER_RANK * ranks_expected(view) // 8
 
 
+@rule("lim.nofile", "os", Level.QUICK, OsFacts)
+@hint("ulimit -n $(ulimit -Hn)")
 def _nofile(view: View) -> Iterator[Said]:
+    """`Too many open files`, at larger numbers of hosts only."""
     world, needed = ranks_expected(view), files_needed(view)
     low: dict[tuple[int | None, int | None], list[str]] = {}
     for name, facts in view.of(OsFacts).items():
@@ -85,7 +86,6 @@ def _nofile(view: View) -> Iterator[Said]:
             low.setdefault(limit, []).append(name)
     for (soft, hard), names in low.items():
         yield warn(
-            "lim.nofile",
             f"only {soft} open files are allowed on {named(names)}",
             names,
             seen=f"ulimit -n: soft {soft}, hard {'unlimited' if hard is None else hard}",
@@ -104,8 +104,13 @@ def _raised(names: Sequence[str], hard: int | None, needed: int) -> dict[str, An
     return {"hint": hint, "cure": in_setup(names, line)}
 
 
+@rule("lim.memlock", "os", Level.QUICK, OsFacts)
+@hint("Set memlock to unlimited for the user, for sshd and for slurmd.")
 def _memlock(view: View) -> Iterator[Said]:
-    """Only RDMA registers memory; without an adapter the limit does not matter."""
+    """`ibv_reg_mr: Cannot allocate memory`: locked memory is limited on a host with RDMA.
+
+    Only RDMA registers memory; without an adapter the limit does not matter.
+    """
     plain, low = [], {}
     may_more: list[str] = []
     for name, facts in view.of(OsFacts).items():
@@ -123,7 +128,6 @@ def _memlock(view: View) -> Iterator[Said]:
         yield Unjudged(tuple(h.name for h in view.hosts if h.name in plain), "no RDMA adapter")
     if low:
         yield fail(
-            "lim.memlock",
             f"too little memory may be locked for RDMA on {named(list(low))}",
             low,
             seen=", ".join(f"{name} {limit // 1024} KiB" for name, limit in low.items()),
@@ -134,20 +138,22 @@ def _memlock(view: View) -> Iterator[Said]:
         )
 
 
+@rule("shm.size", "os", Level.QUICK, OsFacts)
+@hint("--shm-size=8g or --ipc=host.")
 def _shm(view: View) -> Iterator[Said]:
+    """`No space left on device` in NCCL, `Bus error` in a DataLoader: docker's 64 MiB of /dev/shm."""
     gpus = view.of(GpuFacts)
     for name, facts in view.of(OsFacts).items():
         room = facts.filesystems.get(SHM_PATH)
         if room is None or room.error:
             why = room.error if room else "it was not looked at"
-            yield fail("shm.size", f"{SHM_PATH} on {name}: {why}", (name,))
+            yield fail(f"{SHM_PATH} on {name}: {why}", (name,))
             continue
         count = gpus[name].count if name in gpus else 0
         needed = SHM_BYTES * max(1, count)
         if room.free < needed and view.expectation(name).shm is None:
             full = room.total >= needed
             yield warn(
-                "shm.size",
                 f"{SHM_PATH} on {name} has {size(room.free)} free of {size(room.total)}",
                 (name,),
                 seen=f"statvfs: {room.free} of {room.total} bytes",
@@ -158,7 +164,10 @@ def _shm(view: View) -> Iterator[Said]:
             )
 
 
+@rule("disk.space", "fs", Level.QUICK, OsFacts)
+@hint("Make room, or mount it again.")
 def _disk(view: View) -> Iterator[Said]:
+    """A full, read-only or dead filesystem under the home, TMPDIR or the working folder."""
     for name, facts in view.of(OsFacts).items():
         for path, room in facts.filesystems.items():
             work = view.launch is not None and path == view.launch.workdir
@@ -171,7 +180,6 @@ def _disk(view: View) -> Iterator[Said]:
 def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
     if room.error:
         yield fail(
-            "disk.space",
             f"{path} on {name}: {room.error}",
             (name,),
             hint=f"a dead NFS server? on {name}: findmnt -T {path}",
@@ -179,7 +187,6 @@ def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
     elif room.read_only or not room.writable:
         what = "mounted read-only" if room.read_only else "not writable for us"
         yield fail(
-            "disk.space",
             f"{path} on {name} is {what}",
             (name,),
             hint=f"after an I/O error a disk becomes read-only; on {name}: findmnt -T {path}; dmesg",
@@ -187,28 +194,28 @@ def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
     elif room.free < FULL_BYTES or (room.files > 0 and room.files_free == 0):
         what = size(room.free) if room.free < FULL_BYTES else "no inode"
         yield fail(
-            "disk.space",
             f"{path} on {name} is full: {what} left",
             (name,),
             hint=f"on {name}: du -xh -d2 {path} | sort -h | tail",
         )
     elif room.total and room.free / room.total < LOW_SHARE:
         yield warn(
-            "disk.space",
             f"{path} on {name} has {size(room.free)} free of {size(room.total)}",
             (name,),
             hint=f"on {name}: du -xh -d2 {path} | sort -h | tail",
         )
 
 
+@rule("lim.cpus", "os", Level.QUICK, OsFacts)
+@hint("Give the container more, or set OMP_NUM_THREADS.")
 def _cpus(view: View) -> Iterator[Said]:
+    """A container with fewer processors than it shows, so that threads stand in each other's way."""
     for name, facts in view.of(OsFacts).items():
         quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")
         if quota.isdigit() and period.isdigit() and int(period):
             allowed = int(quota) / int(period)
             if allowed < facts.cpus:
                 yield info(
-                    "lim.cpus",
                     f"{name} shows {facts.cpus} processors and may use {allowed:g} of them",
                     (name,),
                     seen=f"cpu.max: {quota} {period}",
@@ -216,50 +223,4 @@ def _cpus(view: View) -> Iterator[Said]:
                 )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "lim.nofile",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "`Too many open files`, at larger numbers of hosts only.",
-        "ulimit -n $(ulimit -Hn)",
-        _nofile,
-    ),
-    Rule(
-        "lim.memlock",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "`ibv_reg_mr: Cannot allocate memory`: locked memory is limited on a host with RDMA.",
-        "Set memlock to unlimited for the user, for sshd and for slurmd.",
-        _memlock,
-    ),
-    Rule(
-        "lim.cpus",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "A container with fewer processors than it shows, so that threads stand in each other's way.",
-        "Give the container more, or set OMP_NUM_THREADS.",
-        _cpus,
-    ),
-    Rule(
-        "shm.size",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "`No space left on device` in NCCL, `Bus error` in a DataLoader: docker's 64 MiB of /dev/shm.",
-        "--shm-size=8g or --ipc=host.",
-        _shm,
-    ),
-    Rule(
-        "disk.space",
-        "fs",
-        Level.QUICK,
-        (OsFacts,),
-        "A full, read-only or dead filesystem under the home, TMPDIR or the working folder.",
-        "Make room, or mount it again.",
-        _disk,
-    ),
-)
+RULES = (_nofile, _memlock, _cpus, _shm, _disk)

@@ -12,7 +12,7 @@ from distconsole.checks.facts import OsFacts, SshFacts
 from distconsole.checks.host_facts import NameFacts, PeerName
 from distconsole.checks.majority import named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
+from distconsole.checks.rule import Said, Unjudged, hint, info, rule, warn
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
@@ -32,7 +32,10 @@ class _Answer:
     known: bool
 
 
+@rule("os.peer_names", "os", Level.STANDARD, NameFacts, OsFacts, NetFacts, SshFacts)
+@hint("The finding has the lines for /etc/hosts.")
 def _peer_names(view: View) -> Iterator[Said]:
+    """Names that some hosts do not know, or take for another host: an /etc/hosts that is not the same everywhere, torchrun's c10d that publishes one nobody can resolve."""
     facts = view.of(OsFacts)
     reached_at = {name: endpoint.address for name, endpoint in endpoints(view).items()}
     late = [
@@ -50,7 +53,6 @@ def _peer_names(view: View) -> Iterator[Said]:
     unknown = [each for each in wrong if not each.known]
     if unknown and len(unknown) == len(asked):
         yield info(
-            "os.peer_names",
             "the hosts do not know one another by name",
             seen=_listed(unknown),
             expected=f"names that resolve, for {USED_BY}; `distconsole run` passes addresses",
@@ -101,7 +103,6 @@ def _told(
         peers = list(dict.fromkeys(each.peer for each in entries))
         what = "leads to another host" if entries[0].known else "is not known"
         yield warn(
-            "os.peer_names",
             f"on {named(viewers)} the name {named(names)} {what}",
             viewers,
             seen=_listed(entries),
@@ -144,7 +145,6 @@ def _hosts_lines(
 
 def _localhost(name: str, found: OsFacts) -> Said:
     return warn(
-        "os.peer_names",
         f"{name} calls itself {found.fqdn} towards others",
         (name,),
         seen=f"socket.getfqdn() on {name} returns {found.fqdn}, the first name of its address's line",
@@ -155,8 +155,13 @@ def _localhost(name: str, found: OsFacts) -> Said:
     )
 
 
+@rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
+@hint("systemd-machine-id-setup on the clones.")
 def _cloned(view: View) -> Iterator[Said]:
-    """One machine id on two machines is a clone; one kernel with two sets of addresses a container."""
+    """Machines made from one image with its machine id; containers of one machine, which share it.
+
+    One machine id on two machines is a clone; one kernel with two sets of addresses a container.
+    """
     facts, ssh, machine_of = view.of(OsFacts), view.of(SshFacts), machines(view)
     by_id: dict[str, list[str]] = defaultdict(list)
     by_boot: dict[str, list[str]] = defaultdict(list)
@@ -168,7 +173,6 @@ def _cloned(view: View) -> Iterator[Said]:
     for machine_id, names in by_id.items():
         if len({ssh[name].boot_id for name in names}) > 1:
             yield warn(
-                "os.cloned",
                 f"{named(names)} are clones: they have one machine id",
                 names,
                 seen=f"/etc/machine-id: {machine_id[:64]}, and a kernel of its own on each",
@@ -179,7 +183,6 @@ def _cloned(view: View) -> Iterator[Said]:
     for names in by_boot.values():
         if len({machine_of[name] for name in names}) > 1:
             yield info(
-                "os.cloned",
                 f"{named(names)} run on one kernel: containers of one machine",
                 names,
                 seen=f"boot_id {ssh[names[0]].boot_id[:64]} on each, with addresses of their own",
@@ -188,24 +191,4 @@ def _cloned(view: View) -> Iterator[Said]:
             )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "os.peer_names",
-        "os",
-        Level.STANDARD,
-        (NameFacts, OsFacts, NetFacts, SshFacts),
-        "Names that some hosts do not know, or take for another host: an /etc/hosts that is not the "
-        "same everywhere, torchrun's c10d that publishes one nobody can resolve.",
-        "The finding has the lines for /etc/hosts.",
-        _peer_names,
-    ),
-    Rule(
-        "os.cloned",
-        "os",
-        Level.QUICK,
-        (OsFacts, SshFacts, NetFacts),
-        "Machines made from one image with its machine id; containers of one machine, which share it.",
-        "systemd-machine-id-setup on the clones.",
-        _cloned,
-    ),
-)
+RULES = (_peer_names, _cloned)

@@ -26,7 +26,7 @@ from distconsole.checks.edges import SILENT, Matrix, matrix_of
 from distconsole.checks.evidence import ALONE, Outcome, View
 from distconsole.checks.majority import named
 from distconsole.checks.net_facts import Edge, ReachFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, rule, warn
 from distconsole.checks.ways_around import off_it, or_elsewhere, other_port, through_ports
 from distconsole.model.requests import Level
 
@@ -35,7 +35,10 @@ SILENT_CAUSES = (Cause.SILENCE, Cause.OTHER)
 """Causes that the system's code does not tell apart."""
 
 
+@rule("net.reach_tcp", "net", Level.QUICK, ReachFacts)
+@hint("Open all TCP between the hosts.")
 def _reach(view: View) -> Iterator[Said]:
+    """Hosts that cannot connect to each other: a firewall, a dead interface, a wrong network."""
     facts = view.of(ReachFacts)
     yield from _not_listening(facts)
     yield from alone(view)
@@ -47,7 +50,6 @@ def _reach(view: View) -> Iterator[Said]:
     if found.everyone:
         cause = cause_of(chain(*matrix.dead.values()))
         yield fail(
-            "net.reach_tcp",
             f"no two of the {len(found.everyone)} hosts can reach each other{_because(cause)}",
             found.everyone,
             seen=_told(view, matrix, matrix.tried),
@@ -61,7 +63,6 @@ def _reach(view: View) -> Iterator[Said]:
         (one, other), *more = pairs
         who = f"{len(pairs)} pairs of hosts" if more else f"{one} and {other}"
         yield fail(
-            "net.reach_tcp",
             f"{who} cannot reach each other{_because(cause)}",
             {name for pair in pairs for name in pair},
             seen=_told(view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]),
@@ -108,7 +109,6 @@ def _dead_host(
         else cure_of(cause, facts, peers[0], host.host)
     )
     return fail(
-        "net.reach_tcp",
         f"no TCP connection between {host.host} and its peers works, though SSH does"
         f"{_because(cause)}",
         (host.host,),
@@ -126,7 +126,6 @@ def _peer_address(host: BlamedHost, facts: Mapping[str, ReachFacts]) -> str:
 def _crowded(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> Said:
     count = len({frozenset(pair) for pair in pairs})
     return fail(
-        "net.reach_tcp",
         f"{count} pair{'s' if count > 1 else ''} of hosts cannot reach each other: the neighbour "
         "table overflowed",
         {name for pair in pairs for name in pair},
@@ -144,7 +143,10 @@ def _told(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> str:
     return tell_pairs(view, matrix, pairs, MAX_LISTED)
 
 
+@rule("net.asymmetric", "net", Level.QUICK, ReachFacts)
+@hint("Open the other direction.")
 def _asymmetric(view: View) -> Iterator[Said]:
+    """One direction blocked: a stateless filter, a security group without a rule for itself."""
     facts = view.of(ReachFacts)
     yield from alone(view)
     matrix, _ = split_neighbours(view, matrix_of(facts))
@@ -162,7 +164,6 @@ def _asymmetric(view: View) -> Iterator[Said]:
             "group lacks a rule for itself"
         )
         yield fail(
-            "net.asymmetric",
             f"{way} {host.host}, though {other}{_because(cause)}",
             (host.host,),
             seen=_told(view, matrix, host.pairs),
@@ -177,7 +178,6 @@ def _asymmetric(view: View) -> Iterator[Said]:
         if more:
             who = f"{len(pairs)} pairs of hosts reach each other in one direction only"
         yield fail(
-            "net.asymmetric",
             f"{who}{_because(cause)}",
             {name for pair in pairs for name in pair},
             seen=_told(view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]),
@@ -186,8 +186,13 @@ def _asymmetric(view: View) -> Iterator[Said]:
         )
 
 
+@rule("net.port_ephemeral", "net", Level.QUICK, ReachFacts)
+@hint("Open all TCP ports between the hosts.")
 def _ephemeral(view: View) -> Iterator[Said]:
-    """29500 is open and training still hangs: engines take ports of the kernel's choice."""
+    """Port 29500 is open and training still hangs: the kernel's own range is blocked.
+
+    29500 is open and training still hangs: engines take ports of the kernel's choice.
+    """
     facts = view.of(ReachFacts)
     yield from alone(view)
     matrix, _ = split_neighbours(view, matrix_of(facts))
@@ -219,7 +224,6 @@ def _port_finding(
     out = sum(not edge.ok for pair in pairs if pair not in told for edge in partial[pair])
     way = f"to {host}" if into else f"from {host}"
     return fail(
-        "net.port_ephemeral",
         f"{len(bad)} of {len(edges)} connections {way} are lost, others work: some ports are blocked",
         (host,),
         seen=f"lost ({', '.join(sorted({edge.error for edge in bad}))}) from {named(sources)}: "
@@ -241,8 +245,13 @@ def _ports(ports: Sequence[int]) -> str:
     return f"{len(ports)} ports from {ports[0]} to {ports[-1]}"
 
 
+@rule("net.nat_src", "net", Level.QUICK, ReachFacts)
+@hint("--network host, or a flat network.")
 def _nat(view: View) -> Iterator[Said]:
-    """An address that a peer sees otherwise cannot be advertised to it."""
+    """Address translation between the hosts: what a rank advertises cannot be reached.
+
+    An address that a peer sees otherwise cannot be advertised to it.
+    """
     yield from alone(view)
     seen: dict[str, Edge] = {}
     for found in view.of(ReachFacts).values():
@@ -255,7 +264,6 @@ def _nat(view: View) -> Iterator[Said]:
                 seen.setdefault(edge.source, edge)
     for source, edge in seen.items():
         yield fail(
-            "net.nat_src",
             f"{edge.target} sees {source} as {edge.seen_address}, not as {edge.local_address}",
             (source,),
             seen=f"accept on {edge.target}: {edge.seen_address}; getsockname on {source}: "
@@ -269,8 +277,13 @@ def _plain(address: str) -> str:
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
+@rule("net.mtu", "net", Level.QUICK, ReachFacts)
+@hint("One MTU on the whole way, or net.ipv4.tcp_mtu_probing=1.")
 def _mtu(view: View) -> Iterator[Said]:
-    """Interfaces that believe in larger packets than the way carries: large messages hang."""
+    """Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides.
+
+    Interfaces that believe in larger packets than the way carries: large messages hang.
+    """
     facts = view.of(ReachFacts)
     yield from alone(view)
     matrix = matrix_of(facts)
@@ -299,7 +312,6 @@ def _mtu_finding(
     nic = facts[hosts[0]].interface or "NIC" if hosts[0] in facts else "NIC"
     peer = facts[pairs[0][1]].address if pairs[0][1] in facts else "PEER"
     return fail(
-        "net.mtu",
         f"small messages {where} pass and large ones are lost: the MTU is larger than the way's",
         hosts,
         seen="\n".join(f"{a} -> {b}: pings pass, 32 KiB do not" for a, b in pairs[:MAX_LISTED]),
@@ -313,8 +325,13 @@ def _mtu_finding(
     )
 
 
+@rule("net.other_networks", "net", Level.STANDARD, ReachFacts)
+@hint("Mend it, or keep the engines off it by NCCL_SOCKET_IFNAME and btl_tcp_if_include.")
 def _elsewhere(view: View) -> Iterator[Said]:
-    """NCCL and Open MPI use every network that they find, also one that is broken."""
+    """A second network that is up and broken: NCCL and Open MPI pick it all the same.
+
+    NCCL and Open MPI use every network that they find, also one that is broken.
+    """
     yield from alone(view)
     by_network: dict[str, list[Edge]] = {}
     for found in view.of(ReachFacts).values():
@@ -333,7 +350,6 @@ def _elsewhere(view: View) -> Iterator[Said]:
         good = next((e.network for f in view.of(ReachFacts).values() for e in f.edges), "")
         cure = off_it(view, good)
         yield warn(
-            "net.other_networks",
             f"connections on {network} fail at {named(hosts)}; {good or 'another'} works",
             hosts,
             seen="\n".join(f"{a} -> {b}: {error}" for (a, b), error in list(broken.items())[:8]),
@@ -343,59 +359,4 @@ def _elsewhere(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "net.reach_tcp",
-        "net",
-        Level.QUICK,
-        (ReachFacts,),
-        "Hosts that cannot connect to each other: a firewall, a dead interface, a wrong network.",
-        "Open all TCP between the hosts.",
-        _reach,
-    ),
-    Rule(
-        "net.asymmetric",
-        "net",
-        Level.QUICK,
-        (ReachFacts,),
-        "One direction blocked: a stateless filter, a security group without a rule for itself.",
-        "Open the other direction.",
-        _asymmetric,
-    ),
-    Rule(
-        "net.port_ephemeral",
-        "net",
-        Level.QUICK,
-        (ReachFacts,),
-        "Port 29500 is open and training still hangs: the kernel's own range is blocked.",
-        "Open all TCP ports between the hosts.",
-        _ephemeral,
-    ),
-    Rule(
-        "net.mtu",
-        "net",
-        Level.QUICK,
-        (ReachFacts,),
-        "Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides.",
-        "One MTU on the whole way, or net.ipv4.tcp_mtu_probing=1.",
-        _mtu,
-    ),
-    Rule(
-        "net.nat_src",
-        "net",
-        Level.QUICK,
-        (ReachFacts,),
-        "Address translation between the hosts: what a rank advertises cannot be reached.",
-        "--network host, or a flat network.",
-        _nat,
-    ),
-    Rule(
-        "net.other_networks",
-        "net",
-        Level.STANDARD,
-        (ReachFacts,),
-        "A second network that is up and broken: NCCL and Open MPI pick it all the same.",
-        "Mend it, or keep the engines off it by NCCL_SOCKET_IFNAME and btl_tcp_if_include.",
-        _elsewhere,
-    ),
-)
+RULES = (_reach, _asymmetric, _ephemeral, _mtu, _nat, _elsewhere)

@@ -8,7 +8,7 @@ from statistics import median
 from distconsole.checks.attribution import SLOW_SHARE, Pair, blame, usual
 from distconsole.checks.evidence import View
 from distconsole.checks.net_facts import BandwidthFacts, ReachFacts, Stream
-from distconsole.checks.rule import Rule, Said, warn
+from distconsole.checks.rule import Said, hint, rule, warn
 from distconsole.checks.rules.network import alone
 from distconsole.model.requests import Level
 
@@ -17,7 +17,10 @@ SLOW_FACTOR = 20.0
 MAX_LISTED = 8
 
 
+@rule("net.rtt", "net", Level.STANDARD, ReachFacts)
+@hint("Look at the NIC, at power saving and at the way that packets take.")
 def _rtt(view: View) -> Iterator[Said]:
+    """A host or a link with round trips far above the others'."""
     yield from alone(view)
     times = {
         (edge.source, edge.target): edge.rtt_us
@@ -36,7 +39,6 @@ def _rtt(view: View) -> Iterator[Said]:
     found = blame(times, slow)
     for host in () if found.everyone else found.hosts:
         yield warn(
-            "net.rtt",
             f"round trips of {host.host} take long",
             (host.host,),
             seen=", ".join(f"{a} -> {b}: {times[a, b] / 1000:.1f} ms" for a, b in host.pairs[:8]),
@@ -45,14 +47,16 @@ def _rtt(view: View) -> Iterator[Said]:
         )
     for pair in (*found.links, *found.one_way):
         yield warn(
-            "net.rtt",
             f"a round trip from {pair[0]} to {pair[1]} takes {times[pair] / 1000:.1f} ms",
             pair,
             expected=f"about {middle / 1000:.2f} ms",
         )
 
 
+@rule("net.bw_pair", "net", Level.FULL, BandwidthFacts)
+@hint("ethtool NIC; another cable.")
 def _bandwidth(view: View) -> Iterator[Said]:
+    """A NIC that came up at 100 Mbit, a shaped or a lossy link; sender and receiver told apart."""
     facts = view.of(BandwidthFacts)
     streams: dict[Pair, Stream] = {
         (stream.source, stream.target): stream
@@ -75,7 +79,6 @@ def _bandwidth(view: View) -> Iterator[Said]:
         verb = {"both": "sends and receives", "into": "receives", "out of": "sends"}
         rate = max(rates[pair] for pair in host.pairs)
         yield warn(
-            "net.bw_pair",
             f"{host.host} {verb[host.direction.value]} at {rate:.3g} Gbit/s, {normal:.3g} is usual",
             (host.host,),
             seen=_rates(streams, host.pairs),
@@ -84,7 +87,6 @@ def _bandwidth(view: View) -> Iterator[Said]:
         )
     for source, target in (*found.links, *found.one_way):
         yield warn(
-            "net.bw_pair",
             f"{source} to {target}: {rates[source, target]:.3g} Gbit/s, {normal:.3g} is usual",
             (source, target),
             seen=_rates(streams, [(source, target), (target, source)]),
@@ -101,23 +103,4 @@ def _rates(streams: Mapping[Pair, Stream], pairs: Sequence[Pair]) -> str:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "net.rtt",
-        "net",
-        Level.STANDARD,
-        (ReachFacts,),
-        "A host or a link with round trips far above the others'.",
-        "Look at the NIC, at power saving and at the way that packets take.",
-        _rtt,
-    ),
-    Rule(
-        "net.bw_pair",
-        "net",
-        Level.FULL,
-        (BandwidthFacts,),
-        "A NIC that came up at 100 Mbit, a shaped or a lossy link; sender and receiver told apart.",
-        "ethtool NIC; another cable.",
-        _bandwidth,
-    ),
-)
+RULES = (_rtt, _bandwidth)

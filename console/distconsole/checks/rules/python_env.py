@@ -11,7 +11,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, PythonFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Rule, Said, fail, info, warn
+from distconsole.checks.rule import Said, fail, hint, info, rule, warn
 from distconsole.checks.rules.script_imports import imported_packages
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
@@ -61,15 +61,19 @@ KNOWN = (
 )
 
 
+@rule("python.version", "python", Level.QUICK, PythonFacts)
+@hint("--python PATH, or python per host in the configuration.")
 def _version(view: View) -> Iterator[Said]:
-    """Minor versions must agree: pickled code does not cross them."""
+    """Another Python on one host: pickled functions and compiled packages do not fit.
+
+    Minor versions must agree: pickled code does not cross them.
+    """
     facts = view.of(PythonFacts)
     minor = {name: ".".join(found.version.split(".")[:2]) for name, found in facts.items()}
     split = dissent(minor)
     if split is not None:
         wanted = split.majority or "the same version"
         yield fail(
-            "python.version",
             split.told("Python"),
             split.minority,
             seen=", ".join(f"{name} {facts[name].version}" for name in split.minority),
@@ -79,16 +83,20 @@ def _version(view: View) -> Iterator[Said]:
         return
     patch = dissent({name: found.version for name, found in facts.items()})
     if patch is not None:
-        yield info("python.version", patch.told("Python"), patch.minority)
+        yield info(patch.told("Python"), patch.minority)
 
 
+@rule("python.executable", "python", Level.QUICK, PythonFacts)
+@hint("Put the environment at the same place on every host.")
 def _executable(view: View) -> Iterator[Said]:
-    """mpirun and torchrun start the same path everywhere (DeepSpeed#1481)."""
+    """An interpreter at another path: mpirun and torchrun start the same path everywhere.
+
+    mpirun and torchrun start the same path everywhere (DeepSpeed#1481).
+    """
     facts = view.of(PythonFacts)
     split = dissent({name: found.executable for name, found in facts.items()})
     if split is not None:
         yield warn(
-            "python.executable",
             split.told("Python at"),
             split.minority,
             expected="the same path on every host",
@@ -96,7 +104,10 @@ def _executable(view: View) -> Iterator[Said]:
         )
 
 
+@rule("python.packages", "python", Level.QUICK, PythonFacts)
+@hint("pip install NAME==VERSION on the hosts named.")
 def _packages(view: View) -> Iterator[Said]:
+    """One host with an older package, found by its metadata without importing anything."""
     facts = view.of(PythonFacts)
     of_script = imported_packages(view)  # script.versions and script.imports have them
     names = sorted({name for found in facts.values() for name in found.packages} - of_script)
@@ -119,7 +130,6 @@ def _packages(view: View) -> Iterator[Said]:
     if lines:
         more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
         yield warn(
-            "python.packages",
             f"{len(lines)} packages differ, on {named(list(hosts))}",
             [name for name in facts if name in hosts],
             seen="\n".join([*lines[:MAX_LISTED], *more]),
@@ -132,7 +142,10 @@ def _packages(view: View) -> Iterator[Said]:
         )
 
 
+@rule("env.consistency", "python", Level.QUICK, EnvFacts)
+@hint("Set it everywhere, or nowhere and with `run --env`.")
 def _consistency(view: View) -> Iterator[Said]:
+    """A variable of NCCL, Gloo, MPI, CUDA or Horovod that is set on some hosts only."""
     facts = view.of(EnvFacts)
     names = {name for found in facts.values() for name in found.variables}
     for variable in sorted(names - _set_by_launch(view)):
@@ -145,7 +158,6 @@ def _consistency(view: View) -> Iterator[Said]:
         )
         if split is not None:
             yield warn(
-                "env.consistency",
                 split.told(variable),
                 split.minority,
                 cure=_as_the_others(view, variable, split.majority, split.minority),
@@ -156,7 +168,6 @@ def _consistency(view: View) -> Iterator[Said]:
     files = dissent({name: tuple(sorted(found.files.items())) for name, found in facts.items()})
     if files is not None:
         yield warn(
-            "env.consistency",
             f"nccl.conf differs on {named(files.minority)}",
             files.minority,
             hint="compare /etc/nccl.conf and ~/.nccl.conf",
@@ -182,7 +193,10 @@ def _set_by_launch(view: View) -> set[str]:
     return {name for host in hosts for name in host.env}
 
 
+@rule("env.syntax", "python", Level.QUICK, EnvFacts)
+@hint("The finding has the right line.")
 def _syntax(view: View) -> Iterator[Said]:
+    """NCCL's grammar in a variable of Gloo, names that were renamed, typing errors."""
     said: dict[tuple[str, str, str], list[str]] = {}
     for name, facts in view.of(EnvFacts).items():
         for variable, value in facts.variables.items():
@@ -193,7 +207,6 @@ def _syntax(view: View) -> Iterator[Said]:
         wrong = "one interface" in problem
         cure = _right_name(view, variable, names) if wrong else _renamed(variable, value)
         yield (fail if wrong else warn)(
-            "env.syntax",
             summary,
             names,
             seen=f"{variable}={value}",
@@ -231,8 +244,13 @@ def _problems(variable: str, value: str) -> Iterator[str]:
         yield f"{variable} is no known variable; did you mean {near}?"
 
 
+@rule("env.iface_exists", "python", Level.QUICK, EnvFacts, NetFacts, SshFacts)
+@hint("Set it per host, or leave it out: the launcher sets it from the address that it chose.")
 def _iface(view: View) -> Iterator[Said]:
-    """A variable must name an interface that is there and up, on each host that has it."""
+    """`Unable to find address for: ens9`: a variable names an interface that a host lacks.
+
+    A variable must name an interface that is there and up, on each host that has it.
+    """
     nets, chosen = view.of(NetFacts), endpoints(view)
     for name, facts in view.of(EnvFacts).items():
         up = {address.iface for address in nets[name].addresses if address.up}
@@ -243,7 +261,6 @@ def _iface(view: View) -> Iterator[Said]:
                 right = _right_value(variable, chosen.get(name))
                 cure = _named_right(view, name, variable, right)
                 yield fail(
-                    "env.iface_exists",
                     f"{variable} names {missing[0]}, which {name} does not have",
                     (name,),
                     seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
@@ -282,59 +299,4 @@ def _exists(variable: str, word: str, up: set[str]) -> bool:
     return word in up
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "python.version",
-        "python",
-        Level.QUICK,
-        (PythonFacts,),
-        "Another Python on one host: pickled functions and compiled packages do not fit.",
-        "--python PATH, or python per host in the configuration.",
-        _version,
-    ),
-    Rule(
-        "python.executable",
-        "python",
-        Level.QUICK,
-        (PythonFacts,),
-        "An interpreter at another path: mpirun and torchrun start the same path everywhere.",
-        "Put the environment at the same place on every host.",
-        _executable,
-    ),
-    Rule(
-        "python.packages",
-        "python",
-        Level.QUICK,
-        (PythonFacts,),
-        "One host with an older package, found by its metadata without importing anything.",
-        "pip install NAME==VERSION on the hosts named.",
-        _packages,
-    ),
-    Rule(
-        "env.consistency",
-        "python",
-        Level.QUICK,
-        (EnvFacts,),
-        "A variable of NCCL, Gloo, MPI, CUDA or Horovod that is set on some hosts only.",
-        "Set it everywhere, or nowhere and with `run --env`.",
-        _consistency,
-    ),
-    Rule(
-        "env.syntax",
-        "python",
-        Level.QUICK,
-        (EnvFacts,),
-        "NCCL's grammar in a variable of Gloo, names that were renamed, typing errors.",
-        "The finding has the right line.",
-        _syntax,
-    ),
-    Rule(
-        "env.iface_exists",
-        "python",
-        Level.QUICK,
-        (EnvFacts, NetFacts, SshFacts),
-        "`Unable to find address for: ens9`: a variable names an interface that a host lacks.",
-        "Set it per host, or leave it out: the launcher sets it from the address that it chose.",
-        _iface,
-    ),
-)
+RULES = (_version, _executable, _packages, _consistency, _syntax, _iface)

@@ -55,19 +55,14 @@ def joined(rank: RankReport) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Which job is judged, and by which checks.
+    """Which job is judged.
 
     Attributes:
         kind: The facts of the job.
-        met: The id of the check that all ranks meet; the others likewise.
         mend: What to do where ranks are not who they should be.
     """
 
     kind: type[CollFacts]
-    met: str
-    who: str
-    exact: str
-    ending: str
     mend: str = "look at the variables RANK and WORLD_SIZE that the ranks get"
 
 
@@ -94,7 +89,6 @@ def met(job: Judged, view: View) -> Iterator[Said]:
         for name, rank in absent[:MAX_LISTED]
     ]
     yield fail(
-        job.met,
         f"{summary}: {reason(first[1], said)}",
         dict.fromkeys(name for name, _ in missed),
         seen="\n".join((*ranks, *(f"{some.launcher}: {line[:300]}" for line in said))),
@@ -111,7 +105,6 @@ def _refused(job: Judged, view: View) -> Iterator[Said]:
     refused = {name: found for name, found in view.of(job.kind).items() if found.refused}
     for found in list(refused.values())[:1]:
         yield info(
-            job.met,
             f"`run --launcher {found.launcher}` would be refused here: {found.refused}",
             refused,
             hint=found.refused_hint,
@@ -212,7 +205,7 @@ def who(job: Judged, view: View) -> Iterator[Said]:
     ranks = [int(group["rank"]) for _, group in groups]
     if len(set(ranks)) < len(ranks):
         twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
-        yield fail(job.who, f"ranks {twice} exist more than once", tuple(facts), hint=job.mend)
+        yield fail(f"ranks {twice} exist more than once", tuple(facts), hint=job.mend)
     places = planned_places({name: found.planned for name, found in facts.items()})
     for name, group in groups:
         planned = places.get(int(group["rank"]))
@@ -221,7 +214,6 @@ def who(job: Judged, view: View) -> Iterator[Said]:
             planned = {key: planned[key] for key in ("local_rank", "local_size")}
         if planned is None or group["rank"] not in facts[name].planned:
             yield fail(
-                job.who,
                 f"a rank on {name} is {group['rank']} of {group['world_size']}, planned was one of "
                 f"{list(facts[name].planned)} of {facts[name].world_size}",
                 (name,),
@@ -233,7 +225,6 @@ def who(job: Judged, view: View) -> Iterator[Said]:
         }
         if wrong:
             yield fail(
-                job.who,
                 f"rank {group['rank']} on {name} is not placed as planned",
                 (name,),
                 seen=", ".join(f"{key} {value}" for key, value in wrong.items()),
@@ -276,7 +267,6 @@ def _all_alone(
         if group.get("library")
     }
     return fail(
-        job.who,
         f"every rank says size 1: {world} were started, and each is alone",
         facts,
         seen="\n".join(f"{name}: {library}" for name, library in libraries.items()),
@@ -337,7 +327,6 @@ def exact(job: Judged, view: View) -> Iterator[Said]:
         world = next(iter(facts.values())).world_size
         bad = [rank for ranks in hosts.values() for rank in ranks]
         yield fail(
-            job.exact,
             f"{op} of {elements} {dtype} gave wrong values at {len(bad)} of {world} ranks",
             hosts,
             seen=", ".join(f"{name}: ranks {ranks}" for name, ranks in hosts.items()),
@@ -360,7 +349,6 @@ def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
             "ip -br link; ping -M do -s 8972 PEER; a way around: sudo sysctl net.ipv4.tcp_mtu_probing=1"
         )
     return fail(
-        job.exact,
         f"the job came to a halt in {stage.removeprefix('case ')}: {reason(first[1])}",
         list(dict.fromkeys(name for name, _ in stuck)),
         seen="\n".join(
@@ -383,7 +371,6 @@ def parted(job: Judged, view: View) -> Iterator[Said]:
     ]
     if bad:
         yield warn(
-            job.ending,
             f"{_ranks(bad)} did everything and then did not end well",
             list(dict.fromkeys(name for name, _ in bad)),
             seen="\n".join(f"rank {r.rank} ({n}): {_ended(r)}" for n, r in bad[:MAX_LISTED]),

@@ -8,19 +8,24 @@ from collections.abc import Iterator
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import PythonFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.rules.scripts import MAX_LISTED, NO_SCRIPT, cut_lines
 from distconsole.checks.script_facts import Module, ScriptFacts
 from distconsole.checks.target import Launch
-from distconsole.checks.together import HERE, together
+from distconsole.checks.together import HERE
 from distconsole.model.requests import Level
 
 JUDGED_ELSEWHERE = ("torch", "horovod")
 """Modules whose presence and versions groups of their own compare."""
 
 
+@rule("script.imports", "script", Level.QUICK, ScriptFacts)
+@hint("pip install on the hosts named.")
 def _imports(view: View) -> Iterator[Said]:
-    """Modules that an import of the script would not find; none of them is imported for it."""
+    """`ModuleNotFoundError` on one host, after the others have begun; found without importing.
+
+    Modules that an import of the script would not find; none of them is imported for it.
+    """
     launch = view.launch
     facts = {
         name: each.modules
@@ -46,7 +51,6 @@ def _imports(view: View) -> Iterator[Said]:
             light.setdefault(module, []).append(name)
         if own:
             yield info(
-                "script.imports",
                 f"{_listed(sorted(own))} {'is' if len(own) == 1 else 'are'} found on no host, but "
                 f"{launch.name} changes sys.path",
                 (name,),
@@ -56,7 +60,6 @@ def _imports(view: View) -> Iterator[Said]:
     for module, hosts in light.items():
         if len(hosts) < len(facts):
             yield info(
-                "script.imports",
                 f"{module}, which {launch.name} can do without, is not there on {named(hosts)}",
                 hosts,
             )
@@ -77,7 +80,6 @@ def _lacking(
 ) -> Said:
     python = launch.hosts[name].python if name in launch.hosts else "python3"
     return fail(
-        "script.imports",
         f"{_listed(needed)}, which {launch.name} imports, "
         f"{'is' if len(needed) == 1 else 'are'} not there on {HERE}",
         (name,),
@@ -103,7 +105,10 @@ def _wanted(module: str, facts: dict[str, dict[str, Module]]) -> str:
     return module
 
 
+@rule("script.versions", "script", Level.QUICK, ScriptFacts)
+@hint("pip install NAME==VERSION on the hosts named.")
 def _versions(view: View) -> Iterator[Said]:
+    """Another version of what the script imports on one host."""
     facts = {name: each.modules or {} for name, each in view.of(ScriptFacts).items()}
     lines: list[str] = []
     pins: dict[str, list[str]] = {}
@@ -128,7 +133,6 @@ def _versions(view: View) -> Iterator[Said]:
             else f"{len(lines)} imported packages differ, on {named(hosts)}"
         )
         yield warn(
-            "script.versions",
             what,
             hosts,
             seen="\n".join(cut_lines(lines)),
@@ -153,23 +157,4 @@ def imported_packages(view: View) -> frozenset[str]:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "script.imports",
-        "script",
-        Level.QUICK,
-        (ScriptFacts,),
-        "`ModuleNotFoundError` on one host, after the others have begun; found without importing.",
-        "pip install on the hosts named.",
-        together(_imports),
-    ),
-    Rule(
-        "script.versions",
-        "script",
-        Level.QUICK,
-        (ScriptFacts,),
-        "Another version of what the script imports on one host.",
-        "pip install NAME==VERSION on the hosts named.",
-        _versions,
-    ),
-)
+RULES = (_imports, _versions)

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import OsFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.rules.argument_paths import argument_trouble
 from distconsole.checks.script_facts import CodeFile, ScriptFacts, ScriptFile
 from distconsole.checks.stuck import TOLD, lies_below, stuck_points
 from distconsole.checks.target import Launch
-from distconsole.checks.together import together
 from distconsole.model.requests import Level
 from distconsole.model.time_text import utc_text
 
@@ -23,7 +22,10 @@ MISSING = "is not there"
 NO_SCRIPT = "the script is not there, or cannot be read"
 
 
+@rule("script.present", "script", Level.QUICK, ScriptFacts)
+@hint("--sync, or rsync.")
 def _present(view: View) -> Iterator[Said]:
+    """A host without the script or module, or with one that it cannot read; a folder, a binary."""
     launch, facts = view.launch, view.of(ScriptFacts)
     if launch is None:
         return
@@ -41,7 +43,6 @@ def _present(view: View) -> Iterator[Said]:
     for (trouble, seen), names in wrong.items():
         what = f"the module {launch.path}" if launch.module else launch.path
         yield fail(
-            "script.present",
             f"{what} {trouble} on {named(names)}",
             names,
             seen=f"stat: {seen}",
@@ -84,8 +85,13 @@ def _bring(launch: Launch, hosts: list[str], trouble: str, *, nowhere: bool) -> 
     return f"distconsole run --sync brings it; or: for h in {listed}; do rsync -a {path} $h:{path}; done"
 
 
+@rule("script.same", "script", Level.QUICK, ScriptFacts)
+@hint("--sync, or rsync.")
 def _same(view: View) -> Iterator[Said]:
-    """The script and the code that it imports from beside it, by content."""
+    """Stale code on one host, also in what the script imports from beside it: a hang hours later.
+
+    The script and the code that it imports from beside it, by content.
+    """
     launch = view.launch
     if launch is None:
         return
@@ -107,13 +113,12 @@ def _same(view: View) -> Iterator[Said]:
         lines += [f"{file}: {named(on)} {_told(codes[on[0]].get(file))}" for _, on in split.groups]
     cut = tuple(name for name, each in facts.items() if each.code is not None and each.code.cut)
     if cut:
-        yield info("script.same", "there is more code than was compared", cut)
+        yield info("there is more code than was compared", cut)
     if not differing:
         return
     hosts = [name for name in facts if name in blamed]
     source = next((name for name in facts if name not in blamed), "")
     yield fail(
-        "script.same",
         f"{differing[0] if len(differing) == 1 else f'{len(differing)} files of {launch.name}'} "
         + (
             f"on {named(hosts)} differs from the other hosts'"
@@ -156,7 +161,10 @@ def cut_lines(lines: list[str]) -> list[str]:
     return [*lines[:MAX_LISTED], *([f"and {more} more lines"] if more > 0 else [])]
 
 
+@rule("script.syntax", "script", Level.QUICK, ScriptFacts)
+@hint("--python PATH.")
 def _syntax(view: View) -> Iterator[Said]:
+    """Code that an older Python on the hosts does not understand; Windows' line ends."""
     launch = view.launch
     for name, facts in view.of(ScriptFacts).items():
         python = facts.python.version if facts.python is not None else ""
@@ -169,7 +177,6 @@ def _syntax(view: View) -> Iterator[Said]:
         found = facts.code.problem
         if found.what:
             yield fail(
-                "script.syntax",
                 f"Python {python or '?'} does not compile {found.file}: {found.what}",
                 (name,),
                 seen=f"{found.file}:{found.line}: {found.text}" if found.line else found.what,
@@ -177,15 +184,12 @@ def _syntax(view: View) -> Iterator[Said]:
                 hint=f"python3 -m py_compile {shlex.quote(found.file)}; --python PATH names another one",
             )
         elif facts.script.crlf:
-            yield info(
-                "script.syntax", "the script's #! line ends with CR: ./ does not start it", (name,)
-            )
+            yield info("the script's #! line ends with CR: ./ does not start it", (name,))
 
 
 def _line_ends(name: str, launch: Launch | None) -> Said:
     path = launch.path if launch is not None else ""
     return fail(
-        "script.syntax",
         f"{posixpath.basename(path)} has the line ends of Windows",
         (name,),
         seen="its #! line ends with CR",
@@ -194,8 +198,13 @@ def _line_ends(name: str, launch: Launch | None) -> Said:
     )
 
 
+@rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts)
+@hint("Mount or copy it; chmod.")
 def _arguments(view: View) -> Iterator[Said]:
-    """Paths among the script's arguments: there, readable or writable, and the same."""
+    """A data folder that is missing, empty or another one on some host; an output folder that is read-only.
+
+    Paths among the script's arguments: there, readable or writable, and the same.
+    """
     launch, facts = view.launch, view.of(ScriptFacts)
     if launch is None or not launch.paths:
         yield Unjudged(tuple(facts), "no paths among the arguments")
@@ -214,7 +223,6 @@ def _arguments(view: View) -> Iterator[Said]:
         if judged is not None:
             summary, hosts, seen, hint = judged
             yield warn(
-                "script.arguments",
                 summary,
                 hosts,
                 seen=seen,
@@ -225,41 +233,4 @@ def _arguments(view: View) -> Iterator[Said]:
             )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "script.present",
-        "script",
-        Level.QUICK,
-        (ScriptFacts,),
-        "A host without the script or module, or with one that it cannot read; a folder, a binary.",
-        "--sync, or rsync.",
-        _present,
-    ),
-    Rule(
-        "script.same",
-        "script",
-        Level.QUICK,
-        (ScriptFacts,),
-        "Stale code on one host, also in what the script imports from beside it: a hang hours later.",
-        "--sync, or rsync.",
-        _same,
-    ),
-    Rule(
-        "script.syntax",
-        "script",
-        Level.QUICK,
-        (ScriptFacts,),
-        "Code that an older Python on the hosts does not understand; Windows' line ends.",
-        "--python PATH.",
-        together(_syntax),
-    ),
-    Rule(
-        "script.arguments",
-        "script",
-        Level.QUICK,
-        (ScriptFacts, OsFacts),
-        "A data folder that is missing, empty or another one on some host; an output folder that is read-only.",
-        "Mount or copy it; chmod.",
-        _arguments,
-    ),
-)
+RULES = (_present, _same, _syntax, _arguments)

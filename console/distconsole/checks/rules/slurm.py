@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 
 from distconsole.checks.attribution import cover
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, OsFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Rule, Said, Unjudged, fail, warn
+from distconsole.checks.rule import Said, Unjudged, fail, hint, rule, warn
 from distconsole.checks.rules.limits import lower_than_a_login
 from distconsole.checks.slurm_facts import Decoded, MungeFacts, SlurmFacts, StepFacts
 from distconsole.model.requests import Level
@@ -36,6 +37,7 @@ def on_slurm(
 ) -> Callable[[View], Iterator[Said]]:
     """Return ``judge`` for the hosts that have Slurm; of the others it is said why they have none."""
 
+    @wraps(judge)
     def judged(view: View) -> Iterator[Said]:
         every = view.of(SlurmFacts)
         facts = {name: found for name, found in every.items() if found.present}
@@ -48,8 +50,11 @@ def on_slurm(
     return judged
 
 
+@rule("slurm.controller", "slurm", Level.QUICK, SlurmFacts, MungeFacts)
+@hint("sudo systemctl status slurmctld, on the controller.")
 @on_slurm
 def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    """slurmctld is down, or a host cannot reach it; versions that differ."""
     silent: dict[str, list[str]] = {}
     foreign = _foreign(_refused_pairs(view, facts))
     for name, found in facts.items():
@@ -62,7 +67,6 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             silent.setdefault(hosts, []).append(name)
     for what, names in silent.items():
         yield fail(
-            "slurm.controller",
             f"Slurm's controller does not answer {named(names)}: {what or 'no answer'}",
             names,
             seen="scontrol ping",
@@ -76,7 +80,6 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
     }
     for host, name in down.items():
         yield warn(
-            "slurm.controller",
             f"one of Slurm's controllers is down: {host}",
             (name,),
             hint=f"on {host}: sudo systemctl status slurmctld",
@@ -84,7 +87,6 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
     split = dissent({name: found.version for name, found in facts.items() if found.version})
     if split is not None:
         yield warn(
-            "slurm.controller",
             split.told("Slurm"),
             split.minority,
             expected="one version, slurmctld's at least as new as slurmd's",
@@ -92,8 +94,11 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
         )
 
 
+@rule("slurm.node_state", "slurm", Level.QUICK, SlurmFacts)
+@hint("sudo scontrol update nodename=NODE state=resume")
 @on_slurm
 def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    """A node that is down, drained or does not respond, with Slurm's reason."""
     for name, found in facts.items():
         if found.node is None:
             yield Unjudged((name,), "no node of Slurm's: a login host")
@@ -106,7 +111,6 @@ def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
         why = f": {reason}" if reason else ""
         if silent or flags & set(BROKEN_STATES):
             yield fail(
-                "slurm.node_state",
                 f"Slurm has {node} as {state.lower()}{why}",
                 (name,),
                 seen=seen,
@@ -115,7 +119,6 @@ def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             )
         elif flags & set(CLOSED_STATES):
             yield warn(
-                "slurm.node_state",
                 f"Slurm gives {node} no new jobs ({state.lower()}){why}",
                 (name,),
                 seen=seen,
@@ -123,12 +126,14 @@ def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             )
 
 
+@rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts)
+@hint("Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.")
 @on_slurm
 def _munge(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    """`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ."""
     dead = {name: found.munge_error for name, found in facts.items() if found.munge_error}
     for name, error in dead.items():
         yield fail(
-            "slurm.munge",
             f"munge on {name} does not work: {error}",
             (name,),
             seen="munge -n",
@@ -139,7 +144,6 @@ def _munge(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
         others = list(dict.fromkeys(other for pair in pairs for other in pair if other != name))
         said = refused[pairs[0]]
         yield fail(
-            "slurm.munge",
             f"the munge key of {name} is another one than that of {named(others)}: "
             f"{said.status or said.error}",
             (name,),
@@ -196,7 +200,6 @@ def _refused(refused: Mapping[tuple[str, str], Decoded]) -> Iterator[Said]:
         who = f"{source} and {name}" if both else name
         if each.status == "Success":
             yield warn(
-                "slurm.munge",
                 f"{source} and {name} accept each other's credentials still{apart}",
                 (source, name),
                 expected="munge refuses at 300 s",
@@ -205,7 +208,6 @@ def _refused(refused: Mapping[tuple[str, str], Decoded]) -> Iterator[Said]:
             continue
         clock = each.status.startswith(CLOCK_WORDS)
         yield fail(
-            "slurm.munge",
             f"{who} {'do' if both else 'does'} not accept {way}: {each.status or each.error}{apart}",
             (source, name),
             seen=f"on {source}: munge -n; on {name}: unmunge: {each.error or each.status}",
@@ -224,8 +226,11 @@ def _skew(each: Decoded) -> int:
     return each.decoded - each.encoded
 
 
+@rule("slurm.resources", "slurm", Level.STANDARD, SlurmFacts, GpuFacts)
+@hint("Correct slurm.conf: slurmd -C prints the line.")
 @on_slurm
 def _resources(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+    """A configuration with more processors, memory or GPUs than the node has: `Low RealMemory`."""
     gpus = view.of(GpuFacts)
     for name, found in facts.items():
         node, hardware = found.node, found.hardware
@@ -245,7 +250,6 @@ def _resources(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             more.append(("GPUs", configured, there))
         for what, wanted, has in more:
             yield fail(
-                "slurm.resources",
                 f"slurm.conf gives {node.get('NodeName', name)} {wanted} {what}, and it has {has}",
                 (name,),
                 seen="scontrol show node; slurmd -C; nvidia-smi -L",
@@ -259,12 +263,14 @@ def _number(pairs: dict[str, str], name: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+@rule("slurm.limits", "slurm", Level.STANDARD, StepFacts, OsFacts)
+@hint("LimitMEMLOCK=infinity in slurmd.service.")
 def _limits(view: View) -> Iterator[Said]:
+    """Locked memory that is unlimited over ssh and 64 KiB in srun: RDMA fails in jobs only."""
     agents = view.of(OsFacts)
     for name, found in view.of(StepFacts).items():
         if found.error and not found.limits:
             yield warn(
-                "slurm.limits",
                 f"srun started nothing on {name}: {found.error}",
                 (name,),
                 seen=f"srun --jobid={found.job} --overlap cat /proc/self/limits",
@@ -272,7 +278,6 @@ def _limits(view: View) -> Iterator[Said]:
             )
             continue
         yield from lower_than_a_login(
-            "slurm.limits",
             "srun's tasks",
             name,
             found.limits,
@@ -282,50 +287,4 @@ def _limits(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "slurm.controller",
-        "slurm",
-        Level.QUICK,
-        (SlurmFacts, MungeFacts),
-        "slurmctld is down, or a host cannot reach it; versions that differ.",
-        "sudo systemctl status slurmctld, on the controller.",
-        _controller,
-    ),
-    Rule(
-        "slurm.node_state",
-        "slurm",
-        Level.QUICK,
-        (SlurmFacts,),
-        "A node that is down, drained or does not respond, with Slurm's reason.",
-        "sudo scontrol update nodename=NODE state=resume",
-        _node_state,
-    ),
-    Rule(
-        "slurm.munge",
-        "slurm",
-        Level.QUICK,
-        (SlurmFacts, MungeFacts),
-        "`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ.",
-        "Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.",
-        _munge,
-    ),
-    Rule(
-        "slurm.resources",
-        "slurm",
-        Level.STANDARD,
-        (SlurmFacts, GpuFacts),
-        "A configuration with more processors, memory or GPUs than the node has: `Low RealMemory`.",
-        "Correct slurm.conf: slurmd -C prints the line.",
-        _resources,
-    ),
-    Rule(
-        "slurm.limits",
-        "slurm",
-        Level.STANDARD,
-        (StepFacts, OsFacts),
-        "Locked memory that is unlimited over ssh and 64 KiB in srun: RDMA fails in jobs only.",
-        "LimitMEMLOCK=infinity in slurmd.service.",
-        _limits,
-    ),
-)
+RULES = (_controller, _node_state, _munge, _resources, _limits)

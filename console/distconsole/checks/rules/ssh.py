@@ -7,11 +7,11 @@ from statistics import median
 
 from distconsole.checks.addresses import machines
 from distconsole.checks.evidence import View
-from distconsole.checks.facts import ClockFacts, Facts, ShellFacts, SshFacts
+from distconsole.checks.facts import ClockFacts, ShellFacts, SshFacts
 from distconsole.checks.host_facts import LifeFacts
 from distconsole.checks.majority import named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, info, warn
+from distconsole.checks.rule import Judge, Rule, Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
 
@@ -70,16 +70,14 @@ REACHING = frozenset({*(step[0] for step in _STEPS), LOST})
 
 
 def _step(position: int) -> Judge:
-    check, kinds, _, _, expected = _STEPS[position]
+    _, kinds, _, _, expected = _STEPS[position]
     earlier = {kind for step in _STEPS[:position] for kind in step[1]}
 
     def judge(view: View) -> Iterator[Said]:
         not_met: dict[str, list[str]] = {}
         for name, ssh in view.of(SshFacts).items():
             if ssh.error_kind in kinds:
-                yield fail(
-                    check, ssh.error, (name,), seen=ssh.error, expected=expected, hint=ssh.hint
-                )
+                yield fail(ssh.error, (name,), seen=ssh.error, expected=expected, hint=ssh.hint)
             elif ssh.error_kind in earlier:
                 not_met.setdefault(ssh.error_kind, []).append(name)
         for kind, names in not_met.items():
@@ -90,20 +88,21 @@ def _step(position: int) -> Judge:
     return judge
 
 
+@rule("ssh.latency", "ssh", Level.QUICK, ClockFacts)
+@hint("Nothing to mend where only the way to the console is long.")
 def _latency(view: View) -> Iterator[Said]:
+    """A slow jump host or a host that swaps."""
     times = {name: 1000 * clock.rtt_seconds for name, clock in view.of(ClockFacts).items()}
     usual = median(times.values()) if len(times) > 2 else 0.0
     alike = usual > SLOW_RTT_MS
     if alike:
         yield info(
-            "ssh.latency",
             f"a round trip takes {usual:.0f} ms to most hosts: this machine is busy, or far away",
             hint="training does not go this way",
         )
     for name, rtt_ms in times.items():
         if rtt_ms > SLOW_RTT_MS and not (alike and rtt_ms < SLOW_FACTOR * usual):
             yield warn(
-                "ssh.latency",
                 f"a round trip to {name} takes {rtt_ms:.0f} ms",
                 (name,),
                 seen=f"{rtt_ms:.1f} ms, the best of 8",
@@ -112,8 +111,13 @@ def _latency(view: View) -> Iterator[Said]:
             )
 
 
+@rule("ssh.path_noninteractive", "ssh", Level.STANDARD, ShellFacts)
+@hint("Move the export of PATH above the interactive guard of ~/.bashrc.")
 def _path(view: View) -> Iterator[Said]:
-    """A program that only a login shell finds is not found by mpirun's ssh (ompi#599, #8870)."""
+    """`orted: command not found`: a PATH that only login shells have.
+
+    A program that only a login shell finds is not found by mpirun's ssh (ompi#599, #8870).
+    """
     hidden: dict[str, list[str]] = {}
     where: dict[str, str] = {}
     for name, shell in view.of(ShellFacts).items():
@@ -127,7 +131,6 @@ def _path(view: View) -> Iterator[Said]:
     for program, names in hidden.items():
         folder = where[program].rpartition("/")[0]
         yield warn(
-            "ssh.path_noninteractive",
             f"{program} is found by login shells only, on {named(names)}",
             names,
             seen=f"`bash -lc 'command -v {program}'` prints {where[program]}, "
@@ -137,8 +140,10 @@ def _path(view: View) -> Iterator[Said]:
         )
 
 
+@rule("ssh.one_machine", "ssh", Level.QUICK, SshFacts, NetFacts)
+@hint("Name each machine once.")
 def _one_machine(view: View) -> Iterator[Said]:
-    """Two names of one machine: ranks would be placed twice on it."""
+    """Two names for one machine, so that its ranks fight for the same GPUs."""
     by_boot: dict[tuple[object, str], list[str]] = {}
     machine_of = machines(view)
     for name, ssh in view.of(SshFacts).items():
@@ -147,18 +152,19 @@ def _one_machine(view: View) -> Iterator[Said]:
     for (_, hostname), names in by_boot.items():
         if len(names) > 1:
             yield info(
-                "ssh.one_machine",
                 f"{named(names)} are the same machine ({hostname})",
                 names,
                 hint="name it once, with its slots: HOST:2",
             )
 
 
+@rule(LOST, "ssh", Level.QUICK, LifeFacts)
+@hint("Look at its power and its kernel's log before you train on it; of an agent, at its log.")
 def _lost(view: View) -> Iterator[Said]:
+    """A host that dies in the middle of the check: power, kernel, network; or its agent alone."""
     for name, life in view.of(LifeFacts).items():
         if life.agent_folder:
             yield fail(
-                LOST,
                 f"{name} is up, and its agent ended in the middle of the check",
                 (name,),
                 seen=life.lost,
@@ -168,7 +174,6 @@ def _lost(view: View) -> Iterator[Said]:
             )
         elif life.lost:
             yield fail(
-                LOST,
                 f"{name} stopped answering in the middle of the check: {life.lost}",
                 (name,),
                 seen=life.lost,
@@ -178,51 +183,10 @@ def _lost(view: View) -> Iterator[Said]:
             )
 
 
-def _rule(
-    check: str,
-    catches: str,
-    hint: str,
-    judge: Judge,
-    needs: type[Facts],
-    level: Level = Level.QUICK,
-) -> Rule:
-    return Rule(check, "ssh", level, (needs,), catches, hint, judge)
-
-
-RULES: tuple[Rule, ...] = (
+RULES = (
     *(
         Rule(check, "ssh", Level.QUICK, (SshFacts,), catches, hint, _step(position))
         for position, (check, _, catches, hint, _) in enumerate(_STEPS)
     ),
-    _rule(
-        LOST,
-        "A host that dies in the middle of the check: power, kernel, network; or its agent alone.",
-        "Look at its power and its kernel's log before you train on it; of an agent, at its log.",
-        _lost,
-        LifeFacts,
-    ),
-    _rule(
-        "ssh.latency",
-        "A slow jump host or a host that swaps.",
-        "Nothing to mend where only the way to the console is long.",
-        _latency,
-        ClockFacts,
-    ),
-    Rule(
-        "ssh.one_machine",
-        "ssh",
-        Level.QUICK,
-        (SshFacts, NetFacts),
-        "Two names for one machine, so that its ranks fight for the same GPUs.",
-        "Name each machine once.",
-        _one_machine,
-    ),
-    _rule(
-        "ssh.path_noninteractive",
-        "`orted: command not found`: a PATH that only login shells have.",
-        "Move the export of PATH above the interactive guard of ~/.bashrc.",
-        _path,
-        ShellFacts,
-        Level.STANDARD,
-    ),
+    *(_lost, _latency, _one_machine, _path),
 )

@@ -9,8 +9,8 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Rule, Said, Unjudged, info, warn
-from distconsole.checks.together import HERE, together
+from distconsole.checks.rule import Said, Unjudged, hint, info, rule, warn
+from distconsole.checks.together import HERE
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -28,7 +28,10 @@ SOCKET_NAME_BYTES = 33
 """What Python's multiprocessing puts below TMPDIR: /pymp-xxxxxxxx/listener-xxxxxxxx, and the end."""
 
 
+@rule("sys.clocksource", "os", Level.QUICK, OsFacts)
+@hint("dmesg says why; a firmware update, or clocksource=tsc.")
 def _clocksource(view: View) -> Iterator[Said]:
+    """A kernel that gave up tsc for hpet: every reading of the clock costs a microsecond."""
     sources = {
         name: facts.sysctl.get("clocksource") or "" for name, facts in view.of(OsFacts).items()
     }
@@ -39,7 +42,6 @@ def _clocksource(view: View) -> Iterator[Said]:
     for source in dict.fromkeys(slow.values()):
         names = [name for name in slow if slow[name] == source]
         yield warn(
-            "sys.clocksource",
             f"{named(names)} {_take(names)} the time from {source}, which is slow",
             names,
             seen=f"current_clocksource: {source}",
@@ -49,14 +51,17 @@ def _clocksource(view: View) -> Iterator[Said]:
         )
     split = dissent({name: source for name, source in sources.items() if source})
     if split is not None and not slow:
-        yield info("sys.clocksource", split.told("clock source"), split.minority)
+        yield info(split.told("clock source"), split.minority)
 
 
 def _take(names: list[str]) -> str:
     return "takes" if len(names) == 1 else "take"
 
 
+@rule("sys.governor", "os", Level.QUICK, OsFacts)
+@hint("cpupower frequency-set -g performance")
 def _governor(view: View) -> Iterator[Said]:
+    """CPU clocks that are kept low on some hosts, which all others then wait for."""
     clocks = {name: facts.cpu_clocks for name, facts in view.of(OsFacts).items()}
     silent = tuple(name for name, found in clocks.items() if not found.governors)
     if silent:
@@ -75,7 +80,6 @@ def _governor(view: View) -> Iterator[Said]:
     named_hosts = slow or (split.minority if split is not None else ())
     if named_hosts:
         yield warn(
-            "sys.governor",
             f"the CPU clocks of {named(named_hosts)} are kept low"
             if slow
             else split.told("CPU governor")
@@ -90,7 +94,10 @@ def _governor(view: View) -> Iterator[Said]:
         )
 
 
+@rule("sys.ports", "os", Level.QUICK, OsFacts)
+@hint("sysctl net.ipv4.ip_local_port_range and ip_local_reserved_ports.")
 def _ports(view: View) -> Iterator[Said]:
+    """Too few ports for connections, or a range in which the rendezvous port lies."""
     for name, facts in view.of(OsFacts).items():
         bounds = _numbers(facts.sysctl.get("port_range"))
         if len(bounds) != 2:
@@ -101,7 +108,6 @@ def _ports(view: View) -> Iterator[Said]:
         seen = f"net.ipv4.ip_local_port_range = {low} {high}"
         if high - low + 1 < PORTS_NEEDED:
             yield warn(
-                "sys.ports",
                 f"{HERE}: {high - low + 1} ports for all connections of a host",
                 (name,),
                 seen=seen,
@@ -113,7 +119,6 @@ def _ports(view: View) -> Iterator[Said]:
         if exposed:
             ports = ",".join(map(str, exposed))
             yield info(
-                "sys.ports",
                 f"any connection of {HERE} may take the rendezvous port {exposed[-1]}",
                 (name,),
                 seen=f"{seen}, of which {ports} are not reserved",
@@ -136,8 +141,13 @@ def _reserved(text: str) -> list[tuple[int, int]]:
     return found
 
 
+@rule("sys.backlog", "os", Level.QUICK, OsFacts)
+@hint("sysctl net.core.somaxconn")
 def _backlog(view: View) -> Iterator[Said]:
-    """All ranks connect to the store of the first host at once; the kernel cuts its queue."""
+    """Connections reset at the start of large jobs: more ranks than may wait in the queue.
+
+    All ranks connect to the store of the first host at once; the kernel cuts its queue.
+    """
     gpus = view.of(GpuFacts)
     ranks = sum(
         view.ranks_per_host or (gpus[name].count if name in gpus else 0) or RANKS_PER_HOST
@@ -152,7 +162,6 @@ def _backlog(view: View) -> Iterator[Said]:
             low[name] = queue[0]
     if low:
         yield warn(
-            "sys.backlog",
             f"fewer connections may wait on {named(list(low))} than {ranks} ranks make at once",
             low,
             seen=", ".join(f"{name}: somaxconn {queue}" for name, queue in list(low.items())[:8]),
@@ -161,8 +170,13 @@ def _backlog(view: View) -> Iterator[Said]:
         )
 
 
+@rule("sys.neighbours", "os", Level.QUICK, OsFacts, NetFacts, SshFacts)
+@hint("sysctl net.ipv4.neigh.default.gc_thresh3")
 def _neighbours(view: View) -> Iterator[Said]:
-    """Each peer is an entry for each network; hosts of one kernel share its table."""
+    """`neighbor table overflow`: connections between many hosts that time out at random.
+
+    Each peer is an entry for each network; hosts of one kernel share its table.
+    """
     ssh, nets = view.of(SshFacts), view.of(NetFacts)
     sharing = Counter(facts.boot_id or name for name, facts in ssh.items())
     peers = len(view.everyone) - 1
@@ -182,7 +196,6 @@ def _neighbours(view: View) -> Iterator[Said]:
             yield Unjudged((name,), "the neighbour table's size is not to be seen in a container")
         elif room[0] < needed:
             yield warn(
-                "sys.neighbours",
                 f"the neighbour table of {HERE} has room for {room[0]} and {needed} are needed",
                 (name,),
                 seen=f"net.ipv4.neigh.default.gc_thresh3 = {room[0]}; {peers} peers on "
@@ -194,7 +207,10 @@ def _neighbours(view: View) -> Iterator[Said]:
             )
 
 
+@rule("tmp.dir", "os", Level.QUICK, OsFacts)
+@hint("export TMPDIR=/tmp")
 def _temporary(view: View) -> Iterator[Said]:
+    """A TMPDIR that is mounted noexec, or too long a path for Unix sockets (108 bytes)."""
     for name, facts in view.of(OsFacts).items():
         path = facts.temporary
         if not path:
@@ -203,7 +219,6 @@ def _temporary(view: View) -> Iterator[Said]:
         room = facts.filesystems.get(path)
         if room is not None and room.noexec:
             yield warn(
-                "tmp.dir",
                 f"nothing can be executed in {path} on {HERE}",
                 (name,),
                 seen="mounted noexec",
@@ -213,7 +228,6 @@ def _temporary(view: View) -> Iterator[Said]:
             )
         if len(path.encode()) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
             yield warn(
-                "tmp.dir",
                 f"TMPDIR of {HERE} is too long a path for sockets: {len(path.encode())} bytes",
                 (name,),
                 seen=f"TMPDIR={path}",
@@ -224,13 +238,15 @@ def _temporary(view: View) -> Iterator[Said]:
             )
 
 
+@rule("proc.logout", "os", Level.QUICK, OsFacts)
+@hint("KillExcludeUsers=USER in logind.conf, or a job of Slurm's.")
 def _logout(view: View) -> Iterator[Said]:
+    """KillUserProcesses=yes of systemd-logind: agent, shims and ranks end with the console's connection."""
     for name, facts in view.of(OsFacts).items():
         if facts.ends_at_logout is None:
             yield Unjudged((name,), "systemd-logind does not say what it does when a session ends")
         elif facts.ends_at_logout:
             yield warn(
-                "proc.logout",
                 f"a run on {HERE} is killed when the console leaves: systemd-logind ends what a "
                 "session started",
                 (name,),
@@ -245,8 +261,13 @@ def _in_folder(name: str, path: str) -> Cure:
     return Cure(hosts={name: HostCure(env={"TMPDIR": path})})
 
 
+@rule("sys.mtu_probing", "os", Level.QUICK, OsFacts)
+@hint("sysctl net.ipv4.tcp_mtu_probing")
 def _probing(view: View) -> Iterator[Said]:
-    """Worth knowing where a path loses large packets: then only probing gets TCP through."""
+    """Hosts of which some mend a broken path MTU by themselves and some hang.
+
+    Worth knowing where a path loses large packets: then only probing gets TCP through.
+    """
     values = {
         name: facts.sysctl.get("mtu_probing") or "" for name, facts in view.of(OsFacts).items()
     }
@@ -256,7 +277,6 @@ def _probing(view: View) -> Iterator[Said]:
     split = dissent({name: value for name, value in values.items() if value})
     if split is not None:
         yield info(
-            "sys.mtu_probing",
             split.told("net.ipv4.tcp_mtu_probing"),
             split.minority,
             expected="the same on every host",
@@ -264,77 +284,4 @@ def _probing(view: View) -> Iterator[Said]:
         )
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "sys.clocksource",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "A kernel that gave up tsc for hpet: every reading of the clock costs a microsecond.",
-        "dmesg says why; a firmware update, or clocksource=tsc.",
-        _clocksource,
-    ),
-    Rule(
-        "sys.governor",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "CPU clocks that are kept low on some hosts, which all others then wait for.",
-        "cpupower frequency-set -g performance",
-        _governor,
-    ),
-    Rule(
-        "sys.ports",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "Too few ports for connections, or a range in which the rendezvous port lies.",
-        "sysctl net.ipv4.ip_local_port_range and ip_local_reserved_ports.",
-        together(_ports),
-    ),
-    Rule(
-        "sys.backlog",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "Connections reset at the start of large jobs: more ranks than may wait in the queue.",
-        "sysctl net.core.somaxconn",
-        _backlog,
-    ),
-    Rule(
-        "sys.neighbours",
-        "os",
-        Level.QUICK,
-        (OsFacts, NetFacts, SshFacts),
-        "`neighbor table overflow`: connections between many hosts that time out at random.",
-        "sysctl net.ipv4.neigh.default.gc_thresh3",
-        together(_neighbours),
-    ),
-    Rule(
-        "sys.mtu_probing",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "Hosts of which some mend a broken path MTU by themselves and some hang.",
-        "sysctl net.ipv4.tcp_mtu_probing",
-        _probing,
-    ),
-    Rule(
-        "proc.logout",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "KillUserProcesses=yes of systemd-logind: agent, shims and ranks end with the console's connection.",
-        "KillExcludeUsers=USER in logind.conf, or a job of Slurm's.",
-        together(_logout),
-    ),
-    Rule(
-        "tmp.dir",
-        "os",
-        Level.QUICK,
-        (OsFacts,),
-        "A TMPDIR that is mounted noexec, or too long a path for Unix sockets (108 bytes).",
-        "export TMPDIR=/tmp",
-        together(_temporary),
-    ),
-)
+RULES = (_clocksource, _governor, _ports, _backlog, _neighbours, _probing, _logout, _temporary)

@@ -10,7 +10,7 @@ from distconsole.checks.facts import EnvFacts, HorovodFacts
 from distconsole.checks.host_facts import BetweenFacts, ImportFacts
 from distconsole.checks.load import busy_hosts
 from distconsole.checks.majority import named
-from distconsole.checks.rule import Rule, Said, Unjudged, warn
+from distconsole.checks.rule import Said, Unjudged, hint, rule, warn
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
@@ -29,7 +29,10 @@ DEFAULTS = {
 """Horovod's own (runner/launch.py, common/gloo); the last one ends nothing unless it is set above 0."""
 
 
+@rule("horovod.timeouts", "horovod", Level.STANDARD, HorovodFacts, EnvFacts, ImportFacts)
+@hint("export HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS; `run` waits 120 s.")
 def _timeouts(view: View) -> Iterator[Said]:
+    """`Timed out waiting for hosts to acknowledge`: an import of torch from a slow disk takes longer than Horovod's 30 s, or than what its variables say."""
     imports, horovod = view.of(ImportFacts), view.of(HorovodFacts)
     busy = tuple(name for name in busy_hosts(view) if name in imports)
     if busy:
@@ -59,7 +62,6 @@ def _timeouts(view: View) -> Iterator[Said]:
     )
     cure = dict.fromkeys(short, wanted)
     yield warn(
-        "horovod.timeouts",
         f"Horovod may give up before the ranks on {named(hosts)} are there",
         hosts,
         seen=f"import torch{_and_ssh(view)} took {measured[slowest]:.1f} s on {slowest}; {values}",
@@ -99,15 +101,4 @@ def _by_run(short: dict[str, dict[str, float]], needed: float) -> str:
     return f"waits {RUN_WAITS_SECONDS} s for the ranks"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "horovod.timeouts",
-        "horovod",
-        Level.STANDARD,
-        (HorovodFacts, EnvFacts, ImportFacts),
-        "`Timed out waiting for hosts to acknowledge`: an import of torch from a slow disk takes longer than "
-        "Horovod's 30 s, or than what its variables say.",
-        "export HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS; `run` waits 120 s.",
-        _timeouts,
-    ),
-)
+RULES = (_timeouts,)
