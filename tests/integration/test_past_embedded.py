@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -10,8 +13,8 @@ import pytest
 from distconsole.config.paths import runs_dir
 from distconsole.model.events import Narration, RunListed, RunsCompared
 from distconsole.model.findings import Severity
-from distconsole.model.requests import Compare, Run, Runs, Where
-from distconsole.model.run_events import RunEvent, Window
+from distconsole.model.requests import Attach, Compare, Run, Runs, Where
+from distconsole.model.run_events import RunEvent, RunFinding, Window
 from distconsole.monitor.recording import Recording
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.timeline import RunTimeline
@@ -117,3 +120,27 @@ def test_a_run_that_a_host_cannot_read_is_told_and_stays(
     (listed,) = [e.summary for e in told if isinstance(e, RunListed)]
     assert (listed.run, listed.state) == ("torn-run", "unreadable")
     assert (folder / "logs" / "rank-0.out").exists()
+
+
+def test_what_is_said_of_a_damaged_record_brings_it_back(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.py"
+    job.write_text("print('well')")
+    with Operator(Run(str(job), nproc="1", watch=False), sessions) as run:
+        run.finish()
+        name, whole = run.run, run.lines()
+    path = RunStore(runs_dir()).folder / f"{name}.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE entries SET body = x'00' WHERE instr(body, ?)", (b'"kind":"log"',))
+    with Operator(Attach(name), sessions) as again:
+        again.finish()
+    (finding,) = again.of(RunFinding)
+    assert (finding.check, again.lines()) == ("run.record_damaged", [])
+    move, attach = finding.hint.rsplit(": ", 1)[1].split("; ")
+    subprocess.run(shlex.split(move), check=True)
+    words = shlex.split(attach)
+    assert words[:3] == ["distconsole", "attach", name]
+    with Operator(Attach(name, Where(hosts=words[-1])), sessions) as anew:
+        anew.finish()
+    assert sorted(anew.lines()) == sorted(whole) == ["well"] * 2

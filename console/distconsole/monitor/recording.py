@@ -213,7 +213,7 @@ class Recording:
             self.head.close(end)
             self._note(end)
             self._tell(end)
-        damage = damage_finding(self.record, self._spoilt, self._file.damage, self.end)
+        damage = damage_finding(self.record, self._spoilt, self._file, self.end)
         if damage is not None:
             self.head.timeline.apply(damage)
             self._tell(damage)

@@ -169,9 +169,8 @@ def stored_events(run_file: RunFile, without: tuple[str, ...] = ()) -> Iterator[
     reducer = reducer_of(record)
     spoilt: Counter[str] = Counter()
     yield from replay(run_file, reducer, spoilt, without)
-    damage = damage_finding(
-        record, spoilt, run_file.damage, run_file.last_seen(record.hosts) or record.started
-    )
+    seen = run_file.last_seen(record.hosts) or record.started
+    damage = damage_finding(record, spoilt, run_file, seen)
     if damage is not None:
         yield damage
     end = stored_end(record)
@@ -180,16 +179,17 @@ def stored_events(run_file: RunFile, without: tuple[str, ...] = ()) -> Iterator[
 
 
 def damage_finding(
-    record: RunRecord, spoilt: Mapping[str, int], damage: Mapping[str, str], t: float
+    record: RunRecord, spoilt: Mapping[str, int], run_file: RunFile, t: float
 ) -> RunFinding | None:
     """Return what is to be said of a record that can be read in part only; None of a sound one.
 
     Args:
         record: The run.
         spoilt: Host -> entries that mean nothing.
-        damage: Host -> why entries could not be fetched; an empty name stands for all.
+        run_file: It was read, and knows why entries of it could not be.
         t: When the record ends (UNIX seconds).
     """
+    damage = run_file.damage
     if not spoilt and not damage:
         return None
     seen = [f"{count} entries of {host} cannot be read" for host, count in sorted(spoilt.items())]
@@ -205,6 +205,7 @@ def damage_finding(
         summary=f"the kept record of this run is damaged: {words} left out",
         seen="; ".join(seen),
         expected="every entry can be read",
-        hint="what can be read is shown; while the hosts have the run's folder, "
-        "'distconsole attach' on a copy of the store without this run fetches it again",
+        hint="what can be read is shown; hosts know a run for 14 days after its end, and tell it anew, "
+        f"though not how to rerun it: mv {run_file.path} {run_file.path}.damaged; distconsole attach "
+        f"{record.run} --hosts {','.join(record.hosts)}",
     )
