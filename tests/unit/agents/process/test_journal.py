@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Iterator
@@ -14,13 +13,7 @@ import pytest
 from distconsole_agent import journal as journal_module
 from distconsole_agent.journal import Journal, JournalError, Reader
 from distconsole_agent.journal_lines import dump, seq_of
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "journal"
-    path.mkdir()
-    return path
+from fakes.node_journals import note, opened, read_after
 
 
 @pytest.fixture
@@ -30,28 +23,9 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def writer(folder: Path) -> Iterator[Journal]:
-    journal = Journal(str(folder))
-    assert journal.open_writer()
+    journal = opened(folder)
     yield journal
     journal.close()
-
-
-def note(text: str) -> dict[str, Any]:
-    return {"t": 1.0, "kind": "note", "summary": text}
-
-
-def reopened(folder: Path) -> Journal:
-    journal = Journal(str(folder))
-    assert journal.open_writer()
-    return journal
-
-
-def read_after(journal: Journal, after: int) -> list[dict[str, Any]]:
-    reader = Reader(journal.folder, after)
-    try:
-        return [json.loads(line) for line in reader.read_all()]
-    finally:
-        reader.close()
 
 
 def numbers(entries: list[dict[str, Any]]) -> list[int]:
@@ -78,14 +52,14 @@ def test_marks_of_all_batches_are_merged(folder: Path, writer: Journal) -> None:
     writer.append([note("a")], {"logs": {"x": 5, "y": 1}})
     writer.append([note("b")], {"logs": {"x": 9}, "shim": {"offset": 3}})
     writer.close()
-    journal = reopened(folder)
+    journal = opened(folder)
     assert journal.mark == {"logs": {"x": 9, "y": 1}, "shim": {"offset": 3}}
     assert journal.last_seq == 2
     journal.close()
 
 
 def test_a_journal_cut_anywhere_goes_on_from_its_last_whole_batch(folder: Path) -> None:
-    journal = reopened(folder)
+    journal = opened(folder)
     ends = [0]
     for batch in range(4):
         journal.append([note(f"{batch}-{i}") for i in range(3)], {"shim": {"offset": batch}})
@@ -95,7 +69,7 @@ def test_a_journal_cut_anywhere_goes_on_from_its_last_whole_batch(folder: Path) 
     for size in range(ends[1], len(whole) + 1, 7):
         (folder / "000001.jsonl").write_bytes(whole[:size])
         kept = sum(end <= size for end in ends) - 1
-        journal = reopened(folder)
+        journal = opened(folder)
         assert journal.last_seq == 3 * kept
         assert journal.mark == {"shim": {"offset": kept - 1}}
         journal.append([note("next")], {})
@@ -105,7 +79,7 @@ def test_a_journal_cut_anywhere_goes_on_from_its_last_whole_batch(folder: Path) 
 
 def test_a_journal_that_died_before_its_first_mark_starts_from_nothing(folder: Path) -> None:
     (folder / "000001.jsonl").write_bytes(b'{"mark":{},"last_')
-    journal = reopened(folder)
+    journal = opened(folder)
     assert journal.last_seq == 0
     journal.append([note("first")], {})
     assert numbers(read_after(journal, 0)) == [1]
@@ -133,7 +107,7 @@ def test_a_new_segment_without_a_mark_is_taken_again(folder: Path, writer: Journ
     last = max(writer.segments())
     writer.close()
     (folder / f"{last + 1:06d}.jsonl").write_bytes(b'{"mark":{"shim"')
-    journal = reopened(folder)
+    journal = opened(folder)
     assert (journal.last_seq, journal.mark) == (100, {"shim": {"offset": 99}})
     for index in range(100):
         journal.append([note(f"more {index}")], {})

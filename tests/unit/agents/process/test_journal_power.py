@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import shutil
@@ -15,42 +14,18 @@ from typing import Any
 import pytest
 
 from distconsole_agent import journal as journal_module
-from distconsole_agent.journal import Journal, Reader
+from distconsole_agent.journal import Journal
 from distconsole_agent.journal_lines import seq_of
+from fakes.node_journals import note, opened, read_after
 from suite.first_version import ENTRIES, unpack_first_version
 
 SEGMENT = "000001.jsonl"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "journal"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def never_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about the disk under the test."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-
-
-def note(text: str) -> dict[str, Any]:
-    return {"t": 1.0, "kind": "note", "summary": text}
-
-
-def opened(folder: Path) -> Journal:
-    journal = Journal(str(folder))
-    assert journal.open_writer()
-    return journal
-
-
-def read_all(journal: Journal) -> list[dict[str, Any]]:
-    reader = Reader(journal.folder, 0)
-    try:
-        return [json.loads(line) for line in reader.read_all()]
-    finally:
-        reader.close()
 
 
 def written(folder: Path, batches: int = 4) -> tuple[bytes, list[tuple[int, int]], str]:
@@ -75,7 +50,7 @@ def check_goes_on(folder: Path, kept: int, writer: str) -> None:
         assert journal.still_has(writer, 8) == kept
     journal.append([note("next")], {})
     assert journal.still_has(writer, 8) == kept
-    entries = read_all(journal)
+    entries = read_after(journal)
     assert [entry["seq"] for entry in entries] == list(range(1, kept + 2))
     assert [e["summary"] for e in entries[:-1]] == [f"{n // 2}-{n % 2}" for n in range(kept)]
     journal.close()
@@ -131,7 +106,7 @@ def test_a_reader_passes_over_what_is_damaged(folder: Path) -> None:
     second = whole.index(b'{"seq":2')
     (folder / SEGMENT).write_bytes(whole[: second + 10] + b"\0" + whole[second + 11 :])
     journal = Journal(str(folder))
-    assert [entry["seq"] for entry in read_all(journal)] == [1, 3, 4, 5, 6, 7, 8]
+    assert [entry["seq"] for entry in read_after(journal)] == [1, 3, 4, 5, 6, 7, 8]
     journal.close()
 
 
@@ -182,7 +157,7 @@ def test_a_last_segment_without_a_mark_behind_a_compressed_one_is_taken_again(
     journal = opened(folder)
     assert (journal.last_seq, journal.lost_bytes) == (before, 300)
     journal.append([note("next")], {})
-    assert [entry["seq"] for entry in read_all(journal)] == list(range(1, before + 2))
+    assert [entry["seq"] for entry in read_after(journal)] == list(range(1, before + 2))
     journal.close()
 
 
@@ -365,7 +340,7 @@ def test_after_a_power_cut_at_any_flush_every_entry_is_there_that_was_synced(
             after = opened(crashed)
             published, writer = journal.last_seq, journal.journal_id
             assert synced <= after.last_seq <= len(texts)
-            entries = read_all(after)
+            entries = read_after(after)
             assert [entry["seq"] for entry in entries] == list(range(1, after.last_seq + 1))
             assert [e["summary"] for e in entries] == texts[: after.last_seq]
             assert after.mark == ({"shim": {"offset": after.last_seq}} if entries else {})
@@ -373,7 +348,7 @@ def test_after_a_power_cut_at_any_flush_every_entry_is_there_that_was_synced(
                 after.last_seq == 0
             )
             after.append([note("next")], {})
-            assert len(read_all(after)) == after.last_seq
+            assert len(read_after(after)) == after.last_seq
             after.close()
             tried, lost = tried + 1, lost + published - len(entries)
         listeners[:] = listening
@@ -405,7 +380,7 @@ def test_a_journal_that_the_first_version_began_is_gone_on_with(tmp_path: Path) 
     journal = opened(folder)
     assert (journal.last_seq, journal.ended, journal.journal_id) == (last, False, "")
     journal.append([note("here")], {})
-    assert [entry["seq"] for entry in read_all(journal)] == list(range(1, last + 2))
+    assert [entry["seq"] for entry in read_after(journal)] == list(range(1, last + 2))
     assert [journal.still_has("", after) for after in (20, last, last + 5)] == [20, last, last]
     journal.close()
 
@@ -419,5 +394,5 @@ def test_what_an_agent_of_the_first_version_appends_to_a_journal_of_ours_is_kept
     journal = opened(folder)
     assert (journal.last_seq, journal.lost_bytes) == (9, 0)
     assert journal.still_has(writer, 9) == 9
-    assert [entry["seq"] for entry in read_all(journal)] == list(range(1, 10))
+    assert [entry["seq"] for entry in read_after(journal)] == list(range(1, 10))
     journal.close()
