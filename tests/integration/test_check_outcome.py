@@ -22,6 +22,7 @@ from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.main import perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
+from distconsole.errors import Terminated
 from distconsole.grammar import parse_line
 from distconsole.model.events import CheckEnded, CheckProgress, Event
 from distconsole.model.expectation import Expectation
@@ -51,6 +52,9 @@ class Going:
 
     def interrupt(self) -> None:
         raise KeyboardInterrupt
+
+    def terminate(self) -> None:
+        raise Terminated
 
     def cut_power(self) -> None:
         self.nodes.power_cut("node2")
@@ -104,6 +108,7 @@ WAYS = (
     Way("Ctrl-C before a host is reached", "incomplete", 130, ("os",), deed=Going.interrupt,
         at="ssh.connect"),
     Way("Ctrl-C half-way", "incomplete", 130, ("os",), deed=Going.interrupt),
+    Way("SIGTERM half-way", "incomplete", 143, ("os",), deed=Going.terminate),
     Way("Ctrl-C in the network", "incomplete", 130, ("os", "net"), deed=Going.interrupt,
         at="net.reach_tcp"),
     Way("Ctrl-C while the report is made", "incomplete", 130, ("os", "coll"), deed=Going.interrupt,
