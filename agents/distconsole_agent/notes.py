@@ -149,7 +149,7 @@ def shim_gone(host: str, then: str, why: str) -> Note:
         "check": NODE_LOST,
         "severity": "fail",
         "summary": f"node {host} lost: {why}; {then}",
-        "hint": f"look for what ended it: the OOM killer, in dmesg on {host}",
+        "hint": f"look for what ended it: dmesg on {host} names whom the OOM killer ended",
         "host": host,
     }
 

@@ -186,7 +186,7 @@ def stall_finding(run: str, stall: Stall, host_of: Callable[[int], str], t: floa
         hosts=hosts,
         rank=first if len(told) == 1 else UNSET,
         summary=summary,
-        expected="a step within ten times the usual time",
+        expected="a step within 30 s, or within ten times the usual time",
         hint=f"{look}distconsole logs {run} --rank {first}; distconsole stop {run}",
     )
 
@@ -387,10 +387,10 @@ def unplanned_finding(run: str, host: str, what: str, ranks: int, t: float) -> R
         check="run.unplanned",
         severity=Severity.WARN,
         hosts=(host,),
-        summary=f"{host} tells of {what}, which this run cannot have: that is left out",
+        summary=f"{host} reports {what}, which this run does not have: its entries are left out",
         expected=f"ranks 0 to {ranks - 1:,}" if ranks > 1 else "rank 0",
-        hint=f"something on {host} writes what is not so into this run's rings or journal: look at "
-        "who uses that host",
+        hint=f"look on {host} at which processes write to this run's folder and rings, and how the "
+        "script numbers its ranks",
     )
 
 
@@ -402,6 +402,6 @@ def left_out_finding(run: str, host: str, count: int, t: float) -> RunFinding:
         check="run.unplanned",
         severity=Severity.INFO,
         hosts=(host,),
-        summary=f"{_count(count, 'word', 'words')} of {host} about what this run cannot have "
-        f"{'was' if count == 1 else 'were'} left out",
+        summary=f"{_count(count, 'entry', 'entries')} of {host} about ranks, hosts or GPUs that this "
+        f"run does not have {'was' if count == 1 else 'were'} left out",
     )

@@ -298,7 +298,8 @@ def _loss_finding(run: RunId, loss: JournalLoss) -> RunFinding:
         "kept here is not known",
         seen=f"entries {loss.first} to {loss.last}",
         expected="a node keeps what it has told",
-        hint=f"did {host} lose its power, or its disk? it cannot tell these entries to anybody else",
+        hint=f"a loss of power or a failed disk does this: look at the kernel's log and the uptime of {host}; "
+        "nobody else can fetch these entries",
     )
 
 
@@ -321,7 +322,7 @@ def _trouble_finding(run: RunId, trouble: JournalTrouble) -> RunFinding:
         hosts=(host,),
         summary=f"{host} cannot keep the record of this run: {why}",
         expected="room in the node folder",
-        hint=f"make room on {host}; its ranks go on unseen, and what they did is told then",
+        hint=f"{_for_a_disk(why)} on {host}; its ranks go on unseen, and what they did is told then",
     )
 
 
@@ -342,6 +343,12 @@ def _left_out_finding(run: RunId, left_out: LinesLeftOut) -> RunFinding:
     )
 
 
+def _for_a_disk(why: str) -> str:
+    """Return what to do about a disk that refused to be written for ``why``: more room helps a full one only."""
+    full = any(words in why.lower() for words in ("space", "full", "quota"))
+    return "make room" if full else "look at the disk and its mount"
+
+
 def _store_finding(run: RunId, failure: str) -> RunFinding:
     return RunFinding(
         t=time.time(),
@@ -350,7 +357,7 @@ def _store_finding(run: RunId, failure: str) -> RunFinding:
         severity=Severity.WARN,
         summary="the rest of this run is not kept here",
         seen=failure,
-        hint="make room; the nodes keep their journals, distconsole attach fetches them again",
+        hint=f"{_for_a_disk(failure)} on this machine; the nodes keep their journals, distconsole attach fetches them again",
     )
 
 

@@ -82,12 +82,12 @@ def test_a_million_invented_ranks_are_one_finding_that_names_the_node_and_cost_n
     assert not picture.timeline.outlived
     (found,) = picture.said()
     assert (found.hosts, found.severity) == (("node2",), Severity.WARN)
-    assert found.summary.startswith("node2 tells of rank 4, which this run cannot have")
+    assert found.summary.startswith("node2 reports rank 4, which this run does not have")
     for host in HOSTS:
         picture.hear(
             host, frames.EndEntry(seq=9, t=3e3, state="succeeded", exit_code=0, seconds=9)
         )
-    assert "1,000,600 words of node2 about what" in picture.said()[-1].summary
+    assert "1,000,600 entries of node2 about ranks" in picture.said()[-1].summary
 
 
 def test_gpus_without_end_are_left_out() -> None:
