@@ -161,14 +161,15 @@ def node(host: str, t: float = MINUTE_LATER) -> NodeSample:
 def training(
     world: int = 4, per_host: int = 2, *, gpus: bool = True, slow: int = -1
 ) -> Iterator[Event]:
-    """A run in its first minute; ``slow`` is a rank that waits for its data."""
+    """A run in its first minute; ``slow`` is a rank that waits for its data, and makes fewer steps."""
     yield plan(world, per_host)
     for number in range(world):
         yield rank(number, RankState.RUNNING, per_host=per_host)
     for step in range(0, 600, 10):
         t = START + step / 10
-        for number in range(world) if world <= 64 or step > 570 else ():
-            yield window(number, step, t, 1.4 if number == slow else 1.0, per_host)
+        for number in range(world) if world < 64 or step > 440 else ():
+            made, share = (round(step / 1.4), 1.4) if number == slow else (step, 1.0)
+            yield window(number, made, t, share, per_host)
             if gpus and step % 100 == 90:
                 yield gpu(number, t, per_host)
         value = 2.3 * math.exp(-step / 200) + 0.03 * math.sin(step)
@@ -551,7 +552,8 @@ def large(
         for number in range(world):
             late = number == slow and second >= since
             share = 1.6 if late else 1.0 + (number * 7 + second * 13) % 11 / 200
-            yield window(number, 10 * second, START + second, share, per_host)
+            step = 10 * since + 6 * (second - since) if late else 10 * second
+            yield window(number, step, START + second, share, per_host)
             if second % 10 == 9:
                 yield gpu(number, START + second, per_host)
 

@@ -15,7 +15,7 @@ from distconsole.formats.exposition import Page
 from distconsole.model.events import HostStatus
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
-from distconsole.monitor.freshness import is_fresh
+from distconsole.monitor.pace import is_fresh
 from distconsole.monitor.present import present
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline

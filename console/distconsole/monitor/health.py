@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
+from enum import Enum, auto
 
 from msgspec import UNSET
 
-from distconsole.model.run_events import RankState, RunEnded
+from distconsole.model.run_events import EndState, RankState, RunEnded
 from distconsole.model.time_text import span_text, unusual_text
-from distconsole.monitor.conclusions import STRAGGLER
-from distconsole.monitor.freshness import is_fresh
-from distconsole.monitor.present import Present, age_text, present
+from distconsole.monitor.present import (
+    Present,
+    Sight,
+    age_text,
+    present,
+    sights_of,
+    slow_ranks,
+    standing_ranks,
+)
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
+from distconsole.monitor.stragglers import DATA, FORWARD, OPTIMIZER, REST, STEP, Straggler
 from distconsole.monitor.timeline import RunTimeline
 
-SILENT_SECONDS = 10.0
-"""A rank may be silent for so long, or for ten of its steps, before it is said to be."""
-SLOW_SHARE = 1.25
-"""A rank whose steps take this multiple of the median's is said to be slow."""
-OWN_PARTS = {"data": "its data", "forward": "the forward part", "optimizer": "the optimizer"}
-"""The parts of a step in which no rank waits for another."""
-WARM_UP_STEPS = 20
-"""A rank's first steps are slow and say nothing."""
+PARTS_IN_WORDS = {
+    STEP: "a step",
+    DATA: "for its data",
+    FORWARD: "for the forward part",
+    OPTIMIZER: "for the optimizer",
+    REST: "a step outside data, forward, backward and optimizer",
+}
 
 LONG_START_SECONDS = 30.0
 """From then on it is said for how long ranks have been on one part of their way to the first step."""
@@ -39,36 +46,44 @@ PHASE_WORDS = {
 """The phase that ranks have behind them -> what one does now, and what several do."""
 
 
+class Tone(Enum):
+    """How urgent a line about a run is."""
+
+    GOOD = auto()
+    """All ranks make steps, and none is slow."""
+    NOTE = auto()
+    """It starts, or ranks pause, as in a validation: nobody has judged that they stalled."""
+    WARN = auto()
+    BAD = auto()
+
+
+ENDED_TONES = {
+    EndState.SUCCEEDED: Tone.GOOD,
+    EndState.FAILED: Tone.BAD,
+    EndState.STOPPED: Tone.WARN,
+}
+
+
 @dataclass(frozen=True, slots=True)
-class SlowRank:
-    """A rank that is slow.
+class Health:
+    """How a run goes, in words."""
 
-    Attributes:
-        view: Which one.
-        own_ms: How long its step takes it, or that part of it.
-        usual_ms: How long it takes the others.
-        part: The part of a step that is slow, a key of ``OWN_PARTS``; empty for the whole step.
-    """
-
-    view: RankView
-    own_ms: float
-    usual_ms: float
-    part: str = ""
-
-    @property
-    def words(self) -> str:
-        """Which one is how slow."""
-        what = f"for {OWN_PARTS[self.part]}" if self.part else "a step"
-        how = unusual_text(self.own_ms, what, self.usual_ms)
-        return f"rank {self.view.rank} on {self.view.host} is slow, {how}"
+    tone: Tone
+    line: str
 
 
 def health_line(timeline: RunTimeline, now: float) -> str:
     """Return one line that says how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
-    if timeline.end is not None:
-        return _ended_line(timeline.end)
+    return health_of(timeline, now).line
+
+
+def health_of(timeline: RunTimeline, now: float) -> Health:
+    """Return how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
+    if (end := timeline.end) is not None:
+        return Health(ENDED_TONES[end.state], _ended_line(end))
     parts = [f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"]
-    figures = present(timeline, now)
+    sights = sights_of(timeline, now)
+    figures = present(timeline, now, sights)
     if figures.samples_s is not None or any(view.windows for view in timeline.ranks.values()):
         parts.append(figures.rate_text)
     if timeline.slowest is not None:
@@ -77,32 +92,11 @@ def health_line(timeline: RunTimeline, now: float) -> str:
         parts.append(loss)
     if timeline.restart is not None:
         parts.append(f"restart {timeline.restart.restart} of {timeline.restart.of}")
-    condition = _condition(timeline, now)
-    left = _left(timeline, figures, now) if condition == "healthy" else None
+    tone, condition = _condition(timeline, now, sights)
+    left = _left(timeline, figures, now) if tone is Tone.GOOD else None
     if left is not None:
         parts.append(f"{span_text(left)} left")
-    return f"{condition}: {', '.join(parts)}"
-
-
-def silent_ranks(timeline: RunTimeline, now: float) -> dict[RankView, float]:
-    """Return living ranks that made steps and have finished none for too long, least far first.
-
-    How long is told in seconds: until now, or until the newest word of a host whose news is old, as
-    it is while what was missed is read. Of what has happened since nobody knows.
-    """
-    slowest = timeline.slowest
-    limit = max(SILENT_SECONDS, (slowest.step_ms_mean or 0.0) / 100 if slowest else 0.0)
-    told = {host: _told_until(timeline, host, now) for host in timeline.nodes}
-    silent = {
-        view: seconds
-        for view in timeline.ranks.values()
-        if view.stepped_at is not None
-        if (seconds := told.get(view.host, now) - view.stepped_at) > limit
-        or view.state is RankState.STALLED
-        if view.alive
-    }
-    order = sorted(silent, key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
-    return {view: silent[view] for view in order}
+    return Health(tone, f"{condition}: {', '.join(parts)}")
 
 
 def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
@@ -121,30 +115,51 @@ def _left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
     return timeline.outlook.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
 
-def _condition(timeline: RunTimeline, now: float) -> str:
+def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -> tuple[Tone, str]:
     there = list(timeline.ranks.values())
     if timeline.outlived_hosts:
         # Ranks are numbered anew without it, so the last numbers are nobody's.
         there = [view for view in there if view.rank < timeline.world or view.alive]
         if not any(view.alive for view in there):
-            return f"beginning again without {', '.join(sorted(timeline.outlived_hosts))}"
+            lost = ", ".join(sorted(timeline.outlived_hosts))
+            return Tone.WARN, f"beginning again without {lost}"
     failed = [v for v in there if v.state is RankState.FAILED and v.rank not in timeline.outlived]
     if failed:
-        return f"rank {min(view.rank for view in failed)} failed"
+        return Tone.BAD, f"rank {min(view.rank for view in failed)} failed"
     if timeline.lost_hosts:
-        lost = timeline.lost_hosts
-        since = span_text(now - min(timeline.links[host].t for host in lost))
-        return f"no connection to {', '.join(lost[:3])}{_and_more(len(lost) - 3)} for {since}"
-    if stale := _stale(timeline, there, now):
-        return stale
+        lost_hosts = timeline.lost_hosts
+        since = span_text(now - min(timeline.links[host].t for host in lost_hosts))
+        more = _and_more(len(lost_hosts) - 3)
+        return Tone.WARN, f"no connection to {', '.join(lost_hosts[:3])}{more} for {since}"
+    if unheard := _unheard(timeline, there, now, sights):
+        return Tone.WARN, unheard
     if all(view.step is None for view in timeline.ranks.values()):
-        return f"starting{_slowest_start(timeline, now)}"
-    if silent := silent_ranks(timeline, now):
-        return _silent(there, silent)
+        return Tone.NOTE, f"starting{_slowest_start(timeline, now)}"
+    return _condition_of_steps(timeline, there, standing_ranks(timeline, now, sights), sights)
+
+
+def _condition_of_steps(
+    timeline: RunTimeline,
+    there: list[RankView],
+    standing: dict[RankView, float],
+    sights: Mapping[int, Sight],
+) -> tuple[Tone, str]:
+    """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
+    if any(view.state is RankState.STALLED for view in standing):
+        return Tone.WARN, _standing(there, standing)
     if wrong := _wrong(timeline):
-        return wrong
-    slow = slow_rank(timeline)
-    return slow.words if slow is not None else "healthy"
+        return Tone.WARN, wrong
+    if standing:
+        return Tone.NOTE, _standing(there, standing)
+    if slow := slow_ranks(timeline, sights):
+        return Tone.WARN, _slow(slow[0], timeline.ranks[slow[0].rank]) + _and_more(len(slow) - 1)
+    return Tone.GOOD, "healthy"
+
+
+def _slow(slow: Straggler, view: RankView) -> str:
+    """Say which rank is how slow."""
+    how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
+    return f"rank {slow.rank} on {view.host} is slow, {how}"
 
 
 def _wrong(timeline: RunTimeline) -> str:
@@ -155,19 +170,18 @@ def _wrong(timeline: RunTimeline) -> str:
     return "" if timeline.unsound is None else timeline.unsound.summary.partition(";")[0]
 
 
-def _told_until(timeline: RunTimeline, host: str, now: float) -> float:
-    """Return until when it is known how ``host`` is: now, if its newest word is hardly older."""
-    newest = timeline.nodes[host].t
-    return now if is_fresh(newest, now) else newest
-
-
-def _stale(timeline: RunTimeline, there: list[RankView], now: float) -> str:
-    hosts = sorted({view.host for view in there if view.alive})
-    ages = {
-        host: now - timeline.nodes[host].t
-        for host in hosts
-        if host in timeline.nodes and now - timeline.nodes[host].t > SILENT_SECONDS
+def _unheard(
+    timeline: RunTimeline, there: list[RankView], now: float, sights: Mapping[int, Sight]
+) -> str:
+    """Say of which hosts nothing is known now, though they have told of themselves or of steps."""
+    hosts = {view.host for view in there if view.alive}
+    told = {host: node.t for host, node in timeline.nodes.items()}
+    unseen = {
+        view.host
+        for view in there
+        if sights[view.rank] is Sight.UNSEEN and (view.host in told or view.stepped_at is not None)
     }
+    ages = {host: now - told.get(host, timeline.last_t or now) for host in sorted(unseen)}
     if not ages:
         return ""
     oldest = max(ages, key=lambda host: ages[host])
@@ -177,71 +191,22 @@ def _stale(timeline: RunTimeline, there: list[RankView], now: float) -> str:
     return f"no word from {oldest} for {span_text(ages[oldest])}{more}"
 
 
-def _silent(there: list[RankView], silent: dict[RankView, float]) -> str:
+def _standing(there: list[RankView], standing: dict[RankView, float]) -> str:
     """Where one rank hangs all soon do: the one that is least far is to blame, if one is."""
-    count, living = len(silent), sum(view.alive for view in there)
-    first, farthest = next(iter(silent)), max(view.step or 0 for view in silent)
-    behind = [view for view in silent if (view.step or 0) == (first.step or 0)]
+    count, living = len(standing), sum(view.alive for view in there)
+    first, farthest = next(iter(standing)), max(view.step or 0 for view in standing)
+    behind = [view for view in standing if (view.step or 0) == (first.step or 0)]
     if count < living:
-        since = span_text(silent[first])
+        since = span_text(standing[first])
         words = f"rank {first.rank} on {first.host} has not finished a step for {since}"
         return words + _and_more(count - 1)
-    since = span_text(min(silent.values()))
+    since = span_text(min(standing.values()))
     if len(behind) == count:
         return f"no rank has finished a step for {since}" if count > 1 else f"no step for {since}"
     return (
         f"no step for {since}, rank {first.rank} on {first.host}{_and_more(len(behind) - 1)} is behind"
         f" (step {first.step or 0:,} of {farthest:,})"
     )
-
-
-def slow_rank(timeline: RunTimeline) -> SlowRank | None:
-    """Return the rank that is slow, or that was found to hold the others up and still does; None where all are even."""
-    return _slow(timeline) or _held_up(timeline)
-
-
-def _slow(timeline: RunTimeline) -> SlowRank | None:
-    """Return the slowest rank, if it is much slower than is usual, and not only for a moment."""
-    known = [
-        v
-        for v in timeline.ranks.values()
-        if v.alive and v.steps >= WARM_UP_STEPS and v.step_ms_mean is not None
-    ]
-    if len(known) < 3:
-        return None
-    typical = median(view.step_ms_mean or 0.0 for view in known)
-    worst = max(known, key=lambda view: view.step_ms_mean or 0.0)
-    own = worst.step_ms_mean or 0.0
-    if not typical or own < SLOW_SHARE * typical:
-        return None
-    if (worst.steady_ms or own) < SLOW_SHARE * median(view.steady_ms or 0.0 for view in known):
-        return None
-    return SlowRank(worst, own, typical)
-
-
-def _held_up(timeline: RunTimeline) -> SlowRank | None:
-    """Return the rank that was found to be slow, while its own part of a step still is.
-
-    Where ranks wait for each other, all their steps take as long as the slowest rank's.
-    """
-    there = timeline.ranks.values()
-    found = {each.rank for each in timeline.findings if each.check == STRAGGLER}
-    slow = [v for v in there if v.alive and v.rank in found]
-    for view in sorted(slow, key=lambda view: view.rank):
-        for part in OWN_PARTS:
-            own = getattr(view, f"{part}_ms")
-            others = [
-                known
-                for other in there
-                if other.alive and other is not view
-                if (known := getattr(other, f"{part}_ms")) is not None
-            ]
-            if own is None or not others:
-                continue
-            usual = median(others)
-            if own - usual > (SLOW_SHARE - 1) * (view.step_ms_mean or own):
-                return SlowRank(view, own, usual, part)
-    return None
 
 
 def _and_more(count: int) -> str:

@@ -6,14 +6,16 @@ It knows no clock. A figure that is not of now is 0 where it is known that nothi
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
-from distconsole.monitor.freshness import FRESH_SECONDS, is_fresh
+from distconsole.monitor.pace import FRESH_SECONDS, is_fresh
 from distconsole.monitor.rank_view import RankView
+from distconsole.monitor.stragglers import Straggler
 
 if TYPE_CHECKING:
     from distconsole.monitor.timeline import RunTimeline
@@ -60,6 +62,26 @@ def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | N
     return Sight.MEASURED if of_now else Sight.IDLE
 
 
+def standing_ranks(
+    timeline: RunTimeline, now: float, sights: Mapping[int, Sight]
+) -> dict[RankView, float]:
+    """Return living ranks that made steps and have finished none for too long, with seconds, least far first."""
+    still = [
+        timeline.ranks[rank]
+        for rank, sight in sights.items()
+        if sight is Sight.IDLE and timeline.ranks[rank].stepped_at is not None
+    ]
+    still.sort(key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
+    return {view: now - (view.stepped_at or now) for view in still}
+
+
+def slow_ranks(timeline: RunTimeline, sights: Mapping[int, Sight]) -> list[Straggler]:
+    """Return the ranks that are slow now, the worst first."""
+    slow = timeline.stragglers.slow.values()
+    there = [each for each in slow if sights.get(each.rank) is Sight.MEASURED]
+    return sorted(there, key=lambda each: (-each.excess_ms, each.rank))
+
+
 def rate_of(view: RankView, sight: Sight) -> float | None:
     """Return a rank's samples a second: 0 of one that stands still, None where nobody knows."""
     match sight:
@@ -103,9 +125,11 @@ class Present:
         return "–" if self.step_ms is None else ms_text(self.step_ms)
 
 
-def present(timeline: RunTimeline, now: float) -> Present:
-    """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds)."""
-    sights = sights_of(timeline, now)
+def present(
+    timeline: RunTimeline, now: float, sights: Mapping[int, Sight] | None = None
+) -> Present:
+    """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds); ``sights`` are those of then."""
+    sights = sights_of(timeline, now) if sights is None else sights
     views = timeline.ranks
     at_work = tuple(views[rank] for rank, each in sights.items() if each is Sight.MEASURED)
     count = Counter(sights.values())

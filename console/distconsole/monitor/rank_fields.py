@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
-from distconsole.monitor.present import present, rate_of, sights_of
+from distconsole.monitor.present import present, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.timeline import RunTimeline
 
@@ -21,6 +21,10 @@ class RankOfRun:
     """Its samples a second, when the run's newest event came."""
     run_rate: float | None = None
     """Those of all ranks then."""
+    still: bool = False
+    """It finished no step then, though its host told of itself."""
+    slow: str = ""
+    """The part of its steps in which it was slow then."""
 
     @property
     def data_percent(self) -> float | None:
@@ -56,9 +60,14 @@ class RankOfRun:
 def ranks_of(run: RunTimeline) -> list[RankOfRun]:
     """Return the ranks of ``run``, by number."""
     now = run.last_t or 0.0
-    sights, of_all = sights_of(run, now), present(run, now).samples_s
+    sights = sights_of(run, now)
+    of_all = present(run, now, sights).samples_s
+    still = standing_ranks(run, now, sights)
+    slow = {each.rank: each.part for each in slow_ranks(run, sights)}
     return [
-        RankOfRun(view, run, rate_of(view, sights[rank]), of_all)
+        RankOfRun(
+            view, run, rate_of(view, sights[rank]), of_all, view in still, slow.get(rank, "")
+        )
         for rank, view in sorted(run.ranks.items())
     ]
 
@@ -105,6 +114,9 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("signal", lambda row: row.view.signal, "the signal that ended it"),
         Field("phase", lambda row: row.view.phase, "how far its start has come", TEXT),
         Field("silent", lambda row: row.silent_seconds, "since its last word", unit="s"),
+        Field("still", lambda row: row.still, "it lives and finishes no step", FLAG),
+        Field("slow", lambda row: bool(row.slow), "the others wait for it", FLAG),
+        Field("slow.part", lambda row: row.slow, "the part of a step in which it is slow", TEXT),
         Field(
             "step",
             lambda row: row.view.step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import assert_never
 
 from msgspec import UNSET, structs
@@ -43,7 +43,7 @@ from distconsole.monitor.rank_view import LIVING
 from distconsole.monitor.samples import load_events
 from distconsole.monitor.splits import SplitWatch
 from distconsole.monitor.stalls import StallWatch
-from distconsole.monitor.stragglers import Parts, Straggler, StragglerWatch
+from distconsole.monitor.stragglers import StragglerWatch
 from distconsole.monitor.unplanned import MAX_RANKS, PlanBounds
 from distconsole.monitor.verify import Disagreement, SyncWatch
 from distconsole.monitor.window_values import figures_of, given_points, known_metrics
@@ -284,8 +284,8 @@ class RunReducer:
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
             self._last_step = max(self._last_step, step)
-            self._stalls.stepped(entry.rank, step, t)
-        yield Window(
+            self._stalls.stepped(entry.rank, step, t, mean)
+        window = Window(
             t=t,
             run=self.run,
             rank=entry.rank,
@@ -303,6 +303,7 @@ class RunReducer:
             host=host,
             skipped=entry.skipped,
         )
+        yield window
         points = {name: given_points(points) for name, points in entry.points.items()}
         if unlike := self._not_finite.add(entry.rank, points, self._living, t):
             yield from self._unlike(unlike)
@@ -310,26 +311,10 @@ class RunReducer:
             return  # of an attempt that another has followed
         if reduced := self._points.add(entry.rank, points, t, trained=entry.steps > 0):
             yield from self._metrics(reduced, t)
-        for straggler in self._slow_ranks(host, entry, step, t):
+        self._rank_hosts.setdefault(entry.rank, host)
+        for straggler in self._stragglers.add(window):
             slow_on = self._rank_hosts.get(straggler.rank, "")
             yield straggler_finding(self.run, slow_on, straggler, t)
-
-    def _slow_ranks(
-        self, host: str, entry: frames.WindowEntry, step: int, t: float
-    ) -> Sequence[Straggler]:
-        self._rank_hosts.setdefault(entry.rank, host)
-        if entry.step_ms is None or entry.step_ms[0] is None or entry.steps == 0:
-            return ()
-        parts = Parts(
-            entry.step_ms[0],
-            entry.data_ms,
-            entry.forward_ms,
-            entry.optimizer_ms,
-            t,
-            entry.backward_ms,
-            step,
-        )
-        return self._stragglers.add(entry.rank, parts)
 
     def _unlike(self, found: Iterable[NotFinite]) -> Iterator[RunFinding]:
         for one in found:
@@ -394,6 +379,7 @@ class RunReducer:
         yield from self._disagreements(self._sync.begin_again(), t)
         yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
         self._worlds.begin_again()
+        self._stragglers = StragglerWatch()
         self._outcome.begin_again()
         self._exited.clear()
         yield RunRestarted(

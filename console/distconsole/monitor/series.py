@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
 
-from distconsole.monitor.freshness import is_fresh
+from distconsole.monitor.pace import is_fresh
 
 MAX_POINTS = 2048
 """Points a series keeps; beyond that neighbours are merged in pairs."""

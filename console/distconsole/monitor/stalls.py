@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-GATHER_SECONDS = 3.0
-"""Ranks that wait for the one that hangs are found so long after each other."""
-
-
-HEARD_SECONDS = 10.0
-"""A rank whose last step is not older goes on."""
+from distconsole.monitor.pace import TOGETHER_SECONDS, is_fresh
 
 
 class Stall(NamedTuple):
@@ -40,15 +35,15 @@ class StallWatch:
 
     def __init__(self) -> None:
         self._steps: dict[int, int] = {}
-        self._stepped: dict[int, float] = {}
+        self._stepped: dict[int, tuple[float, float | None]] = {}
         self._stalled: dict[int, int | None] = {}
         """Rank -> its process; of those that stand still, told or not."""
         self._untold: set[int] = set()
         self._since = 0.0
 
-    def stepped(self, rank: int, step: int, t: float) -> None:
-        """Take that ``rank`` has done ``step``, at ``t`` in UNIX seconds."""
-        self._steps[rank], self._stepped[rank] = step, t
+    def stepped(self, rank: int, step: int, t: float, step_ms: float | None) -> None:
+        """Take that ``rank`` has done ``step``, at ``t`` in UNIX seconds; its steps take ``step_ms``."""
+        self._steps[rank], self._stepped[rank] = step, (t, step_ms)
 
     def rank_is(self, rank: int, pid: int | None, t: float, *, stalled: bool) -> None:
         """Take what an agent says of a rank that lives, at ``t`` in UNIX seconds."""
@@ -72,14 +67,15 @@ class StallWatch:
             living: The ranks that live.
             t: UNIX seconds.
         """
-        if not self._untold or t - self._since < GATHER_SECONDS:
+        if not self._untold or t - self._since < TOGETHER_SECONDS:
             return None
         ranks = tuple(sorted(self._untold))
         self._untold.clear()
         lowest = min(self._steps.get(rank, -1) for rank in ranks)
         behind = tuple(rank for rank in ranks if self._steps.get(rank, -1) == lowest)
         others = [rank for rank in living if rank not in self._stalled]
-        going = sum(self._stepped.get(rank, 0.0) > t - HEARD_SECONDS for rank in others)
+        told = [self._stepped[rank] for rank in others if rank in self._stepped]
+        going = sum(is_fresh(stepped, t, step_ms) for stepped, step_ms in told)
         return Stall(
             ranks=ranks,
             behind=behind if len(behind) < len(ranks) else (),

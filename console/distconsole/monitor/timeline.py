@@ -29,10 +29,11 @@ from distconsole.model.run_events import (
 )
 from distconsole.monitor.best import take_best
 from distconsole.monitor.conclusions import NODE_LOST, RANK_LOST, is_unsound
-from distconsole.monitor.freshness import is_fresh
 from distconsole.monitor.outlook import Outlook
+from distconsole.monitor.pace import is_fresh
 from distconsole.monitor.rank_view import RankView
 from distconsole.monitor.series import Series
+from distconsole.monitor.stragglers import StragglerWatch
 
 MAX_LOG_LINES = 5000
 MAX_LOG_CHARS = 4 * 1024 * 1024
@@ -75,6 +76,8 @@ class RunTimeline:
         self.findings: list[RunFinding] = []
         self.unsound: RunFinding | None = None
         """The first finding of this attempt that says that its ranks do not train one model as they should."""
+        self.stragglers = StragglerWatch()
+        """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
         self.outlook = Outlook()
         self.restart: RunRestarted | None = None
         """The newest restart of the ranks."""
@@ -225,6 +228,7 @@ class RunTimeline:
         if event.signal is not UNSET:
             view.signal = event.signal
         if not view.alive:
+            self.stragglers.rank_ended(event.rank)
             self._rate_sum -= view.samples_s or 0.0
             view.samples_s = None
 
@@ -234,6 +238,7 @@ class RunTimeline:
         self.outlook.begin_again()
         self._resuming = set(self.metrics)
         self.not_finite_since.clear()
+        self.stragglers = StragglerWatch()
         self._rate_sum, self.unsound = 0.0, None
         for view in self.ranks.values():
             view.begin_again()
@@ -262,6 +267,7 @@ class RunTimeline:
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
                 view.metrics[name] = value
         view.last_seen = event.t
+        self.stragglers.add(event)
         self._add_rate(view, event)
 
     def _add_rate(self, view: RankView, event: Window) -> None:

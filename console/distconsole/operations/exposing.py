@@ -23,7 +23,7 @@ from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Export, Top
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
-from distconsole.monitor.freshness import is_fresh
+from distconsole.monitor.pace import is_fresh
 from distconsole.monitor.store import RunStore
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Control

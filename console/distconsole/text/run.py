@@ -25,8 +25,8 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
-from distconsole.monitor.freshness import FRESH_SECONDS
 from distconsole.monitor.health import health_line, restarts_text
+from distconsole.monitor.pace import FRESH_SECONDS
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text

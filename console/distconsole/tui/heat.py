@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.model.time_text import is_time
+from distconsole.monitor.pace import UNUSUAL_SHARE
 from distconsole.monitor.rank_history import (
     BROKEN,
     RECENT_COLUMNS,
@@ -16,8 +17,6 @@ from distconsole.monitor.rank_history import (
     Track,
 )
 
-WORSE_SHARE = 1.1
-"""A rank is listed from this multiple of what is usual on."""
 NOW_COLUMNS = 5
 """A rank's present is the median of so many moments: one slow step is none's fault."""
 FORGIVEN = 2
@@ -58,7 +57,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """A rank that is worse than usual: its value, what is usual, and since when (UNIX seconds)."""
+    """A rank whose figure is worse than usual, which need not make it slow: its value, what is usual, and since when (UNIX seconds)."""
 
     quantity: Quantity
     rank: int
@@ -368,7 +367,7 @@ def _worse(badness: float, usual: float) -> bool:
     """Whether ``badness`` is a tenth and more above ``usual``; both are negative where little is bad."""
     if badness == BROKEN or usual == BROKEN:
         return badness == BROKEN and usual != BROKEN
-    return badness - usual > (WORSE_SHARE - 1) * max(abs(usual), 1e-9)
+    return badness - usual > UNUSUAL_SHARE * max(abs(usual), 1e-9)
 
 
 def _since(row: Sequence[float], usual: Sequence[float]) -> int:

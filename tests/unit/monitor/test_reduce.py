@@ -557,6 +557,33 @@ def test_a_rank_is_slow_in_whole_steps_only_if_it_makes_fewer_of_them(steps_behi
     assert [finding.rank for finding in found] == ([1] if steps_behind else [])
 
 
+def test_ranks_in_lockstep_are_not_slow_where_a_busy_host_tells_late() -> None:
+    feed, found = Feed("a", "b"), []
+    for second in range(60):
+        # Host b falls behind by up to 2.5 s; its rank's windows hold fewer, longer steps.
+        late = min(2.5, second / 10)
+        for rank, host, at in ((0, "a", float(second)), (1, "b", second - late)):
+            mean = 130.0 if rank else 100.0
+            step = int(10 * at)
+            events = feed.window(rank, host=host, at=T0 + at, step=step, step_ms=[mean, mean])
+            found += only(events, RunFinding)
+    assert found == []
+
+
+def test_who_waits_in_forward_for_another_rank_is_not_slow() -> None:
+    feed, found = Feed("a"), []
+    for second in range(30):
+        for rank in (0, 1):  # with sharded parameters: rank 1 waits for data, rank 0 for rank 1
+            data_ms, forward_ms = (51.0, 20.0) if rank else (1.0, 70.0)
+            parts = {"data_ms": data_ms, "forward_ms": forward_ms, "backward_ms": 40.0}
+            at = T0 + second + rank / 10
+            events = feed.window(
+                rank, at=at, step=10 * second, step_ms=[115.0, 115.0], optimizer_ms=3.0, **parts
+            )
+            found += only(events, RunFinding)
+    assert [(each.rank, "data part" in each.summary) for each in found] == [(1, True)]
+
+
 def test_a_rank_is_named_where_steps_are_longer_than_windows() -> None:
     (finding,) = seconds_of_windows(Feed("a"), 240, step_ms=12_000.0, data_ms=3_000.0)
     assert (finding.check, finding.rank) == ("run.straggler", 2)

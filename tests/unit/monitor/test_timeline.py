@@ -236,7 +236,7 @@ def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:
             [window(0), LinkChanged(t=T - 25, run=RUN, host="h0", connected=False)],
             "no connection to h0 for 25 s:",
         ),
-        ([window(0, T - 60)], "no step for 60 s"),
+        ([window(0, T - 60)], "no word from h0 for 60 s"),
     ],
 )
 def test_the_health_line_says_what_matters_most(events: list[object], line: str) -> None:

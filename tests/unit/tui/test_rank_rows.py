@@ -70,7 +70,8 @@ def test_in_a_stall_old_figures_are_grey_with_their_age_and_nothing_is_made(
     alive = [
         event for n in range(4) for event in told(n, now) if not hasattr(event, "step_ms_mean")
     ]
-    row = rows(*GOING, *alive, now=now)[0]
+    stalled = [scenes.rank(n, RankState.STALLED, now) for n in range(4)] if age > 30 else []
+    row = rows(*GOING, *alive, *stalled, now=now)[0]
     assert {row[name][1] for name in FIGURES} == {"faint"}
     assert row["samples/s"][0] == "0"
     assert row["░data▒fwd▓bwd█opt"][1] == "faint"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from msgspec import UNSET
 
@@ -12,6 +13,7 @@ from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.run_summary import FirstFailure
 from distconsole.model.time_text import duration_text
 from distconsole.monitor.chronicle import Chronicle
+from distconsole.monitor.conclusions import STRAGGLER
 from distconsole.monitor.health import health_line, restarts_text
 from distconsole.monitor.timeline import RunTimeline
 
@@ -96,9 +98,6 @@ def interesting_ranks(timeline: RunTimeline, limit: int) -> list[tuple[int, str]
     for finding in findings_of(timeline):
         if finding.rank is not UNSET and finding.severity in (Severity.FAIL, Severity.WARN):
             why.setdefault(finding.rank, finding.check)
-    slowest = timeline.slowest
-    if slowest is not None and (timeline.spread or 1.0) > 1.1:
-        why.setdefault(slowest.rank, "slowest")
     for rank in sorted(timeline.ranks)[:1]:
         why.setdefault(rank, "the first one")
     return list(why.items())[:limit]
@@ -136,12 +135,10 @@ def _mean_step(timeline: RunTimeline) -> str:
 
 
 def _slow_text(timeline: RunTimeline) -> str:
-    slowest, spread = timeline.slowest, timeline.spread
-    if slowest is None or spread is None or spread < 1.1:
-        return ""
-    return (
-        f"Rank {slowest.rank} on {slowest.host} was the slowest: its steps took {spread:.2f} times "
-        "as long as those of the fastest."
+    """Say that a rank was slow, as it was found; the figure of slowest over fastest stands beside it."""
+    slow = (each.summary for each in timeline.findings if each.check == STRAGGLER)
+    return " ".join(
+        _sentence(f"{summary[:1].upper()}{summary[1:]}") for summary in islice(slow, 2)
     )
 
 

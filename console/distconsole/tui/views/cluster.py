@@ -12,8 +12,8 @@ from textual.containers import Vertical
 
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.time_text import span_text
-from distconsole.monitor.freshness import FRESH_SECONDS
 from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
+from distconsole.monitor.pace import FRESH_SECONDS
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.feeds import RequestTask
 from distconsole.tui.pictures import LoadPicture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from textual import on
@@ -10,14 +10,30 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.model.time_text import span_text
-from distconsole.monitor.health import silent_ranks
-from distconsole.monitor.present import present
+from distconsole.monitor.present import Sight, sights_of, slow_ranks, standing_ranks
+from distconsole.monitor.rank_view import RankView
+from distconsole.monitor.stragglers import Straggler
+from distconsole.monitor.timeline import RunTimeline
 from distconsole.tui.feeds import RequestTask
 from distconsole.tui.harmless import shown_name
 from distconsole.tui.heat import heat_of
 from distconsole.tui.widgets.heat_map import HeatMap
 
-MAX_SILENT = 5
+MAX_NAMED = 5
+
+
+def troubles_of(
+    run: RunTimeline, still: Mapping[RankView, float], slow: Sequence[Straggler]
+) -> list[tuple[str, str]]:
+    """Return mark and words of the ranks that stand still, with seconds, and of those that are slow."""
+    told = [
+        ("‖", f"{view.rank} {view.host} no step {span_text(age)}")
+        for view, age in islice(still.items(), MAX_NAMED)
+    ]
+    if len(still) > MAX_NAMED:
+        told.append(("‖", f"{len(still) - MAX_NAMED:,} more make no step"))
+    slowest = slow[:MAX_NAMED]
+    return told + [("▲", f"{s.rank} {run.ranks[s.rank].host} slow {s.part}") for s in slowest]
 
 
 class HeatPage(Vertical):
@@ -75,8 +91,10 @@ class HeatPage(Vertical):
             if key not in history.quantities:
                 key = f"metric {key}"
             going = task.run.end is None
-            silent = silent_ranks(task.run, now) if going else {}
-            stands = going and not present(task.run, now).at_work
+            sights = sights_of(task.run, now)
+            still = standing_ranks(task.run, now, sights)
+            slow = slow_ranks(task.run, sights)
+            stands = going and Sight.MEASURED not in sights.values()
             heat = heat_of(
                 history,
                 key,
@@ -87,13 +105,9 @@ class HeatPage(Vertical):
                 listed=max(1, self.map.content_size.height - 4),
                 until=now if stands else None,
             )
-            told = [
-                f"{view.rank} {view.host} no step {span_text(age)}"
-                for view, age in islice(silent.items(), MAX_SILENT)
-            ]
-        if len(silent) > MAX_SILENT:
-            told.append(f"and {len(silent) - MAX_SILENT:,} more are silent")
-        self.map.show(heat, told)
+            listed = () if heat is None else {each.rank for each in heat.worst}
+            told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
+        self.map.show(heat, told, {each.rank for each in slow})
 
     @on(HeatMap.Zoomed)
     def zoom(self, event: HeatMap.Zoomed) -> None:

@@ -19,9 +19,9 @@ MARKS = (
     ("✗1", "bad", "failed first: the one to look at"),
     ("✗", "bad", "failed"),
     ("■", "faint", "killed, mostly because another one failed"),
-    ("‖", "warn", "stalled or silent: lives, makes no step"),
-    ("?", "warn", "its host is not connected"),
-    ("▲", "warn", "the slowest, by a tenth or more, or found to hold the others up"),
+    ("‖", "warn", "lives, and has finished no step for 5 s, or for two of its steps"),
+    ("?", "warn", "its host is not connected, or tells nothing"),
+    ("▲", "warn", "slow: the others wait for it, or it makes fewer steps than they do"),
     ("✓", "faint", "ended well"),
 )
 """What stands before a rank."""

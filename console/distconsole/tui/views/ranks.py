@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from statistics import median
 from typing import NamedTuple
 
 from rich.text import Text
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
-from distconsole.monitor.freshness import is_fresh
-from distconsole.monitor.health import silent_ranks, slow_rank
-from distconsole.monitor.present import Sight, rate_of, sights_of
+from distconsole.monitor.pace import is_fresh
+from distconsole.monitor.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.monitor.rank_view import RankView
+from distconsole.monitor.stragglers import DATA, STEP
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.widgets.bars import level_bar, parts_bar, phases_bar
 from distconsole.tui.widgets.line_table import Column
-
-SLOW_SHARE = 1.1
-"""A rank is marked as the slowest from this multiple of the median step time on."""
 
 STATE_STYLES = {
     RankState.STARTING: "note",
@@ -56,12 +52,10 @@ class RankRow(NamedTuple):
     Attributes:
         view: What is known of it.
         first: It failed first.
-        slow: It is the slowest, and notably so, or it holds the others up: what of it, a key of
-            ``health.OWN_PARTS``, or ``step``.
+        slow: The part of its steps in which it is slow, one of ``stragglers.PARTS``.
         sight: What can be said of it now.
         lost: What its host is where nothing is known of it: ``lost`` or, with a connection, ``no word``.
-        silent_seconds: How long it has finished no step, where that is too long.
-        idle_seconds: How long it has finished none, where its figures are not of now.
+        still_seconds: How long it has finished no step, where it stands still.
         gpu_known: Whether what its GPU does is of now.
         elapsed: Seconds since its process was started; None where it was not.
         longest: The most that any rank has taken to start.
@@ -73,8 +67,7 @@ class RankRow(NamedTuple):
     slow: str = ""
     sight: Sight = Sight.MEASURED
     lost: str = ""
-    silent_seconds: float | None = None
-    idle_seconds: float | None = None
+    still_seconds: float | None = None
     gpu_known: bool = True
     elapsed: float | None = None
     longest: float = 0.0
@@ -90,38 +83,33 @@ class RankRow(NamedTuple):
             return trouble
         if self.lost and self.view.alive:
             return 4
-        if self.silent_seconds is not None:
+        if self.still_seconds is not None:
             return 3
         return 5 if self.slow else 6
 
 
-def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> list[RankRow]:
+def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
     """Return the ranks of ``timeline`` in ``order``, one of ``keys.SORTS``.
 
     Args:
         timeline: The run.
         order: How to sort them.
-        now: UNIX seconds; None tells no ages.
+        now: UNIX seconds.
     """
     first = first_failed(timeline)
-    slow = _slow(timeline) if timeline.end is None else {}
-    quiet: dict[int, float] = {}
+    sights = sights_of(timeline, now)
+    slow = {each.rank: each.part for each in slow_ranks(timeline, sights)}
+    still = {view.rank: age for view, age in standing_ranks(timeline, now, sights).items()}
     starts: dict[int, float] = {}
-    if now is not None and timeline.end is None:
-        quiet = {view.rank: age for view, age in silent_ranks(timeline, now).items()}
-        if starting(timeline):
-            starts = {
-                n: _start_seconds(view, now)
-                for n, view in timeline.ranks.items()
-                if view.started_at
-            }
+    if starting(timeline):
+        starts = {
+            n: _start_seconds(view, now) for n, view in timeline.ranks.items() if view.started_at
+        }
     longest = max(starts.values(), default=0.0)
-    sights = {} if now is None else sights_of(timeline, now)
     rows = []
     for number, view in sorted(timeline.ranks.items(), key=itemgetter(0)):
-        sight = sights.get(number, Sight.MEASURED)
+        sight = sights[number]
         lost, lost_at = _lost(timeline, view) if sight is Sight.UNSEEN else ("", None)
-        idle = now is not None and sight is Sight.IDLE and view.stepped_at is not None
         rows.append(
             RankRow(
                 view,
@@ -129,12 +117,11 @@ def rank_rows(timeline: RunTimeline, order: str, now: float | None = None) -> li
                 slow.get(number, ""),
                 sight,
                 lost,
-                quiet.get(number),
-                now - view.stepped_at if idle else None,  # type: ignore[operator]
-                now is None or _gpu_known(view, sight, now),
+                still.get(number),
+                _gpu_known(view, sight, now),
                 starts.get(number),
                 longest,
-                None if now is None or lost_at is None else now - lost_at,
+                None if lost_at is None else now - lost_at,
             )
         )
     key = _sort_key(order)
@@ -169,17 +156,6 @@ def first_failed(timeline: RunTimeline) -> int | None:
     found = (f for f in timeline.findings if f.check == "run.first_failure")
     rank = getattr(next(found, None), "rank", None)
     return rank if isinstance(rank, int) else None
-
-
-def _slow(timeline: RunTimeline) -> dict[int, str]:
-    """Return which rank is slow and what of it: the one that the line about the run names, else the slowest."""
-    if (named := slow_rank(timeline)) is not None:
-        return {named.view.rank: named.part or "step"}
-    views = timeline.ranks.values()
-    times = {v.rank: ms for v in views if v.alive and (ms := v.steady_ms) is not None}
-    if len(times) < 2 or max(times.values()) < SLOW_SHARE * median(times.values()):
-        return {}
-    return {max(times, key=lambda number: times[number]): "step"}
 
 
 def _sort_key(order: str) -> Callable[[RankRow], tuple[float, ...]] | None:
@@ -230,10 +206,9 @@ def _state(row: RankRow) -> Text:
         since = f" {span_text(row.lost_seconds)}" if row.lost_seconds is not None else ""
         return Text(f"{row.lost}{since}", style="warn")
     words = view.state.value
-    if row.silent_seconds is not None:
-        return Text(f"no step {span_text(row.silent_seconds)}", style="bad")
-    if row.idle_seconds is not None and not row.first:
-        return Text(f"no step {span_text(row.idle_seconds)}", style="note")
+    if row.still_seconds is not None:
+        style = "bad" if view.state is RankState.STALLED else "note"
+        return Text(f"no step {span_text(row.still_seconds)}", style=style)
     if view.state in (RankState.STARTING, RankState.RUNNING) and view.step is None and view.phase:
         words = PHASE_WORDS.get(view.phase, view.phase)
     elif row.first:
@@ -243,7 +218,7 @@ def _state(row: RankRow) -> Text:
     elif view.state is RankState.STARTING and view.started_at is None:
         words = "not started"
     elif row.slow:
-        words = "slowest" if row.slow == "step" else f"slow {row.slow}"
+        words = "slow" if row.slow == STEP else f"slow {row.slow}"
     return Text(words, style="warn" if row.slow else STATE_STYLES[view.state])
 
 
@@ -279,12 +254,12 @@ def _start_up(row: RankRow) -> Text:
 
 def _step_ms(row: RankRow) -> Text:
     words = number_text(row.view.step_ms_mean)
-    return _measured(row, words, "warn" if row.slow == "step" else "")
+    return _measured(row, words, "warn" if row.slow == STEP else "")
 
 
 def _data_ms(row: RankRow) -> Text:
     words = number_text(row.view.data_ms)
-    return _measured(row, words, "warn" if row.slow == "data" else "")
+    return _measured(row, words, "warn" if row.slow == DATA else "")
 
 
 def _rate(row: RankRow) -> Text:

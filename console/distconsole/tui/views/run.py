@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from distconsole.expression import Condition, compiled
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
-from distconsole.monitor.health import health_line
+from distconsole.monitor.health import Tone, health_of
 from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import duration_text, number_text
@@ -24,7 +24,6 @@ from distconsole.tui.views.heat import HeatPage
 from distconsole.tui.views.ranks import (
     GPU_TITLES,
     RANK_COLUMNS,
-    SLOW_SHARE,
     START_TITLE,
     STEP_TITLES,
     RankRow,
@@ -37,6 +36,13 @@ from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plot import Plot
 
+MARKS = {
+    Tone.GOOD: ("●", "✓", "good"),
+    Tone.NOTE: ("…", "…", "note"),
+    Tone.WARN: ("!", "■", "warn"),
+    Tone.BAD: ("✗", "✗", "bad"),
+}
+"""Tone -> the mark of a run that goes on, that of one that has ended, and their style."""
 PLOTS = 4
 PLOT_CELLS = 36
 """A curve narrower than this says little."""
@@ -250,20 +256,10 @@ def _health(task: RequestTask, now: float) -> Text:
         return text.append(f"✗ {task.error.message}", style="bad")
     if timeline.plan is None and not timeline.ranks:
         return text.append("nothing ran" if task.done else "… preparing", style="note")
-    words = health_line(timeline, now)
-    if timeline.end is not None:
-        mark, style = {
-            EndState.SUCCEEDED: ("✓", "good"),
-            EndState.FAILED: ("✗", "bad"),
-            EndState.STOPPED: ("■", "warn"),
-        }[timeline.end.state]
-    elif words.startswith("healthy"):
-        mark, style = "●", "good"
-    elif words.startswith("starting"):
-        mark, style = "…", "note"
-    else:
-        mark, style = ("✗", "bad") if " failed" in words.partition(":")[0] else ("!", "warn")
-    return text.append(f"{mark} {words}", style=style)
+    health = health_of(timeline, now)
+    going, ended, style = MARKS[health.tone]
+    mark = going if timeline.end is None else ended
+    return text.append(f"{mark} {health.line}", style=style)
 
 
 def _why_not(task: RequestTask) -> str:
@@ -284,9 +280,6 @@ def _about(timeline: RunTimeline, now: float) -> str:
         parts.append(", ".join(f"{count} {state}" for state, count in states.most_common()))
     hosts = [host.host for host in plan.hosts]
     parts.append(", ".join(hosts) if len(hosts) <= 3 else f"{len(hosts)} hosts")
-    spread = timeline.spread if end is None else None
-    if spread is not None and spread >= SLOW_SHARE:
-        parts.append(f"slowest rank {spread:.2f} x the fastest")
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
 
 

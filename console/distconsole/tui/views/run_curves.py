@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distconsole.model.time_text import is_time
-from distconsole.monitor.freshness import is_fresh
+from distconsole.monitor.pace import is_fresh
 from distconsole.monitor.present import Present, age_text, present
 from distconsole.monitor.series import Series
 from distconsole.monitor.timeline import RunTimeline

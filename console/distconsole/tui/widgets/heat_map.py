@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import ClassVar
 
@@ -66,7 +66,8 @@ class HeatMap(Widget, can_focus=True):
         super().__init__(id=id)
         self.heat: Heat | None = None
         self.zooms: list[tuple[int, ...]] = []
-        self._silent: tuple[str, ...] = ()
+        self._troubles: tuple[tuple[str, str], ...] = ()
+        self._slow: Collection[int] = ()
         self._row = 0
         self._at: int | None = None
         self._next = -1
@@ -101,10 +102,21 @@ class HeatMap(Widget, can_focus=True):
         ranks = self.heat.rows[self._row].ranks
         return next((each.rank for each in self.heat.worst if each.rank in ranks), ranks[0])
 
-    def show(self, heat: Heat | None, silent: Sequence[str] = ()) -> None:
-        """Show ``heat`` from now on, and say who is ``silent``; only lines that changed are drawn."""
+    def show(
+        self,
+        heat: Heat | None,
+        troubles: Sequence[tuple[str, str]] = (),
+        slow: Collection[int] = (),
+    ) -> None:
+        """Show ``heat`` from now on; only lines that changed are drawn.
+
+        Args:
+            heat: None while nothing is known.
+            troubles: Mark and words of ranks that stand still or are slow, listed before the figures.
+            slow: The ranks that are slow.
+        """
         self.heat = heat
-        self._silent = tuple(silent)
+        self._troubles, self._slow = tuple(troubles), slow
         self._away.clear()
         if heat is not None and not self._moved:
             worst = heat.worst[:1]
@@ -219,7 +231,9 @@ class HeatMap(Widget, can_focus=True):
     def _label(self, heat: Heat, rows: Sequence[int]) -> Text:
         if not rows:
             return Text(" " * LABEL)
-        marked = any(self._troubled(heat, row, each) for row in rows for each in heat.worst)
+        marked = any(rank in self._slow for row in rows for rank in heat.rows[row].ranks)
+        if heat.by_quantity:
+            marked &= any(self._troubled(heat, row, each) for row in rows for each in heat.worst)
         here = self._row in rows
         name = heat.rows[self._row if here else rows[0]].label
         text = Text(shown_name(name), style="strong" if here else "")
@@ -239,13 +253,14 @@ class HeatMap(Widget, can_focus=True):
         return Style(bold=self.has_focus, underline=not self.has_focus) + _on(level)
 
     def _listed(self, heat: Heat, line: int) -> Text:
-        """One line of the list beside the map: first who is silent, then who is worse than usual."""
-        if line < len(self._silent):
-            return Text(f"‖ {shown_name(self._silent[line])}", style="bad")
-        place = line - len(self._silent)
+        """One line of the list beside the map: first who stands still or is slow, then whose figure is worse than usual."""
+        if line < len(self._troubles):
+            mark, words = self._troubles[line]
+            return Text(f"{mark} {shown_name(words)}", style="bad" if mark == "‖" else "warn")
+        place = line - len(self._troubles)
         if not heat.worst:
             who = "nothing" if heat.by_quantity else "no rank"
-            even = f"{who} is worse by a tenth" if not place and not self._silent else ""
+            even = f"{who} is worse by a tenth" if not line else ""
             return Text(even, style="faint")
         if place >= len(heat.worst):
             return Text()
@@ -255,11 +270,12 @@ class HeatMap(Widget, can_focus=True):
         now = heat.began + (heat.first + heat.count) * heat.cell_seconds
         since = span_text(max(0.0, now - worst.since))
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
-        who = f"▲ {shown_name(own)}"
+        slow = worst.rank in self._slow
+        who = f"{'▲' if slow else '·'} {shown_name(own)}"
         tail = f" {value} for {'over ' if worst.always else ''}{since}"
         text = Text(who)
         text.truncate(max(4, LIST - 1 - len(tail)), overflow="ellipsis")
-        text.stylize("warn")
+        text.stylize("warn" if slow else "")
         return text.append(tail)
 
     def _times(self, heat: Heat) -> Text:
