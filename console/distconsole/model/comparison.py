@@ -69,7 +69,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve of one run: rising ``xs``, means and the lowest and highest rank; ``broken``: where it was no number."""
+    """A curve of one run: rising ``xs``, means and the lowest and highest rank.
+
+    Attributes:
+        broken: Where it was no number.
+        gaps: From where to where nothing was measured.
+    """
 
     letter: str
     xs: tuple[float, ...]
@@ -77,6 +82,7 @@ class ComparedCurve(msgspec.Struct, frozen=True, kw_only=True):
     lows: tuple[float, ...]
     highs: tuple[float, ...]
     broken: tuple[float, ...] = ()
+    gaps: tuple[tuple[float, float], ...] = ()
 
 
 class ComparedCurves(msgspec.Struct, frozen=True, kw_only=True):

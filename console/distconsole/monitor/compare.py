@@ -177,4 +177,5 @@ def _curve(letter: str, tally: Tally, series: Series, title: str) -> ComparedCur
         lows=tuple(series.lows),
         highs=tuple(series.highs),
         broken=broken,
+        gaps=tuple((begin - start, end - start) for begin, end in series.gaps),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from distconsole.model.comparison import LETTERS, Figure, Setting
 from distconsole.model.run_summary import RunSummary
+from distconsole.monitor.conclusions import STRAGGLER
 from distconsole.monitor.tally import Tally
 
 ALIKE_SHARE = 0.03
@@ -18,8 +19,6 @@ VALUE_CHARS = 32
 LOSS_SHARE = 0.01
 NEAR_END = 0.9
 """Losses are compared at a step that both runs have, if it is so far on in the shorter of them."""
-UNEVEN = 1.2
-"""A run is uneven if its slowest rank takes so many times as long as its fastest."""
 
 
 def words_of(
@@ -32,7 +31,7 @@ def words_of(
     yield from _outcomes(summaries)
     for index in range(1, len(summaries)):
         yield from _speed(index, summaries, figures)
-        yield from _unevenness(index, tallies)
+        yield from _slowness(index, tallies)
         yield from _quality(index, tallies)
     yield _configuration(differs)
 
@@ -161,18 +160,15 @@ PARTS = {
 }
 
 
-def _unevenness(index: int, tallies: Sequence[Tally]) -> Iterator[str]:
-    """Name the slowest rank where one run is uneven and the other is not."""
+def _slowness(index: int, tallies: Sequence[Tally]) -> Iterator[str]:
+    """Say which rank was slow in one run, where none was in the other."""
     for here, there in ((index, 0), (0, index)):
-        uneven, even = tallies[here].timeline, tallies[there].timeline
-        slow, fast, others = uneven.slowest, uneven.fastest, even.spread
-        if slow is None or fast is None or others is None or (uneven.spread or 1) < UNEVEN:
-            continue
-        if others < (1 + UNEVEN) / 2:
-            yield (
-                f"in {LETTERS[here]} rank {slow.rank} on {slow.host} takes {uneven.spread:.2f} x as long "
-                f"per step as rank {fast.rank}; in {LETTERS[there]} ranks are even"
-            )
+        found = [
+            [f for f in tallies[at].timeline.findings if f.check == STRAGGLER]
+            for at in (here, there)
+        ]
+        if found[0] and not found[1]:
+            yield f"in {LETTERS[here]} {found[0][0].summary}; in {LETTERS[there]} no rank is slow"
 
 
 def _quality(index: int, tallies: Sequence[Tally]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
+from distconsole.monitor.pace import is_fresh
 from distconsole.monitor.series import Band, Measured, Series
 from distconsole.monitor.timeline import RunTimeline
 
@@ -153,6 +154,8 @@ class Tally:
         measured.put(event.step, event.value)
         for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
             series = self.along[axis].setdefault(name, Series())
+            if axis == "seconds":
+                _interrupt(series, x)
             series.put(x, event.value, event.min, event.max)
 
     def _gpu(self, event: GpuSample) -> None:
@@ -163,3 +166,11 @@ class Tally:
         if event.util is not None:
             self.gpu_util.put(event.util, 1)
             self.gpu_band.put(event.t, event.util)
+
+
+def _interrupt(series: Series, x: float) -> None:
+    """Take that nothing was measured before ``x``, where that is far from what was usual between two values."""
+    if len(series) > 1:
+        usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
+        if not is_fresh(series.xs[-1], x, usual_ms):
+            series.interrupt(x)

@@ -11,6 +11,8 @@ from distconsole.model.comparison import Comparison
 from distconsole.model.run_events import Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.monitor.compare import Compared, compare, curves_of
+from distconsole.monitor.conclusions import straggler_finding
+from distconsole.monitor.stragglers import Straggler
 from distconsole.monitor.tally import Tally
 from fakes import scenes
 
@@ -90,12 +92,29 @@ def test_runs_that_are_alike_are_said_to_be() -> None:
     assert not found.notes
 
 
+def test_curves_over_time_have_a_gap_where_nothing_was_measured() -> None:
+    whole = windows()
+    paused = [each for each in whole if not START + 15 <= each.t < START + 29]
+    rare = [metric("val", s, 1.0, START + 5 + s) for s in range(0, 29, 7)]
+    curves = curves_of([compared([*paused, *rare]), compared(whole, run="b-1")])
+    by_time = {each.title: each.curves for each in curves if each.axis == "seconds"}
+    for title in ("loss", "step ms", "samples/s"):
+        one, other = by_time[title]
+        assert len(one.gaps) == 1, title
+        begin, end = one.gaps[0]
+        assert end - begin == pytest.approx(15.0), title
+        assert other.gaps == (), title
+    assert by_time["val"][0].gaps == (), "told as seldom as ever"
+
+
 def test_a_rank_that_is_slow_in_one_run_alone_is_named() -> None:
-    found = both(compared(windows()), compared(windows(slow=1), run="b-1"))
+    late = Straggler(1, "data", 30.0, 3.0, 80.0, since_step=40)
+    found_slow = straggler_finding("b-1", "node1", late, 1.0)
+    found = both(compared(windows()), compared([*windows(slow=1), found_slow], run="b-1"))
     assert (
-        "in B rank 1 on node1 takes 1.60 x as long per step as rank 0; in A ranks are even"
-        in found.words
-    )
+        "in B rank 1 on node1 is slow since about step 40 in the data part of its steps: "
+        "27 ms more than the others, of 80 ms a step; in A no rank is slow"
+    ) in found.words
 
 
 def test_more_ranks_are_judged_by_how_they_scale() -> None:

@@ -33,7 +33,7 @@ def test_every_point_is_in_its_column(points: int) -> None:
     lows = [value - chance.random() for value in values]
     curve = Curve(xs, values, lows, [value + chance.random() for value in values])
     scale = 43 / (xs[-1] - xs[0]) if points > 1 else 0.0
-    drawn = {column: rest for column, *rest in columns_of(curve, scale, (), xs[0])}
+    drawn = {column: rest for column, *rest in columns_of(curve, scale, xs[0])}
     for column, of_column, low, high in one_by_one(curve, scale):
         assert drawn[column] == [pytest.approx(sum(of_column) / len(of_column)), low, high]
 
@@ -42,15 +42,18 @@ def test_a_sum_beyond_what_a_float_can_be_has_a_mean() -> None:
     assert mean_of([1.5e308, 1.5e308, 0.0]) == pytest.approx(1e308)
 
 
-def drawn(curve: Curve, columns: int, gaps: list[int]) -> set[int]:
+def drawn(curve: Curve, columns: int) -> set[int]:
     """Return the columns of dots on which something is drawn."""
     scale = (columns - 1) / (curve.xs[-1] - curve.xs[0])
-    return {column for column, *_ in columns_of(curve, scale, gaps, curve.xs[0])}
+    return {column for column, *_ in columns_of(curve, scale, curve.xs[0])}
 
 
 def test_no_line_leads_across_a_time_in_which_nothing_was_measured() -> None:
     xs = [*range(10), *range(30, 40)]
     values = [1900.0] * 10 + [60.0] * 10
-    curve = Curve(xs, values, values, values)
-    assert drawn(curve, 80, []) == set(range(80))
-    assert drawn(curve, 80, [39]) == {*range(19), *range(60, 80)}
+    assert drawn(Curve(xs, values, values, values), 80) == set(range(80))
+    for missing in ({"broken": [19.0]}, {"gaps": [(9.0, 30.0)]}):
+        assert drawn(Curve(xs, values, values, values, **missing), 80) == {
+            *range(19),
+            *range(60, 80),
+        }

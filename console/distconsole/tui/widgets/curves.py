@@ -17,6 +17,7 @@ from distconsole.tui.widgets.plot import (
     DOTS,
     LABEL_WIDTH,
     Curve,
+    broken_columns,
     columns_of,
     figure,
     row_of,
@@ -108,11 +109,10 @@ class Curves(Widget):
     def _draw_one(self, curve: ComparedCurve, first: float, scale: float, rows: int) -> None:
         low, high = self._scale
         style = colour_of(curve.letter)
-        gaps = sorted({max(0, int((x - first) * scale)) for x in curve.broken})
         bits: dict[tuple[int, int], int] = {}
-        drawn = Curve(curve.xs, curve.values, curve.lows, curve.highs, curve.broken)
+        drawn = Curve(curve.xs, curve.values, curve.lows, curve.highs, curve.broken, curve.gaps)
         row = column = 0
-        for x, value, _, _ in columns_of(drawn, scale, gaps, first):
+        for x, value, _, _ in columns_of(drawn, scale, first):
             dot = row_of(value, low, high, rows)
             row, column = dot // 4, x // 2
             bits[row, column] = bits.get((row, column), 0) | DOTS[dot % 4][x % 2]
@@ -121,8 +121,8 @@ class Curves(Widget):
         while column > 0 and self._cells[row][column][0] in LETTERS:
             column -= 1  # where curves end at one place their letters stand side by side
         self._cells[row][column] = (curve.letter, style)
-        for gap in gaps:
-            self._cells[rows - 1][min(gap // 2, len(self._cells[0]) - 1)] = ("!", style)
+        for broken in broken_columns(drawn, scale, first):
+            self._cells[rows - 1][min(broken // 2, len(self._cells[0]) - 1)] = ("!", style)
 
 
 def colour_of(letter: str) -> str:

@@ -203,10 +203,8 @@ class Plot(Widget):
         span = _rounded(self._x_end - first)
         scale = (columns * 2 - 1) / span if span > 0 else 0.0
         self._x_cell = int((self._x_end - first) * scale) // 2
-        broken = {max(0, int((x - first) * scale)) for x in curve.broken}
-        gaps = {int(((begin + end) / 2 - first) * scale) for begin, end in curve.gaps}
         above, below = set(), set()
-        for x, value, bottom, top in columns_of(curve, scale, sorted(broken | gaps), first):
+        for x, value, bottom, top in columns_of(curve, scale, first):
             self._dots(x, row_of(top, low, high, rows), row_of(bottom, low, high, rows), 1)
             at = row_of(value, low, high, rows)
             self._dots(x, at, at, 2)
@@ -216,7 +214,8 @@ class Plot(Widget):
                 below.add(x // 2)
         self._mark(above, 0, ABOVE)
         self._mark(below, rows - 1, BELOW)
-        self._mark({gap // 2 for gap in broken}, rows - 1, BROKEN)
+        broken = {column // 2 for column in broken_columns(curve, scale, first)}
+        self._mark(broken, rows - 1, BROKEN)
 
     def _scaled(self, curve: Curve) -> tuple[float, float]:
         """Set the scale, and what is said of values beyond it."""
@@ -256,10 +255,18 @@ def row_of(value: float, low: float, high: float, rows: int) -> int:
     return min(rows * 4 - 1, max(0, round((1 - share) * (rows * 4 - 1))))
 
 
-def columns_of(
-    curve: Curve, scale: float, gaps: Sequence[int], first: float
-) -> list[tuple[int, float, float, float]]:
-    """Return (dot column, mean, lowest, highest) of the points that fall on each dot column from ``first`` on."""
+def broken_columns(curve: Curve, scale: float, first: float) -> set[int]:
+    """Return the dot columns, from ``first`` on, in which values were no numbers."""
+    return {max(0, int((x - first) * scale)) for x in curve.broken}
+
+
+def columns_of(curve: Curve, scale: float, first: float) -> list[tuple[int, float, float, float]]:
+    """Return (dot column, mean, lowest, highest) of the points that fall on each dot column from ``first`` on.
+
+    Columns between two points are filled, but where nothing was measured or a value was no number.
+    """
+    gaps = {int(((begin + end) / 2 - first) * scale) for begin, end in curve.gaps}
+    gaps |= broken_columns(curve, scale, first)
     found: list[tuple[int, float, float, float]] = []
     xs, at = curve.xs, 0
     while at < len(xs):
@@ -269,7 +276,7 @@ def columns_of(
         mean = mean_of(curve.values[at:end])
         found.append((column, mean, min(curve.lows[at:end]), max(curve.highs[at:end])))
         at = end
-    return _joined(found, gaps)
+    return _joined(found, sorted(gaps))
 
 
 def mean_of(values: Sequence[float]) -> float:
