@@ -10,7 +10,10 @@ from distconsole.model.time_text import is_time
 from distconsole.monitor.pace import UNUSUAL_SHARE
 from distconsole.monitor.rank_history import (
     BROKEN,
+    DATA,
+    RATE,
     RECENT_COLUMNS,
+    STEP,
     UNKNOWN,
     Quantity,
     RankHistory,
@@ -23,6 +26,8 @@ FORGIVEN = 2
 """Moments as good as usual that do not end a bad time."""
 MOST_COLUMNS = 1_000_000
 """Moments beyond this are the doing of a clock that jumped."""
+PACE = (STEP, DATA, RATE)
+"""Quantities in which a slow rank is marked as such; it may have a high loss besides."""
 LEVELS = 24
 """Colours of the scale."""
 

@@ -16,7 +16,7 @@ from distconsole.monitor.stragglers import Straggler
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.tui.feeds import RequestTask
 from distconsole.tui.harmless import shown_name
-from distconsole.tui.heat import heat_of
+from distconsole.tui.heat import PACE, heat_of
 from distconsole.tui.widgets.heat_map import HeatMap
 
 MAX_NAMED = 5
@@ -105,7 +105,8 @@ class HeatPage(Vertical):
                 listed=max(1, self.map.content_size.height - 4),
                 until=now if stands else None,
             )
-            listed = () if heat is None else {each.rank for each in heat.worst}
+            worst = () if heat is None else heat.worst
+            listed = {each.rank for each in worst if each.quantity in PACE}
             told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
         self.map.show(heat, told, {each.rank for each in slow})
 

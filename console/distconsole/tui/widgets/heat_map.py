@@ -26,7 +26,7 @@ from distconsole.formats.cividis import CIVIDIS
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.text.tables import number_text
 from distconsole.tui.harmless import shown_name
-from distconsole.tui.heat import LEVELS, Heat, Worst
+from distconsole.tui.heat import LEVELS, PACE, Heat, Worst
 
 SHADES = "·░▒▓█"
 """The scale where colours do not count; a space is unknown."""
@@ -233,7 +233,11 @@ class HeatMap(Widget, can_focus=True):
             return Text(" " * LABEL)
         marked = any(rank in self._slow for row in rows for rank in heat.rows[row].ranks)
         if heat.by_quantity:
-            marked &= any(self._troubled(heat, row, each) for row in rows for each in heat.worst)
+            marked = any(
+                self._troubled(heat, row, each) and self._is_slow(each)
+                for row in rows
+                for each in heat.worst
+            )
         here = self._row in rows
         name = heat.rows[self._row if here else rows[0]].label
         text = Text(shown_name(name), style="strong" if here else "")
@@ -246,6 +250,9 @@ class HeatMap(Widget, can_focus=True):
         shown = heat.rows[row]
         same = heat.scales[row].quantity is worst.quantity
         return same and worst.rank in shown.ranks and not shown.middle
+
+    def _is_slow(self, worst: Worst) -> bool:
+        return worst.rank in self._slow and worst.quantity in PACE
 
     def _cursor_style(self, level: int, *, shaped: bool) -> Style:
         if shaped:
@@ -270,7 +277,7 @@ class HeatMap(Widget, can_focus=True):
         now = heat.began + (heat.first + heat.count) * heat.cell_seconds
         since = span_text(max(0.0, now - worst.since))
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
-        slow = worst.rank in self._slow
+        slow = self._is_slow(worst)
         who = f"{'▲' if slow else '·'} {shown_name(own)}"
         tail = f" {value} for {'over ' if worst.always else ''}{since}"
         text = Text(who)
