@@ -260,8 +260,10 @@ class RunReducer:
         yield from self._take_down({lost}, t)
 
     def _tell_passed_by(self, t: float) -> Iterator[RunFinding]:
-        for host in sorted(self._passed_by):
-            yield passed_by_finding(self.run, host, self._passed_by.pop(host), t)
+        for host, steps in sorted(self._passed_by.items()):
+            if steps:
+                yield passed_by_finding(self.run, host, steps, t)
+        self._passed_by.clear()
 
     def _take_down(self, hosts: Set[str], t: float) -> Iterator[RunEvents]:
         for rank, last in sorted(self._living.items()):
@@ -272,7 +274,8 @@ class RunReducer:
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
         known_on = self._rank_hosts.get(entry.rank, host)
         if host in self._lost:
-            self._passed_by[host] += entry.steps
+            reported = max(map(len, entry.points.values()), default=0)
+            self._passed_by[host] += entry.steps or reported
             return
         if known_on != host:  # of before the rank came to live elsewhere, or it lives twice
             split = self._splits.steps(entry.rank, host, known_on, t) if entry.steps else None

@@ -170,7 +170,8 @@ def test_what_a_lost_host_that_is_back_tells_of_after_the_end_is_shown_or_counte
         entry(3, "end", seconds=1.0, **well),
     ]
     went_on = [
-        entry(2000, "window", rank=1, step=6, steps=7),
+        entry(1999, "window", rank=1, step=6, steps=6),
+        entry(2000, "window", rank=1, step=7, steps=0, points={"loss": [[7, 0.5, None]]}),
         line(2001, "late words\n"),
         line(2002, "and half a line"),
         entry(2003, "end", state="lost", exit_code=1, seconds=60.0),
