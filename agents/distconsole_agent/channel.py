@@ -9,7 +9,6 @@ it. Texts are not encrypted: they say which rank ended how. It knows no message'
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
 import socket
@@ -184,7 +183,7 @@ class Session:
         """
         self._received += 1
         mac, _, text = line.partition(b" ")
-        if not hmac.compare_digest(mac, _mac(self._receive_key, self._received, text)):
+        if not _equal(mac, _mac(self._receive_key, self._received, text)):
             raise LinkError("a frame that the other side did not seal")
         try:
             message = json.loads(text)
@@ -296,7 +295,7 @@ class Proof(NamedTuple):
 
     def _derived(self, purpose: str) -> bytes:
         parts = (purpose, self.run, str(self.node), self.server_nonce, self.client_nonce)
-        return hmac.digest(self.secret, json.dumps(parts).encode("ascii"), "sha256")
+        return _digest(self.secret, json.dumps(parts).encode("ascii"))
 
 
 def introduce(proof: Proof) -> bytes:
@@ -343,7 +342,7 @@ def check_admission(line: bytes, proof: Proof) -> None:
 
 
 def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("ascii"))
+    return _equal(given.encode("utf-8", "replace"), expected.encode("ascii"))
 
 
 def _fields(line: bytes) -> dict[str, Any]:
@@ -363,4 +362,16 @@ def _nonce(value: object) -> str:
 
 
 def _mac(key: bytes, number: int, text: bytes) -> bytes:
-    return hmac.digest(key, number.to_bytes(8, "big") + text, "sha256").hex().encode("ascii")
+    return _digest(key, number.to_bytes(8, "big") + text).hex().encode("ascii")
+
+
+def _digest(key: bytes, text: bytes) -> bytes:
+    import hmac  # late, as ``shim.load_late``
+
+    return hmac.digest(key, text, "sha256")
+
+
+def _equal(given: bytes, expected: bytes) -> bool:
+    import hmac
+
+    return hmac.compare_digest(given, expected)

@@ -35,7 +35,6 @@ from distconsole_agent.link import FAILURE_GRACE_SECONDS, Link, LinkEvents
 from distconsole_agent.loop import Loop
 from distconsole_agent.peer import Peer
 from distconsole_agent.portwatch import PortWatch
-from distconsole_agent.postmortem import find_failure
 from distconsole_agent.processes import (
     Places,
     Processes,
@@ -214,6 +213,7 @@ class Shim:
         self._disk_watch.begin()
         self._look_at_output()
         self._start_ranks(port)
+        load_late()
         return self._start_answer
 
     def _start_ranks(self, port: int | None) -> None:
@@ -297,6 +297,8 @@ class Shim:
 
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
         """Report how a rank failed, if it did, as of the time when it ended."""
+        from distconsole_agent.postmortem import find_failure  # late: ``load_late``
+
         failure = find_failure(
             self._rank_spec,
             rank,
@@ -468,3 +470,14 @@ class Shim:
 
     def _note(self, note: dict[str, Any]) -> None:
         self._log.write("note", **note)
+
+
+def load_late() -> None:
+    """Load what only links and ends need, while the ranks start: no start waits for it.
+
+    No end then depends on the files that it lies in. What cannot be loaded is tried again when needed.
+    """
+    with contextlib.suppress(ImportError, OSError):
+        import hmac  # noqa: F401 - it loads OpenSSL, the dearest of all
+
+        from distconsole_agent import postmortem  # noqa: F401
