@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from distconsole.checks.evidence import Outcome, View
 from distconsole.checks.facts import Facts
+from distconsole.checks.majority import dissent
 from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import ChoiceReport
 from distconsole.model.requests import Level
@@ -16,7 +17,7 @@ from distconsole.model.requests import Level
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """On these hosts the check has nothing to say, and why."""
+    """On these hosts, if there are any, the check has nothing to say, and why."""
 
     hosts: tuple[str, ...]
     why: str
@@ -117,3 +118,12 @@ warn = partial(_find, Severity.WARN)
 """A finding that fails the check only with ``--strict``."""
 info = partial(_find, Severity.INFO)
 """Something worth knowing that is not wrong."""
+
+
+def differ(
+    find: Callable[..., Finding], what: str, values: Mapping[str, Hashable], **words: str
+) -> Iterator[Finding]:
+    """Yield the finding that hosts differ in ``what``, of those that are in the minority, if any do."""
+    split = dissent(values)
+    if split is not None:
+        yield find(split.told(what), split.minority, **words)

@@ -8,7 +8,7 @@ from distconsole.checks.cures import in_setup, library_first, prefix_of
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.majority import dissent, named, these_have
-from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.rule import Said, Unjudged, differ, fail, hint, info, rule, warn
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
@@ -68,8 +68,7 @@ def _torch_build(view: View) -> Iterator[Said]:
             )
             return
     absent = tuple(name for name, found in view.of(TorchFacts).items() if not found.version)
-    if absent:
-        yield Unjudged(absent, "no torch")
+    yield Unjudged(absent, "no torch")
 
 
 @rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
@@ -81,8 +80,7 @@ def _torch_cuda(view: View) -> Iterator[Said]:
     """
     gpus = view.of(GpuFacts)
     without = tuple(name for name, found in gpus.items() if not found.count)
-    if without:
-        yield Unjudged(without, "no GPU")
+    yield Unjudged(without, "no GPU")
     for name, torch in view.of(TorchFacts).items():
         gpu = gpus[name]
         if name in without or not torch.version:
@@ -118,16 +116,14 @@ def _nccl(view: View) -> Iterator[Said]:
     """NCCL versions, or network plugins, that differ between hosts: a silent hang."""
     facts = {name: found for name, found in view.of(TorchFacts).items() if found.nccl}
     absent = tuple(name for name in view.of(TorchFacts) if name not in facts)
-    if absent:
-        yield Unjudged(absent, "no NCCL with this torch")
-    split = dissent({name: found.nccl for name, found in facts.items()})
-    if split is not None:
-        yield fail(
-            split.told("NCCL"),
-            split.minority,
-            expected="the same NCCL everywhere: versions that differ hang or refuse",
-            hint="reinstall torch at one version on every host",
-        )
+    yield Unjudged(absent, "no NCCL with this torch")
+    yield from differ(
+        fail,
+        "NCCL",
+        {name: found.nccl for name, found in facts.items()},
+        expected="the same NCCL everywhere: versions that differ hang or refuse",
+        hint="reinstall torch at one version on every host",
+    )
     plugins = dissent({name: bool(found.plugins) for name, found in facts.items()})
     if plugins is not None:
         having = [name for name, found in facts.items() if found.plugins]
@@ -166,15 +162,14 @@ def _horovod_build(view: View) -> Iterator[Said]:
             {n: _features(found) for n, found in facts.items() if not found.load_error},
         ),
     ):
-        split = dissent(values)
-        if split is not None:
-            yield fail(
-                split.told(what),
-                split.minority,
-                seen="\n".join(f"{name}: {value}" for name, value in list(values.items())[:16]),
-                expected="the same build on every host",
-                hint=_setup(tuple(facts), "--rebuild "),
-            )
+        yield from differ(
+            fail,
+            what,
+            values,
+            seen="\n".join(f"{name}: {value}" for name, value in list(values.items())[:16]),
+            expected="the same build on every host",
+            hint=_setup(tuple(facts), "--rebuild "),
+        )
 
 
 def _features(facts: HorovodFacts) -> str:

@@ -64,8 +64,7 @@ def on_expecting(names: Sequence[str], judge: Judge) -> Judge:
         without = tuple(
             host.name for host in view.hosts if not expects(view.expectation(host.name), names)
         )
-        if without:
-            yield Unjudged(without, "nothing of it is expected in the configuration")
+        yield Unjudged(without, "nothing of it is expected in the configuration")
         yield from judge(view)
 
     return judged

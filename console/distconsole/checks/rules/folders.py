@@ -120,8 +120,7 @@ def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
 def _stuck(view: View) -> Iterator[Said]:
     """NFS, Lustre and others that do not answer: everything that touches them hangs."""
     none = tuple(name for name, found in view.of(OsFacts).items() if not found.network_mounts)
-    if none:
-        yield Unjudged(none, "no network filesystem")
+    yield Unjudged(none, "no network filesystem")
     for name, found in view.of(OsFacts).items():
         for mount in found.network_mounts:
             if mount.error:

@@ -31,8 +31,7 @@ def _xid(view: View) -> Iterator[Said]:
         for name in view.of(KernelFacts)
         if name not in gpus or not (gpus[name].present or gpus[name].devices)
     )
-    if without:
-        yield Unjudged(without, "no GPU")
+    yield Unjudged(without, "no GPU")
     yield from unreadable(view)
     for name, facts in view.of(KernelFacts).items():
         told = {each.on for each in facts.events if each.kind == "xid" and each.code == 79}

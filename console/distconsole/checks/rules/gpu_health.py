@@ -10,9 +10,9 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, SshFacts
 from distconsole.checks.gpu_facts import GpuLoadFacts, LoadedGpu
 from distconsole.checks.host_facts import FabricFacts
-from distconsole.checks.majority import dissent, named
+from distconsole.checks.majority import named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.rule import Said, Unjudged, differ, fail, hint, info, rule, warn
 from distconsole.checks.rules.gpus import on_gpu_hosts, with_gpus
 from distconsole.checks.together import HERE
 from distconsole.checks.wording import numbers
@@ -41,8 +41,7 @@ def silent(view: View, *fields: str) -> Iterator[Said]:
         for name, found in with_gpus(view).items()
         if all(getattr(each, field) is None for each in found.health for field in fields)
     )
-    if names:
-        yield Unjudged(names, "the driver does not say")
+    yield Unjudged(names, "the driver does not say")
 
 
 def _loaded(view: View) -> dict[str, dict[int, LoadedGpu]]:
@@ -169,15 +168,16 @@ def _pcie(view: View) -> Iterator[Said]:
                 expected="all lanes: copies to and from it take twice as long with half of them",
                 hint="reseat the card or the riser; lspci -vv shows LnkSta against LnkCap",
             )
-    split = dissent(
+    yield from differ(
+        warn,
+        "PCIe generation",
         {
             name: max(known)
             for name, facts in found.items()
             if (known := [h.pcie_generation_max for h in facts.health if h.pcie_generation_max])
-        }
+        },
+        hint="a BIOS setting",
     )
-    if split is not None:
-        yield warn(split.told("PCIe generation"), split.minority, hint="a BIOS setting")
 
 
 @rule("gpu.nvlink", "gpu", Level.STANDARD, GpuFacts)
@@ -262,21 +262,19 @@ def _persistence(view: View) -> Iterator[Said]:
         for name, facts in with_gpus(view).items()
         if any(gpu.persistence is None for gpu in facts.gpus)
     )
-    if unknown:
-        yield Unjudged(unknown, "the driver does not say")
+    yield Unjudged(unknown, "the driver does not say")
     modes = {
         name: "on" if all(gpu.persistence for gpu in facts.gpus) else "off"
         for name, facts in with_gpus(view).items()
         if facts.gpus and name not in unknown
     }
-    split = dissent(modes)
-    if split is not None:
-        yield info(
-            split.told("persistence mode"),
-            split.minority,
-            expected="on everywhere: else the driver starts anew with each job, for seconds",
-            hint="sudo systemctl enable --now nvidia-persistenced; or: sudo nvidia-smi -pm 1",
-        )
+    yield from differ(
+        info,
+        "persistence mode",
+        modes,
+        expected="on everywhere: else the driver starts anew with each job, for seconds",
+        hint="sudo systemctl enable --now nvidia-persistenced; or: sudo nvidia-smi -pm 1",
+    )
 
 
 @rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts)

@@ -8,7 +8,7 @@ from functools import wraps
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import Gpu, GpuFacts
 from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Judge, Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.rule import Judge, Said, Unjudged, differ, fail, hint, info, rule, warn
 from distconsole.checks.wording import numbers, size, who
 from distconsole.model.requests import Level
 
@@ -30,8 +30,7 @@ def on_gpu_hosts(judge: Judge) -> Judge:
         facts = view.of(GpuFacts)
         none = not any(found.present for found in facts.values())
         without = tuple(name for name, found in facts.items() if not found.present)
-        if without:
-            yield Unjudged(without, "no GPU")
+        yield Unjudged(without, "no GPU")
         if not none:
             yield from judge(view)
 
@@ -84,16 +83,17 @@ def _count(view: View) -> Iterator[Said]:
                 (name,),
                 hint="sudo dmesg | grep -i xid; a GPU that fell off the bus needs a reboot",
             )
-    split = dissent(
-        {name: found.count for name, found in facts.items() if view.expectation(name).gpus is None}
+    yield from differ(
+        warn,
+        "GPUs:",
+        {
+            name: found.count
+            for name, found in facts.items()
+            if view.expectation(name).gpus is None
+        },
+        expected="as many on every host",
+        hint="nvidia-smi -L; slots per host where it is meant: HOST:SLOTS",
     )
-    if split is not None:
-        yield warn(
-            split.told("GPUs:"),
-            split.minority,
-            expected="as many on every host",
-            hint="nvidia-smi -L; slots per host where it is meant: HOST:SLOTS",
-        )
 
 
 @rule("gpu.driver", "gpu", Level.QUICK, GpuFacts)
@@ -102,14 +102,13 @@ def _count(view: View) -> Iterator[Said]:
 def _driver(view: View) -> Iterator[Said]:
     """One host with another driver, or with a kernel module that is not the library's."""
     facts = with_gpus(view)
-    split = dissent({name: found.driver or "unknown" for name, found in facts.items()})
-    if split is not None:
-        yield warn(
-            split.told("driver"),
-            split.minority,
-            expected="the same driver on every host",
-            hint="sudo apt-mark hold 'nvidia-*' keeps unattended updates away",
-        )
+    yield from differ(
+        warn,
+        "driver",
+        {name: found.driver or "unknown" for name, found in facts.items()},
+        expected="the same driver on every host",
+        hint="sudo apt-mark hold 'nvidia-*' keeps unattended updates away",
+    )
     for name, found in facts.items():
         if found.kernel_module and found.driver and found.kernel_module != found.driver:
             yield fail(
@@ -129,9 +128,7 @@ def _model(view: View) -> Iterator[Said]:
         name: ", ".join(sorted({gpu.name or "unknown" for gpu in found.gpus}))
         for name, found in facts.items()
     }
-    split = dissent(kinds)
-    if split is not None:
-        yield info(split.told("GPUs:"), split.minority)
+    yield from differ(info, "GPUs:", kinds)
 
 
 @rule("gpu.memory", "gpu", Level.QUICK, GpuFacts)
@@ -149,8 +146,7 @@ def _memory(view: View) -> Iterator[Said]:
     }
     sizes = {name: _sizes(found) for name, found in facts.items()}
     unknown = tuple(name for name, each in sizes.items() if not each)
-    if unknown:
-        yield Unjudged(unknown, "the driver does not say")
+    yield Unjudged(unknown, "the driver does not say")
     steps = _steps({one for each in sizes.values() for _, one in each})
     told = {
         name: " and ".join(
@@ -159,14 +155,13 @@ def _memory(view: View) -> Iterator[Said]:
         for name, each in sizes.items()
         if each
     }
-    split = dissent(told)
-    if split is not None:
-        yield warn(
-            split.told("GPU memory of"),
-            split.minority,
-            expected="the same on every host: the smallest one is where a batch fails first",
-            hint="a batch for the smallest, or leave these hosts out; nvidia-smi -L shows MIG instances",
-        )
+    yield from differ(
+        warn,
+        "GPU memory of",
+        told,
+        expected="the same on every host: the smallest one is where a batch fails first",
+        hint="a batch for the smallest, or leave these hosts out; nvidia-smi -L shows MIG instances",
+    )
 
 
 def _sizes(found: GpuFacts) -> set[tuple[str, int]]:

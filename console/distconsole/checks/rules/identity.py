@@ -12,7 +12,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Said, fail, hint, info, rule, warn
+from distconsole.checks.rule import Said, differ, fail, hint, info, rule, warn
 from distconsole.model.addresses import gloo_connects
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -156,14 +156,13 @@ def _user(view: View) -> Iterator[Said]:
 
     Another uid on one host writes checkpoints on a shared disk that the others cannot.
     """
-    split = dissent({name: facts.uid for name, facts in view.of(OsFacts).items()})
-    if split is not None:
-        yield warn(
-            split.told("uid"),
-            split.minority,
-            expected="the same uid on every host",
-            hint="log in as the same user everywhere, or: sudo usermod -u UID USER",
-        )
+    yield from differ(
+        warn,
+        "uid",
+        {name: facts.uid for name, facts in view.of(OsFacts).items()},
+        expected="the same uid on every host",
+        hint="log in as the same user everywhere, or: sudo usermod -u UID USER",
+    )
 
 
 RULES = (_hostname_unique, _hostname_bindable, _kernel, _user)

@@ -73,8 +73,7 @@ _KINDS: dict[str, _Kind] = {
 def unreadable(view: View) -> Iterator[Said]:
     """Leave out the hosts on which this user may not read the log."""
     names = tuple(name for name, facts in view.of(KernelFacts).items() if not facts.source)
-    if names:
-        yield Unjudged(names, "the kernel's log is not readable for this user")
+    yield Unjudged(names, "the kernel's log is not readable for this user")
 
 
 @rule("os.kernel_log", "os", Level.STANDARD, KernelFacts)

@@ -10,8 +10,8 @@ from distconsole.checks.evidence import Outcome, View
 from distconsole.checks.facts import GpuFacts, TorchFacts
 from distconsole.checks.host_facts import ImportFacts
 from distconsole.checks.load import busy_hosts
-from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Said, Unjudged, fail, hint, rule, warn
+from distconsole.checks.majority import named
+from distconsole.checks.rule import Said, Unjudged, differ, fail, hint, rule, warn
 from distconsole.model.requests import Level
 
 SLOW_SECONDS = 15.0
@@ -25,8 +25,7 @@ def _import(view: View) -> Iterator[Said]:
     """A torch that cannot be imported, or takes so long on one host that the others give up."""
     facts = view.of(ImportFacts)
     without = tuple(name for name, found in facts.items() if not found.present)
-    if without:
-        yield Unjudged(without, "no torch")
+    yield Unjudged(without, "no torch")
     for name, found in facts.items():
         if found.present and found.error:
             yield fail(
@@ -79,8 +78,7 @@ def _nccl_copies(view: View) -> Iterator[Said]:
     """
     torch = view.of(TorchFacts)
     plain = tuple(name for name, found in torch.items() if found.cuda is None)
-    if plain:
-        yield Unjudged(plain, "no NCCL with this torch")
+    yield Unjudged(plain, "no NCCL with this torch")
     imported = view.of(ImportFacts)
     for name, found in torch.items():
         copies = [*([found.nccl_library] if found.nccl_library else []), *found.nccl_on_path]
@@ -99,15 +97,14 @@ def _nccl_copies(view: View) -> Iterator[Said]:
             expected="the copy that torch came with, on every host",
             hint="take the other one's folder out of LD_LIBRARY_PATH, in --setup",
         )
-    split = dissent({name: found.nccl for name, found in imported.items() if found.nccl})
-    if split is not None:
-        yield fail(
-            split.told("NCCL"),
-            split.minority,
-            seen="torch._C._nccl_version() after the import",
-            expected="one version of NCCL on every host; else it hangs, or refuses to start",
-            hint="pip install nvidia-nccl-cu12==VERSION; look at LD_LIBRARY_PATH",
-        )
+    yield from differ(
+        fail,
+        "NCCL",
+        {name: found.nccl for name, found in imported.items() if found.nccl},
+        seen="torch._C._nccl_version() after the import",
+        expected="one version of NCCL on every host; else it hangs, or refuses to start",
+        hint="pip install nvidia-nccl-cu12==VERSION; look at LD_LIBRARY_PATH",
+    )
 
 
 def runs_on(capability: tuple[int, int], architectures: Iterable[str]) -> bool:

@@ -43,8 +43,7 @@ def _peer_names(view: View) -> Iterator[Said]:
         for viewer, found in view.of(NameFacts).items()
         if any(answer.late for answer in found.names.values())
     ]
-    if late:
-        yield Unjudged(tuple(late), "its resolver did not answer in time", Outcome.TIMED_OUT)
+    yield Unjudged(tuple(late), "its resolver did not answer in time", Outcome.TIMED_OUT)
     for name, found in facts.items():
         if found.fqdn in LOCALHOST and not one_machine(view):
             yield _localhost(name, found)

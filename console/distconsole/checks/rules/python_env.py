@@ -11,7 +11,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, PythonFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Said, fail, hint, info, rule, warn
+from distconsole.checks.rule import Said, differ, fail, hint, info, rule, warn
 from distconsole.checks.rules.script_imports import imported_packages
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
@@ -81,9 +81,7 @@ def _version(view: View) -> Iterator[Said]:
             hint="name the right interpreter with --python, or per host in the configuration",
         )
         return
-    patch = dissent({name: found.version for name, found in facts.items()})
-    if patch is not None:
-        yield info(patch.told("Python"), patch.minority)
+    yield from differ(info, "Python", {name: found.version for name, found in facts.items()})
 
 
 @rule("python.executable", "python", Level.QUICK, PythonFacts)
@@ -94,14 +92,13 @@ def _executable(view: View) -> Iterator[Said]:
     mpirun and torchrun start the same path everywhere (DeepSpeed#1481).
     """
     facts = view.of(PythonFacts)
-    split = dissent({name: found.executable for name, found in facts.items()})
-    if split is not None:
-        yield warn(
-            split.told("Python at"),
-            split.minority,
-            expected="the same path on every host",
-            hint="put the environment at the same place, or give --python",
-        )
+    yield from differ(
+        warn,
+        "Python at",
+        {name: found.executable for name, found in facts.items()},
+        expected="the same path on every host",
+        hint="put the environment at the same place, or give --python",
+    )
 
 
 @rule("python.packages", "python", Level.QUICK, PythonFacts)

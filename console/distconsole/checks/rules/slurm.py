@@ -9,8 +9,8 @@ from functools import wraps
 from distconsole.checks.attribution import cover
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, OsFacts
-from distconsole.checks.majority import dissent, named
-from distconsole.checks.rule import Said, Unjudged, fail, hint, rule, warn
+from distconsole.checks.majority import named
+from distconsole.checks.rule import Said, Unjudged, differ, fail, hint, rule, warn
 from distconsole.checks.rules.limits import lower_than_a_login
 from distconsole.checks.slurm_facts import Decoded, MungeFacts, SlurmFacts, StepFacts
 from distconsole.model.requests import Level
@@ -84,14 +84,13 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             (name,),
             hint=f"on {host}: sudo systemctl status slurmctld",
         )
-    split = dissent({name: found.version for name, found in facts.items() if found.version})
-    if split is not None:
-        yield warn(
-            split.told("Slurm"),
-            split.minority,
-            expected="one version, slurmctld's at least as new as slurmd's",
-            hint="update slurmdbd first, then slurmctld, then slurmd and the commands",
-        )
+    yield from differ(
+        warn,
+        "Slurm",
+        {name: found.version for name, found in facts.items() if found.version},
+        expected="one version, slurmctld's at least as new as slurmd's",
+        hint="update slurmdbd first, then slurmctld, then slurmd and the commands",
+    )
 
 
 @rule("slurm.node_state", "slurm", Level.QUICK, SlurmFacts)

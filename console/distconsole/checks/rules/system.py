@@ -9,7 +9,7 @@ from distconsole.checks.evidence import View
 from distconsole.checks.facts import GpuFacts, OsFacts, SshFacts
 from distconsole.checks.majority import dissent, named
 from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.rule import Said, Unjudged, hint, info, rule, warn
+from distconsole.checks.rule import Said, Unjudged, differ, hint, info, rule, warn
 from distconsole.checks.together import HERE
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, HostCure
@@ -36,8 +36,7 @@ def _clocksource(view: View) -> Iterator[Said]:
         name: facts.sysctl.get("clocksource") or "" for name, facts in view.of(OsFacts).items()
     }
     silent = tuple(name for name, source in sources.items() if not source)
-    if silent:
-        yield Unjudged(silent, "the kernel does not say what it takes the time from")
+    yield Unjudged(silent, "the kernel does not say what it takes the time from")
     slow = {name: source for name, source in sources.items() if source in SLOW_CLOCKS}
     for source in dict.fromkeys(slow.values()):
         names = [name for name in slow if slow[name] == source]
@@ -64,8 +63,7 @@ def _governor(view: View) -> Iterator[Said]:
     """CPU clocks that are kept low on some hosts, which all others then wait for."""
     clocks = {name: facts.cpu_clocks for name, facts in view.of(OsFacts).items()}
     silent = tuple(name for name, found in clocks.items() if not found.governors)
-    if silent:
-        yield Unjudged(silent, "no governor of CPU clocks, as in most virtual machines")
+    yield Unjudged(silent, "no governor of CPU clocks, as in most virtual machines")
     told = {
         name: ", ".join(sorted(found.governors))
         for name, found in clocks.items()
@@ -272,16 +270,14 @@ def _probing(view: View) -> Iterator[Said]:
         name: facts.sysctl.get("mtu_probing") or "" for name, facts in view.of(OsFacts).items()
     }
     silent = tuple(name for name, value in values.items() if not value)
-    if silent:
-        yield Unjudged(silent, "the kernel does not say whether TCP probes for the MTU")
-    split = dissent({name: value for name, value in values.items() if value})
-    if split is not None:
-        yield info(
-            split.told("net.ipv4.tcp_mtu_probing"),
-            split.minority,
-            expected="the same on every host",
-            hint="sudo sysctl -w net.ipv4.tcp_mtu_probing=1",
-        )
+    yield Unjudged(silent, "the kernel does not say whether TCP probes for the MTU")
+    yield from differ(
+        info,
+        "net.ipv4.tcp_mtu_probing",
+        {name: value for name, value in values.items() if value},
+        expected="the same on every host",
+        hint="sudo sysctl -w net.ipv4.tcp_mtu_probing=1",
+    )
 
 
 RULES = (_clocksource, _governor, _ports, _backlog, _neighbours, _probing, _logout, _temporary)

@@ -35,16 +35,14 @@ def _timeouts(view: View) -> Iterator[Said]:
     """`Timed out waiting for hosts to acknowledge`: an import of torch from a slow disk takes longer than Horovod's 30 s, or than what its variables say."""
     imports, horovod = view.of(ImportFacts), view.of(HorovodFacts)
     busy = tuple(name for name in busy_hosts(view) if name in imports)
-    if busy:
-        yield Unjudged(busy, "too much goes on there for a measured import to mean anything")
+    yield Unjudged(busy, "too much goes on there for a measured import to mean anything")
     measured = {
         name: found.seconds + logins(view).get(name, 0.0)
         for name, found in imports.items()
         if found.present and not found.error and horovod[name].present and name not in busy
     }
     without = tuple(name for name in imports if name not in measured and name not in busy)
-    if without:
-        yield Unjudged(without, "no Horovod, or no torch to import")
+    yield Unjudged(without, "no Horovod, or no torch to import")
     short: dict[str, dict[str, float]] = {}
     for name, facts in view.of(EnvFacts).items():
         for variable, default in DEFAULTS.items():
