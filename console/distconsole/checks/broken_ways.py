@@ -29,7 +29,7 @@ def any_broken(gathering: Gathering) -> bool:
     return bool(matrix.dead or matrix.partial or matrix.small_only)
 
 
-def told(gathering: Gathering, rules: Iterable[Rule], verdicts: Verdicts) -> list[Finding]:
+def judge_ways(gathering: Gathering, rules: Iterable[Rule], verdicts: Verdicts) -> list[Finding]:
     """Judge the ways by ``rules``; only those that find something are added to ``verdicts``."""
     findings: list[Finding] = []
     for rule in rules:

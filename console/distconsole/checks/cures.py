@@ -17,7 +17,7 @@ BTL = "btl_tcp_if_include"
 OOB = "oob_tcp_if_include"
 
 
-def typed(cure: Cure) -> list[str]:
+def lines_to_type(cure: Cure) -> list[str]:
     """Return the lines that a person types or writes to have a cure, hosts that are alike in one."""
     lines = []
     if cure.mca:
@@ -68,7 +68,7 @@ def _typed_on_host(change: HostCure) -> list[str]:
     return lines + ([change.setup] if change.setup else [])
 
 
-def with_cure(hint: str, cure: Cure, before: str = "by hand") -> str:
+def add_to_hint(hint: str, cure: Cure, before: str = "by hand") -> str:
     """Return ``hint`` with what ``run`` does by itself and what a person types, a line each.
 
     Args:
@@ -76,15 +76,15 @@ def with_cure(hint: str, cure: Cure, before: str = "by hand") -> str:
     """
     lines = [hint] if hint else []
     lines += [f"`distconsole run` {cure.by_run}"] if cure.by_run else []
-    return "\n".join([*lines, *(f"{before}: {line}" for line in typed(cure))])
+    return "\n".join([*lines, *(f"{before}: {line}" for line in lines_to_type(cure))])
 
 
-def proven(finding: Finding, proof: Proof) -> Finding:
+def attach_proof(finding: Finding, proof: Proof) -> Finding:
     """Return ``finding`` with its proof; a cure that did not mend it is not offered any more."""
     found = msgspec.structs.replace(finding, proof=proof)
     if finding.cure is None or proof.cured or not proof.after:
         return found
-    lines = typed(finding.cure)
+    lines = lines_to_type(finding.cure)
     kept = [line for line in finding.hint.splitlines() if not any(each in line for each in lines)]
     said = f"tried, and it was no cure: {'; '.join(lines)}"
     return msgspec.structs.replace(found, hint="\n".join([*kept, said]))

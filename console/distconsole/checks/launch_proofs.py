@@ -7,7 +7,7 @@ from typing import Any
 
 from distconsole.checks.gather import fixed_port
 from distconsole.checks.rules import budgets, limits
-from distconsole.checks.trials import Came, asked, conditions
+from distconsole.checks.trials import Came, ask_or_fail, conditions
 from distconsole.checks.trying import MAX_RANKS, Bench, Prover, Tried, all_hosts, changes, outcome
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -19,7 +19,7 @@ Read = Mapping[str, dict[str, Any]]
 """By host what the process said (``probes/launch_path``); ``error`` where it said nothing."""
 
 
-def _launched(
+def _compare_starts(
     bench: Bench,
     findings: Sequence[Finding],
     hosts: Sequence[Host],
@@ -73,7 +73,7 @@ def _files(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
         opened = said.get("opened", 0)
         return None if opened == needed else f"{said.get('open_error')} after {opened}"
 
-    return _launched(
+    return _compare_starts(
         bench,
         findings,
         bench.named(all_hosts(findings))[:MAX_RANKS],
@@ -99,7 +99,7 @@ def _limit(
             return f"{flag}: {'unlimited' if soft is None else soft // divisor}"
 
         hosts = bench.named(all_hosts(findings))[:MAX_RANKS]
-        return _launched(bench, findings, hosts, {}, flag, told)
+        return _compare_starts(bench, findings, hosts, {}, flag, told)
 
     return prove
 
@@ -110,7 +110,7 @@ def _soft(said: Mapping[str, Any], name: str) -> int | None:
 
 
 def _temporary(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
-    return _launched(
+    return _compare_starts(
         bench,
         findings,
         bench.named(all_hosts(findings))[:MAX_RANKS],
@@ -137,7 +137,7 @@ def _alike(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
         return Came(alike, "the same on every host" if alike else words[:200], able=able)
 
     hosts = bench.gathering.reached()
-    return _launched(bench, [found], hosts, {"names": [variable]}, variable, judge)
+    return _compare_starts(bench, [found], hosts, {"names": [variable]}, variable, judge)
 
 
 def _port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
@@ -147,7 +147,7 @@ def _port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
         return None
     gathering, began = bench.gathering, bench.gathering.clock()
     ports = [fixed_port(gathering), found.cure.port]
-    states = asked(gathering, hosts[0], "port", {"ports": ports}).get("ports", {})
+    states = ask_or_fail(gathering, hosts[0], "port", {"ports": ports}).get("ports", {})
     before, after = (_bound(port, states.get(str(port), {})) for port in ports)
     ran = f"a rendezvous port bound on {hosts[0].name}"
     return outcome(ran, before, after, hosts, gathering.clock() - began)

@@ -13,7 +13,7 @@ from functools import partial
 
 from distconsole.checks import trials
 from distconsole.checks.addresses import Endpoint
-from distconsole.checks.cures import OMPI, mca_env, proven
+from distconsole.checks.cures import OMPI, attach_proof, mca_env
 from distconsole.checks.edges import matrix_of
 from distconsole.checks.engine_job import StartJob
 from distconsole.checks.facts import OsFacts
@@ -61,19 +61,19 @@ def prove(
         blamed = {name for found in findings for name in found.hosts if found.check != check}
         bench = Bench(gathering, start, frozenset(blamed))
         yield check, None
-        tried = _tried(bench, check, [findings[place] for place in places])
+        tried = _try_cure(bench, check, [findings[place] for place in places])
         told = places if tried is not None else []
         yield (
             check,
             {
-                place: proven(findings[place], tried.proof)
+                place: attach_proof(findings[place], tried.proof)
                 for place in told
                 if tried is not None and set(tried.hosts) & set(findings[place].hosts)
             },
         )
 
 
-def _tried(bench: Bench, check: str, findings: Sequence[Finding]) -> Tried | None:
+def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> Tried | None:
     try:
         return PROVERS[check](bench, findings)
     except ConsoleError:
@@ -283,7 +283,7 @@ def _connections(
     """
     gathering, secret = bench.gathering, secrets.token_hex(32)
     wanted = {**listen, "secret": secret, "ttl_seconds": 15.0}
-    answer = trials.asked(gathering, target, "net.listen", wanted)
+    answer = trials.ask_or_fail(gathering, target, "net.listen", wanted)
     opened = answer.get("ports") or []
     if not opened or not all(entry.get("port") for entry in opened):
         return {}, []
@@ -293,8 +293,8 @@ def _connections(
         for number, (to, port) in enumerate(ends)
     ]
     ask = {"targets": targets, "secret": secret, "timeout_seconds": CONNECT_SECONDS}
-    came = trials.asked(gathering, source, "net.connect", ask)
-    trials.asked(gathering, target, "net.close", {"token": str(answer.get("token", ""))})
+    came = trials.ask_or_fail(gathering, source, "net.connect", ask)
+    trials.ask_or_fail(gathering, target, "net.close", {"token": str(answer.get("token", ""))})
     return {entry.get("id"): entry for entry in came.get("results", ())}, opened
 
 

@@ -55,7 +55,7 @@ from distconsole.checks.reaching import connect
 from distconsole.checks.report import make_report
 from distconsole.checks.rule import Rule
 from distconsole.checks.rules.ssh import REACHING
-from distconsole.checks.select import at_level, expecting, selected
+from distconsole.checks.select import at_level, keep_expected, select_rules
 from distconsole.checks.slurm_facts import MungeFacts, StepFacts
 from distconsole.checks.target import PlanLaunch
 from distconsole.errors import Terminated
@@ -116,10 +116,12 @@ def run_check(
         UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
         ConfigError: if a file that was asked for cannot be written.
     """
-    chosen = expecting(selected(CATALOGUE, request.only, request.skip), expected_of(session))
+    chosen = keep_expected(
+        select_rules(CATALOGUE, request.only, request.skip), expected_of(session)
+    )
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
-    unasked = [rule for rule in selected(CATALOGUE, (), request.skip) if rule not in chosen]
+    unasked = [rule for rule in select_rules(CATALOGUE, (), request.skip) if rule not in chosen]
     ways = [rule for rule in unasked if rule.id in broken_ways.WAYS]
     reaching = [rule for rule in CATALOGUE if rule.id in REACHING and rule not in rules]
     checking = _Checking(gathering, rules, start, sweep, plan, ways, reaching)
@@ -276,7 +278,7 @@ class _Checking:
 
     def _tell_of(self, rules: Iterable[Rule]) -> Iterator[Event]:
         """Judge by ``rules`` that nobody asked for; only what they find is told."""
-        for finding in broken_ways.told(self.gathering, rules, self.verdicts):
+        for finding in broken_ways.judge_ways(self.gathering, rules, self.verdicts):
             yield FindingMade(finding=finding)
 
     def _second_look(self, kinds: Sequence[type[Facts]]) -> Iterator[Event]:

@@ -19,7 +19,7 @@ def at_level(rule: Rule, level: Level) -> bool:
     return _ORDER.index(rule.level) <= _ORDER.index(level)
 
 
-def selected(
+def select_rules(
     catalogue: Sequence[Rule], only: Iterable[str] = (), skip: Iterable[str] = ()
 ) -> tuple[Rule, ...]:
     """Return the rules that ``--only`` and ``--skip`` leave, whatever their level.
@@ -42,7 +42,7 @@ def selected(
     )
 
 
-def expecting(rules: Iterable[Rule], expected: Mapping[str, Expectation]) -> tuple[Rule, ...]:
+def keep_expected(rules: Iterable[Rule], expected: Mapping[str, Expectation]) -> tuple[Rule, ...]:
     """Return ``rules`` without those on expectations that nobody has of any host."""
     return tuple(
         rule

@@ -176,7 +176,7 @@ def gloo(
     finally:
         over.set()
         watcher.join(ENDING_SECONDS)
-    came = told(found, (), len(hosts), gathering.clock() - began)
+    came = conclude(found, (), len(hosts), gathering.clock() - began)
     bad = [rank for ranks in found.values() for rank in ranks if rank.exit_code != 0]
     early = [rank for rank in bad if last_stage(rank) in BEFORE_TORCH]
     by_itself = any(rank.exit_code and rank not in early for rank in bad)
@@ -239,7 +239,7 @@ def mpi(
         host.name: reports(answer.ranks.get(host.name), answer.planned.get(host.name, ()))
         for host in hosts
     }
-    return told(found, answer.said, len(hosts), gathering.clock() - began)
+    return conclude(found, answer.said, len(hosts), gathering.clock() - began)
 
 
 def _setup(host: Host, change: HostCure | None) -> str | None:
@@ -261,7 +261,7 @@ def _work(world: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def told(
+def conclude(
     found: Mapping[HostName, tuple[RankReport, ...]] | Mapping[str, tuple[RankReport, ...]],
     engine: Sequence[str],
     world: int,
@@ -293,7 +293,9 @@ def told(
     return Came(False, f"rank {rank.rank} ({name}): {why}"[:WORDS], seconds)
 
 
-def asked(gathering: Gathering, host: Host, group: str, args: Mapping[str, Any]) -> dict[str, Any]:
+def ask_or_fail(
+    gathering: Gathering, host: Host, group: str, args: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return a probe's answer; one that has none gives an empty one with ``error``."""
     try:
         return gathering.ask(host, group, 5.0, args)

@@ -17,7 +17,7 @@ from distconsole.checks.evidence import (
     Outcome,
 )
 from distconsole.checks.rule import warn
-from distconsole.checks.select import selected
+from distconsole.checks.select import select_rules
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN
 from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.findings import Finding
@@ -66,7 +66,7 @@ def _unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding
         yield _nothing(named, list(cells), _reasons(why, every))
         return
     for word in only:
-        ids = {rule.id for rule in selected(CATALOGUE, [word])}
+        ids = {rule.id for rule in select_rules(CATALOGUE, [word])}
         reasons = _reasons(why, ids)
         judged = any(_is_judged(outcomes, ids) for outcomes in cells.values())
         if not judged and ELSEWHERE not in reasons:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distconsole.checks.addresses import endpoints_in
-from distconsole.checks.cures import BTL, by_run, on_network, with_cure
+from distconsole.checks.cures import BTL, add_to_hint, by_run, on_network
 from distconsole.checks.evidence import View
 from distconsole.checks.net_facts import Edge, ReachFacts
 from distconsole.model.findings import Cure, HostCure
@@ -28,7 +28,7 @@ def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
         whole = len(pairs) == everyone * (everyone - 1) and len(there) == everyone
         if whole and all(edge.ok and edge.bulk is not False for edge in tried):
             cure = Cure(hosts={name: HostCure(nic=e.interface or "") for name, e in there.items()})
-            return {"hint": with_cure(hint, cure, f"or by {network}, which works"), "cure": cure}
+            return {"hint": add_to_hint(hint, cure, f"or by {network}, which works"), "cure": cure}
     return {"hint": hint}
 
 
@@ -38,7 +38,7 @@ def other_port(lost: Sequence[Edge], open_ports: Sequence[int]) -> dict[str, Any
         return {}
     cure = Cure(port=open_ports[0], by_run="takes a port of the kernel's choice")
     hint = f"allow TCP port {lost[0].port} between the hosts: sudo iptables -S"
-    return {"hint": with_cure(hint, cure), "cure": cure}
+    return {"hint": add_to_hint(hint, cure), "cure": cure}
 
 
 def through_ports(host: str, lost: Sequence[int], open_ports: Sequence[int]) -> str:

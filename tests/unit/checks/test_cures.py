@@ -12,8 +12,8 @@ import pytest
 
 from distconsole.checks import trials
 from distconsole.checks.collective_facts import RankReport
-from distconsole.checks.cures import proven, typed, with_cure
-from distconsole.checks.trials import Came, both, told
+from distconsole.checks.cures import add_to_hint, attach_proof, lines_to_type
+from distconsole.checks.trials import Came, both, conclude
 from distconsole.checks.trying import change_for, outcome
 from distconsole.config.load import read_config
 from distconsole.config.schema import Config
@@ -54,7 +54,7 @@ def test_a_cure_is_typed_in_lines_that_a_shell_takes() -> None:
         port=29501,
         hosts={"a": nic, "b": nic, "c": HostCure(setup="ulimit -n 5")},
     )
-    assert typed(cure) == [
+    assert lines_to_type(cure) == [
         "mpirun --mca btl_tcp_if_include 10.0.0.0/24",
         "export A='x y'",
         "unset B",
@@ -66,12 +66,12 @@ def test_a_cure_is_typed_in_lines_that_a_shell_takes() -> None:
 
 def test_a_cure_that_did_not_help_is_no_hint_any_more() -> None:
     cure = Cure(env={"A": "1"}, by_run="sets it")
-    hint = with_cure("mend the file", cure)
+    hint = add_to_hint("mend the file", cure)
     assert hint == "mend the file\n`distconsole run` sets it\nby hand: export A=1"
     found = finding("x.y", cure, hint=hint)
-    assert proven(found, CURED).hint == hint
-    assert proven(found, NEVER).hint == hint
-    said = proven(found, FAILED).hint
+    assert attach_proof(found, CURED).hint == hint
+    assert attach_proof(found, NEVER).hint == hint
+    said = attach_proof(found, FAILED).hint
     assert said.splitlines() == [
         "mend the file",
         "`distconsole run` sets it",
@@ -165,7 +165,7 @@ def test_what_came_of_ranks_is_one_line(
     ranks: tuple[RankReport, ...], ok: bool, words: str
 ) -> None:
     found = dict(zip("ab", ([each] for each in ranks), strict=False))
-    came = told({name: tuple(each) for name, each in found.items()}, (), 2, 3.0)
+    came = conclude({name: tuple(each) for name, each in found.items()}, (), 2, 3.0)
     assert (came.ok, words in came.words) == (ok, True), came
 
 

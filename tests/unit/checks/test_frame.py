@@ -19,7 +19,7 @@ from distconsole.checks.leaning import needs_of
 from distconsole.checks.net_facts import NetFacts, ReachFacts
 from distconsole.checks.reference import explain, reference_page
 from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
-from distconsole.checks.select import at_level, selected
+from distconsole.checks.select import at_level, select_rules
 from distconsole.checks.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
@@ -125,10 +125,10 @@ def test_ids_are_unique_and_groups_are_those_of_the_command_line() -> None:
 
 
 def test_only_and_skip_take_groups_and_prefixes() -> None:
-    ids = {rule.id for rule in selected(CATALOGUE, only=("net", "os.host"))}
+    ids = {rule.id for rule in select_rules(CATALOGUE, only=("net", "os.host"))}
     assert {"net.reach_tcp", "port.master_free", "os.hostname_unique"} <= ids
     assert "os.kernel" not in ids
-    left = {rule.id for rule in selected(CATALOGUE, only=("net",), skip=("net.rtt",))}
+    left = {rule.id for rule in select_rules(CATALOGUE, only=("net",), skip=("net.rtt",))}
     assert "net.rtt" not in left
 
 
@@ -139,7 +139,7 @@ def test_a_word_that_means_no_check_is_a_usage_error(
     flag: str, only: tuple[str, ...], skip: tuple[str, ...]
 ) -> None:
     with pytest.raises(UsageError, match=flag):
-        selected(CATALOGUE, only, skip)
+        select_rules(CATALOGUE, only, skip)
 
 
 def test_quick_launches_nothing() -> None:
@@ -149,7 +149,7 @@ def test_quick_launches_nothing() -> None:
 
 
 def test_what_a_check_leans_on_is_gathered_too() -> None:
-    rules = selected(CATALOGUE, only=("coll",))
+    rules = select_rules(CATALOGUE, only=("coll",))
     assert {ReachFacts, NetFacts} <= needs_of(rules)
 
 

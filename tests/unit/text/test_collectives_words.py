@@ -133,13 +133,14 @@ def test_what_could_not_be_measured_has_a_reason_and_an_exit_code(
 
 def test_every_engine_has_its_own_checks_and_no_others() -> None:
     from distconsole.checks.catalogue import CATALOGUE
-    from distconsole.checks.select import selected
+    from distconsole.checks.select import select_rules
 
     ids = {
-        name: {rule.id for rule in selected(CATALOGUE, only=only)} for name, only in CHECKS.items()
+        name: {rule.id for rule in select_rules(CATALOGUE, only=only)}
+        for name, only in CHECKS.items()
     }
     assert all(len(found) == 4 for found in ids.values()), ids
-    assert {rule.group for rule in selected(CATALOGUE, only=CHECKS[LauncherName.TORCH])} == {
+    assert {rule.group for rule in select_rules(CATALOGUE, only=CHECKS[LauncherName.TORCH])} == {
         "coll"
     }
 

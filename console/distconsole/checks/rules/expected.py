@@ -39,7 +39,7 @@ def expects(expected: Expectation, names: Sequence[str]) -> bool:
     return any(getattr(expected, name) not in (None, (), {}) for name in names)
 
 
-def missed(misses: Mapping[str, Sequence[Miss]], hint: str) -> Iterator[Said]:
+def report_misses(misses: Mapping[str, Sequence[Miss]], hint: str) -> Iterator[Said]:
     """Yield one finding for all hosts that miss the same in the same way."""
     alike: dict[tuple[Miss, ...], list[str]] = {}
     for name, found in misses.items():
@@ -114,7 +114,7 @@ def _python(view: View) -> Iterator[Said]:
         for package, wanted in expected.packages.items():
             there = found.packages.get(re.sub(r"[-_.]+", "-", package).lower())
             misses[name] += version_miss(package, there, wanted)
-    yield from missed(misses, "pip install 'PACKAGE…' on the hosts named, or --python PATH")
+    yield from report_misses(misses, "pip install 'PACKAGE…' on the hosts named, or --python PATH")
 
 
 def _torch(view: View) -> Iterator[Said]:
@@ -126,7 +126,7 @@ def _torch(view: View) -> Iterator[Said]:
             *version_miss("CUDA of torch", found.cuda, expected.cuda),
             *version_miss("NCCL", found.nccl, expected.nccl),
         ]
-    yield from missed(misses, "pip install 'torch…' on the hosts named")
+    yield from report_misses(misses, "pip install 'torch…' on the hosts named")
 
 
 def _horovod(view: View) -> Iterator[Said]:
@@ -134,7 +134,7 @@ def _horovod(view: View) -> Iterator[Said]:
         name: version_miss("Horovod", found.version, view.expectation(name).horovod)
         for name, found in view.of(HorovodFacts).items()
     }
-    yield from missed(misses, "distconsole setup builds it against the torch there")
+    yield from report_misses(misses, "distconsole setup builds it against the torch there")
 
 
 def _mpi(view: View) -> Iterator[Said]:
@@ -142,7 +142,7 @@ def _mpi(view: View) -> Iterator[Said]:
         name: version_miss("MPI", found.version, view.expectation(name).mpi)
         for name, found in view.of(MpiFacts).items()
     }
-    yield from missed(misses, "put the right mpirun first on PATH by --setup")
+    yield from report_misses(misses, "put the right mpirun first on PATH by --setup")
 
 
 def _gpu(view: View) -> Iterator[Said]:
@@ -160,7 +160,7 @@ def _gpu(view: View) -> Iterator[Said]:
             misses[name] += _least(
                 f"memory of GPU {gpu.index}", total, expected.gpu_memory, _bytes
             )
-    yield from missed(misses, "nvidia-smi; sudo dmesg | grep -i xid")
+    yield from report_misses(misses, "nvidia-smi; sudo dmesg | grep -i xid")
 
 
 def _host(view: View) -> Iterator[Said]:
@@ -182,7 +182,9 @@ def _host(view: View) -> Iterator[Said]:
             if path != SHM_PATH and not room.error:
                 free = float(room.free)
                 misses[name] += _least(f"room in {path}", free, expected.disk_free, _bytes)
-    yield from missed(misses, "ulimit in --setup for limits; else make room, or expect less")
+    yield from report_misses(
+        misses, "ulimit in --setup for limits; else make room, or expect less"
+    )
 
 
 def _limit(facts: OsFacts, name: str) -> float | None:

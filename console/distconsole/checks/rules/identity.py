@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distconsole.checks.addresses import endpoints, machines, one_machine
-from distconsole.checks.cures import by_run, with_cure
+from distconsole.checks.cures import add_to_hint, by_run
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.majority import dissent, named
@@ -98,7 +98,7 @@ def _cured(view: View, name: str, nic: str, hint: str) -> dict[str, Any]:
         hosts={name: HostCure(env={GLOO: nic})},
         by_run=by_run(view, (GLOO,), f"sets {GLOO} on every host by itself"),
     )
-    return {"hint": with_cure(hint, cure, "until then, for jobs started by hand"), "cure": cure}
+    return {"hint": add_to_hint(hint, cure, "until then, for jobs started by hand"), "cure": cure}
 
 
 def _trap(entry: ResolvedAddress) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distconsole.checks.addresses import endpoints, machines, shared_networks
-from distconsole.checks.cures import BTL, by_run, on_network, with_cure
+from distconsole.checks.cures import BTL, add_to_hint, by_run, on_network
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import ClockFacts, SshFacts
 from distconsole.checks.majority import dissent, named, these_have
@@ -69,7 +69,7 @@ def _excluded(view: View, interfaces: list[str], networks: list[str]) -> dict[st
         mca=on_network(networks[0]),
         by_run=by_run(view, (BTL, "NCCL_SOCKET_IFNAME"), "names the network to each of them"),
     )
-    return {"hint": with_cure("", cure), "cure": cure}
+    return {"hint": add_to_hint("", cure), "cure": cure}
 
 
 @rule("net.address", "net", Level.QUICK, NetFacts, SshFacts)
@@ -128,7 +128,7 @@ def _nic_names(view: View) -> Iterator[Said]:
             split.told("its training address on"),
             split.minority,
             expected="one interface name on every host, for Horovod's and NCCL's variables",
-            hint=with_cure("", cure),
+            hint=add_to_hint("", cure),
             cure=cure,
         )
 
@@ -162,7 +162,7 @@ def _route(view: View) -> Iterator[Said]:
             (name,),
             seen=", ".join(peers[:8]),
             expected=f"everything from {own.address} ({own.interface})",
-            hint=with_cure(f"on {name}: ip route get ADDRESS", cure, "or")
+            hint=add_to_hint(f"on {name}: ip route get ADDRESS", cure, "or")
             if cure
             else f"on {name}: ip route get ADDRESS; distconsole run --nic NAME ...",
             cure=cure,
@@ -222,7 +222,7 @@ def _master_port(view: View) -> Iterator[Said]:
                 (name,),
                 seen=f"bind: {port.why}; pid {pid or 'unknown'}",
                 expected="a free rendezvous port on the first host",
-                hint=with_cure(_leftover(name, pid), cure) if cure else _leftover(name, pid),
+                hint=add_to_hint(_leftover(name, pid), cure) if cure else _leftover(name, pid),
                 cure=cure,
             )
 

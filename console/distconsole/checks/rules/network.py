@@ -21,7 +21,7 @@ from distconsole.checks.closed_ways import (
     split_neighbours,
     tell_pairs,
 )
-from distconsole.checks.cures import with_cure
+from distconsole.checks.cures import add_to_hint
 from distconsole.checks.edges import SILENT, Matrix, matrix_of
 from distconsole.checks.evidence import ALONE, Outcome, View
 from distconsole.checks.majority import named
@@ -354,7 +354,7 @@ def _elsewhere(view: View) -> Iterator[Said]:
             hosts,
             seen="\n".join(f"{a} -> {b}: {error}" for (a, b), error in list(broken.items())[:8]),
             expected="every network that all hosts share works, or engines are kept off it",
-            hint=with_cure("", cure),
+            hint=add_to_hint("", cure),
             cure=cure,
         )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from distconsole.checks.addresses import Endpoint, endpoints
-from distconsole.checks.cures import by_run, with_cure
+from distconsole.checks.cures import add_to_hint, by_run
 from distconsole.checks.evidence import View
 from distconsole.checks.facts import EnvFacts, PythonFacts, SshFacts
 from distconsole.checks.majority import dissent, named
@@ -207,7 +207,7 @@ def _syntax(view: View) -> Iterator[Said]:
             summary,
             names,
             seen=f"{variable}={value}",
-            hint=with_cure("", cure) if wrong and cure else hint,
+            hint=add_to_hint("", cure) if wrong and cure else hint,
             cure=cure,
         )
 
@@ -262,7 +262,7 @@ def _iface(view: View) -> Iterator[Said]:
                     (name,),
                     seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
                     expected="an interface that is up and has an address",
-                    hint=with_cure("", cure),
+                    hint=add_to_hint("", cure),
                     cure=cure,
                 )
 

@@ -291,7 +291,8 @@ def _nobody(job: Judged, view: View) -> Iterator[Said]:
     for name, found in view.of(job.kind).items():
         if name not in started:
             yield Unjudged((name,), f"`run` would refuse it: {found.refused}")
-    yield Unjudged(tuple(started), NO_GROUP, Outcome.COULD_NOT_RUN)
+    if started:
+        yield Unjudged(tuple(started), NO_GROUP, Outcome.COULD_NOT_RUN)
 
 
 def _groups(facts: Mapping[str, CollFacts]) -> list[tuple[str, dict[str, Any]]]:
