@@ -1,4 +1,4 @@
-"""``python -m distconsole.checks`` prints docs/checks.md; it checks nothing."""
+"""``python -m distconsole.checks`` prints docs/checks.md."""
 
 from __future__ import annotations
 

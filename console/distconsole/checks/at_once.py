@@ -1,4 +1,4 @@
-"""Stages of a check that go on at the same time, told as one. It knows nothing of what they do."""
+"""Stages of a check that go on at the same time, told as one."""
 
 from __future__ import annotations
 

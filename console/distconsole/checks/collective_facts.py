@@ -1,4 +1,4 @@
-"""What the ranks of a collective job said and how they ended. No judgement here."""
+"""What the ranks of a collective job said and how they ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cures as words: what a person types for one, and a finding whose cure was tried. It tries none."""
+"""Cures as words: what a person types for one, and a finding whose cure was tried."""
 
 from __future__ import annotations
 

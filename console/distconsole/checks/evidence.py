@@ -1,4 +1,4 @@
-"""All that is known about the hosts at one moment, and what is not known and why. It asks nobody."""
+"""All that is known about the hosts at one moment, and what is not known and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host says about folders that a training reads and writes, as types. No judgement here."""
+"""What a host says about folders that a training reads and writes, as types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes say of GPUs while something was copied to them, as types. No judgement here."""
+"""What nodes say of GPUs while something was copied to them, as types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is usual among loaded GPUs of a kind, and which ones fall short of it. It words nothing."""
+"""What is usual among loaded GPUs of a kind, and which ones fall short of it."""
 
 from __future__ import annotations
 

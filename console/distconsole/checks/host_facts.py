@@ -1,4 +1,4 @@
-"""What a node says of its own state beyond ``facts``: processes, shared memory. No judgement here."""
+"""What a node says of its own state beyond ``facts``: processes, shared memory."""
 
 from __future__ import annotations
 

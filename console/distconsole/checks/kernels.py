@@ -1,4 +1,4 @@
-"""Asks hosts that do not reach each other what their kernels say of it. It judges nothing."""
+"""Asks hosts that do not reach each other what their kernels say of it."""
 
 from __future__ import annotations
 

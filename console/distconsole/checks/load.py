@@ -1,4 +1,4 @@
-"""Hosts on which so much goes on that times measured there say nothing of them. It judges none."""
+"""Hosts on which so much goes on that times measured there say nothing of them."""
 
 from __future__ import annotations
 

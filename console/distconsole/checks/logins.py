@@ -1,4 +1,4 @@
-"""Whom a host's own ssh tries, and by which names. It asks nobody."""
+"""Whom a host's own ssh tries, and by which names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes say of their networks and of the ways between them. No judgement here."""
+"""What nodes say of their networks and of the ways between them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What hosts looked like when they last passed, so that a failure can say what has changed since.
 
 One small JSON file a host, with what changes only when somebody changes it: versions, drivers,
-limits, interfaces, variables; no loads, no free space, no times. It judges nothing.
+limits, interfaces, variables; no loads, no free space, no times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reaches the hosts of a check, each as soon as it lets us in. It asks them nothing yet."""
+"""Reaches the hosts of a check, each as soon as it lets us in."""
 
 from __future__ import annotations
 

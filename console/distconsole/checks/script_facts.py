@@ -1,4 +1,4 @@
-"""What a host says about the script of a launch, as types. No judgement here."""
+"""What a host says about the script of a launch, as types."""
 
 from __future__ import annotations
 

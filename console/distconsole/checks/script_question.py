@@ -1,4 +1,4 @@
-"""What a host is asked about the launch that is checked. It asks nothing itself."""
+"""What a host is asked about the launch that is checked."""
 
 from __future__ import annotations
 

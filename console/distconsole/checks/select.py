@@ -1,4 +1,4 @@
-"""Which checks of the catalogue were asked for; it runs none."""
+"""Which checks of the catalogue were asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Slurm and munge say of a host. No judgement here."""
+"""What Slurm and munge say of a host."""
 
 from __future__ import annotations
 

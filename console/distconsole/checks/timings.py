@@ -1,4 +1,4 @@
-"""What collective jobs timed and verified, as figures: bandwidths by nccl-tests' formulae. It judges none."""
+"""What collective jobs timed and verified, as figures: bandwidths by nccl-tests' formulae."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every proof is made with: the hosts that answer, what a cure changes on each, the outcome. It tries nothing."""
+"""What every proof is made with: the hosts that answer, what a cure changes on each, the outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cures for connections that fail: another network of the same hosts, another port. They are not tried here."""
+"""Cures for connections that fail: another network of the same hosts, another port."""
 
 from __future__ import annotations
 

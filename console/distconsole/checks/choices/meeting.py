@@ -1,4 +1,4 @@
-"""Whether one host can reach an address that a library of another will wait at. It connects to nobody."""
+"""Whether one host can reach an address that a library of another will wait at."""
 
 from __future__ import annotations
 

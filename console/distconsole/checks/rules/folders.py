@@ -1,4 +1,4 @@
-"""Checks of group ``fs`` on folders that hosts share, or should. No file is written for them."""
+"""Checks of group ``fs`` on folders that hosts share, or should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the ranks of a short collective job are judged, whatever engine started them. It has no checks."""
+"""How the ranks of a short collective job are judged, whatever engine started them."""
 
 from __future__ import annotations
 
