@@ -23,7 +23,8 @@ def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
         FileNotFoundError: when it has gone meanwhile, or holds nothing yet.
     """
     try:
-        if active is not None:
+        # Who reads along what another agent writes may not have come to its end yet.
+        if active is not None and read_end(folder) is None:
             spec, state, journal = active.spec, active.state, active.journal
             last_seq, writer = journal.last_seq, journal.journal_id
         else:
