@@ -89,7 +89,9 @@ async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_e
     app, stage = staged({ask.Attach: over}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
         text = screen_text(app)
-        assert titles(text) == "loss 0.483 samples/s last 1714 accuracy 0.882 step ms last 18.15"
+        assert titles(text) == (
+            "loss last 0.483 samples/s last 1714 accuracy last 0.882 step ms last 18.15"
+        )
         assert footing(text).count("seconds 31") == 2
 
 

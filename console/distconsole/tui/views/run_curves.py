@@ -74,8 +74,9 @@ def curves_of(
 def _metric_said(timeline: RunTimeline, name: str, figures: Present, now: float) -> str:
     """The newest value of a metric, as the line about the run says it."""
     newest = timeline.metric_last[name]
-    age = "" if timeline.end is not None else age_text(newest.t, now, figures.step_ms)
-    return f"{newest.value:.3g}{age}"
+    if timeline.end is not None:
+        return f"last {newest.value:.3g}"
+    return f"{newest.value:.3g}{age_text(newest.t, now, figures.step_ms)}"
 
 
 def _now_said(title: str, timeline: RunTimeline, figures: Present, now: float) -> str:
