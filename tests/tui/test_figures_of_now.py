@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
-from distconsole.model.run_events import EndState, LinkChanged, Metric, RankState, RunEnded, Window
+from distconsole.model.run_events import (
+    EndState,
+    LinkChanged,
+    Metric,
+    RankState,
+    RunEnded,
+    RunFinding,
+    Window,
+)
 from distconsole.model.time_text import clock_text
 from distconsole.tui.widgets.plot import Plot
 from fakes import scenes
@@ -152,3 +161,17 @@ async def test_the_heat_map_ends_now(words: str) -> None:
         text = screen_text(app)
         assert "▲" not in text, "nobody is blamed for what was"
         assert clock_text(scenes.START + 61) in text
+
+
+async def test_a_finding_that_is_not_of_now_has_its_age() -> None:
+    def found(t: float) -> Iterator[Event]:
+        for event in scenes.straggling():
+            yield replace(event, t=t) if isinstance(event, RunFinding) else event
+
+    for age, said in ((0, "data part of its steps\n"), (42, "data part of its steps, 42 s ago\n")):
+        app, stage = staged(
+            {ask.Attach: partial(found, scenes.MINUTE_LATER - age)}, request=ATTACH
+        )
+        async with on_screen(app, stage, LARGE):
+            shown = "\n".join(line.rstrip() for line in screen_text(app).splitlines())
+            assert f"is slow in the {said}" in shown

@@ -14,6 +14,7 @@ from distconsole.expression import Condition, compiled
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
 from distconsole.monitor.health import Tone, health_of
+from distconsole.monitor.present import age_text
 from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.monitor.timeline import RunTimeline
 from distconsole.text.tables import duration_text, number_text
@@ -167,7 +168,7 @@ class RunView(Vertical):
             about = _why_not(task) or _about(timeline, now)
             shown, filtered = _filtered(timeline, ranks, self.condition)
             curves = curves_of(task, now, room, self._chosen, self._skip * room)
-            news, traceback = _news(timeline), _traceback(timeline)
+            news, traceback = _news(timeline, now), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
         self.query_one("#health", Words).show(health)
@@ -283,7 +284,7 @@ def _about(timeline: RunTimeline, now: float) -> str:
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
 
 
-def _news(timeline: RunTimeline) -> Text:
+def _news(timeline: RunTimeline, now: float) -> Text:
     """What should be known now: findings, the worst and newest last; when it went well, the results."""
     text = Text()
     end = timeline.end
@@ -292,15 +293,17 @@ def _news(timeline: RunTimeline) -> Text:
         text.append(_results(timeline) + "\n")
     shown = [f for f in timeline.findings if f.severity in (Severity.WARN, Severity.FAIL)]
     for finding in sorted(shown[-20:], key=lambda finding: -finding.severity.order)[:3]:
-        _add_finding(text, finding)
+        # What was found may have passed: while the run goes on, its age is said.
+        _add_finding(text, finding, age_text(finding.t, now) if end is None else "")
     text.rstrip()
     return text
 
 
-def _add_finding(text: Text, finding: RunFinding) -> None:
+def _add_finding(text: Text, finding: RunFinding, age: str) -> None:
     mark, style = SEVERITY_MARKS[finding.severity]
     text.append(f"{mark} ", style=style)
     text.append(finding.summary)
+    text.append(f",{age}" if age else "", style="note")
     if finding.hint:
         text.append(f"\n  hint: {finding.hint}", style="note")
     text.append("\n")
