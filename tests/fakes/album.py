@@ -86,9 +86,9 @@ async def _do(app: ConsoleApp, stage: Stage, pilot: Pilot[int], step: str) -> No
         await typed(app, stage, pilot, step[:-1])
         await asked(app, stage, pilot)
     else:
-        app.dispatcher.run_command(step, quiet=True)
+        app.main.run_command(step, quiet=True)
     await settled(app, stage, pilot)
-    if app.view == "launch":
+    if app.main.view == "launch":
         await planned(app, stage, pilot)
-    if app.view == "logs":
+    if app.main.view == "logs":
         await read(app, pilot)

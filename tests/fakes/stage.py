@@ -26,6 +26,7 @@ from distconsole.tui.pictures import Clocks
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Question
 from distconsole.tui.replaying import ReplayTask
+from distconsole.tui.shortcuts import Shortcuts
 from distconsole.tui.views.launch import LaunchView
 from distconsole.tui.views.logs import LogsView
 from fakes.scenes import MINUTE_LATER, RUN, plan
@@ -84,6 +85,8 @@ def staged(
     history: Path | None = None,
     age_seconds: float = 0.0,
     theme_kept: Path | None = None,
+    shortcuts: Shortcuts | None = None,
+    startup: Path | None = None,
 ) -> tuple[ConsoleApp, Stage]:
     """Return a console that is answered by ``scenes``, at one fixed moment."""
     stage = Stage(scenes)
@@ -92,7 +95,16 @@ def staged(
         return 1000.0 + (age_seconds if stage.asked and stage.told else 0.0)
 
     clocks = Clocks(unix=lambda: MINUTE_LATER, monotonic=monotonic)
-    return ConsoleApp(request, history, clocks, stage, theme_kept=theme_kept), stage
+    app = ConsoleApp(
+        request,
+        history,
+        clocks,
+        stage,
+        theme_kept=theme_kept,
+        shortcuts=shortcuts,
+        startup=startup,
+    )
+    return app, stage
 
 
 @asynccontextmanager
@@ -122,7 +134,7 @@ async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
             raise TimeoutError(f"{len(stage.asked)} scenes, not all told")
         await pilot.pause(0.02)
     for _ in range(2):  # what a first drawing lays out, a second one fills
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
 
 
@@ -165,10 +177,10 @@ async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
     Raises:
         TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
     """
-    view, model = app.query_one(LaunchView), app.model
+    view, model = app.query_one(LaunchView), app.main.form.model
 
     def is_told() -> bool:
-        app.redraw()
+        app.main.redraw()
         latest = model.latest
         told = latest is None or latest.done or latest.line != model.line
         return view.furnished and model.settled and told and not model.waits

@@ -50,7 +50,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
     async with app.run_test(size=MIDDLE) as pilot:
         await until(
             pilot,
-            lambda: len(app.load_task.load.nodes) == 2 if app.load_task else False,
+            lambda: len(app.session.load_task.load.nodes) == 2 if app.session.load_task else False,
         )
         app.query_one(Prompt).offer("run --env GREETING=hello trian.py")
         await pilot.press("ctrl+n")
@@ -64,7 +64,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         await pilot.press("tab")
         await paste(pilot, "--lr 3")
         await until(pilot, lambda: "2 ranks by torch on 2 hosts" in screen_text(app))
-        await until(pilot, lambda: "slurm" in app.model.refused)
+        await until(pilot, lambda: "slurm" in app.main.form.model.refused)
         app.query_one(HostTable).focus()
         await pilot.press("down", "space")
         await until(pilot, lambda: "1 rank by torch" in screen_text(app))
@@ -74,7 +74,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         assert "--hosts node1 --env GREETING=hello train.py --lr 3" in line
         assert len(own.links) == 2, "the console's own connections were used"
         await pilot.press("ctrl+s", "ctrl+s")
-        await until(pilot, lambda: app.view == "run" and app.session.shown_run() is not None)
+        await until(pilot, lambda: app.main.view == "run" and app.session.shown_run() is not None)
         task = app.session.shown_run()
         assert task is not None
         await until(pilot, lambda: task.run.end is not None and task.done)

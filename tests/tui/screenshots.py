@@ -66,7 +66,7 @@ async def take_check(folder: Path) -> None:
     try:
         async with app.run_test(size=SIZE) as pilot:
             task = app.session.tasks[0]
-            app.dispatcher.followed.append(task)  # the screen stays where this script puts it
+            task.followed = True  # the screen stays where this script puts it
             await reached(app, lambda: task.check.report is not None)
             take(app, folder / "check.svg")
             await pilot.pause()
@@ -97,11 +97,11 @@ async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
     """Take the run's view once the headline names a slow rank."""
     try:
         async with app.run_test(size=SIZE) as pilot:
-            app.dispatcher.run_command(line)
+            app.main.run_command(line)
             task = app.session.tasks[-1]
             await reached(app, lambda: any("straggler" in f.check for f in task.run.findings))
-            app.show_view("run")
-            app.dispatcher.run_command("clear", quiet=True)
+            app.main.show_view("run")
+            app.main.run_command("clear", quiet=True)
             await reached(app, lambda: (task.run.steps or 0) > 3 * SLOW_FROM_STEP)
             take(app, folder / "run.svg")
             task.control.stop()
@@ -116,10 +116,10 @@ async def take_cluster(folder: Path) -> None:
     try:
         async with app.run_test(size=SIZE):
             task = app.session.tasks[0]
-            app.dispatcher.followed.append(task)
-            app.show_view("cluster")
+            task.followed = True
+            app.main.show_view("cluster")
             await reached(app, lambda: len(task.load.gpus) >= 16 and (task.run.steps or 0) > 50)
-            app.dispatcher.run_command("clear", quiet=True)
+            app.main.run_command("clear", quiet=True)
             await reached(app, lambda: True)
             take(app, folder / "cluster.svg")
     finally:
@@ -138,7 +138,7 @@ async def reached(app: ConsoleApp, ready: Callable[[], bool]) -> None:
             raise TimeoutError("the demo did not come that far: run 'distconsole demo' to see why")
         await asyncio.sleep(0.1)
     for _ in range(3):
-        app.redraw()
+        app.main.redraw()
         await asyncio.sleep(0.3)
 
 

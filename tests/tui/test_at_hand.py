@@ -27,14 +27,14 @@ async def test_a_terminal_may_have_any_size_while_a_run_goes_on() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "check")
         for view in VIEWS:
-            app.show_view(view)
+            app.main.show_view(view)
             sizes = SIZES if view in ("cluster", "run", "logs") else SIZES[1:3]
             for number, size in enumerate(sizes):
                 await pilot.resize_terminal(*size)
                 task = app.session.shown_run()
                 assert task is not None
                 task.fold(scenes.window(0, 600 + number, scenes.MINUTE_LATER))
-                app.redraw()
+                app.main.redraw()
                 await pilot.pause()
                 text = screen_text(app)
                 assert max(map(len, text.splitlines()), default=0) <= size[0]

@@ -288,7 +288,7 @@ async def performed(app: ConsoleApp, pilot: Pilot[int]) -> str:
     for task in app.session.tasks:
         assert task.join(10)
     for _ in range(2):
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
     return screen_text(app)
 
@@ -298,7 +298,7 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
     app = ConsoleApp(ask.OpenConsole(where=ask.Where(hosts="node1,node2")), perform=again.perform)
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
-        app.dispatcher.run_command("check --level full --strict --junit out.xml")
+        app.main.run_command("check --level full --strict --junit out.xml")
         assert "✗ not healthy  1 failure, 1 warning" in await performed(app, pilot)
         await pilot.press("escape", "r")
         text = await performed(app, pilot)
@@ -385,16 +385,16 @@ async def test_x_cancels_the_check_that_goes_on() -> None:
     )
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
-        app.dispatcher.run_command("check")
+        app.main.run_command("check")
         assert endless.going.wait(10)
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
         assert "checking: coll.init" in screen_text(app)
         await pilot.press("escape", "r")  # nothing is repeated meanwhile
         await pilot.press("x")
         assert endless.closed.wait(10)
         assert "cancelled" in await performed(app, pilot)
-        app.dispatcher.run_command("cancel")
+        app.main.run_command("cancel")
         await pilot.pause(0.2)
         assert len(app.session.tasks) <= 2
     app.session.end()

@@ -128,7 +128,7 @@ async def test_a_check_shows_the_findings_and_cells_that_match(
     async with on_screen(app, stage, size) as pilot:
         await typed(app, stage, pilot, "check")
         await typed(app, stage, pilot, line)
-        assert app.view == "check"
+        assert app.main.view == "check"
         assert [each.check for each in app.query_one("#findings", LineTable).rows] == found
         grid = app.query_one("#grid", LineTable).rows
         assert [row.check for row in grid] == checks
@@ -173,7 +173,7 @@ async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
     async with on_screen(app, stage) as pilot:
         await pilot.press("escape", "l")
         await settled(app, stage, pilot)
-        assert app.view == "logs"
+        assert app.main.view == "logs"
         assert "filter '3' shows" in screen_text(app)
 
 
@@ -204,7 +204,7 @@ async def test_a_watch_says_once_when_it_comes_true_and_once_when_it_ends(
         task.fold(slow)
         await settled(app, stage, pilot)
         assert len(rung) == before + 2
-        assert [watch.number for watch in app.watches.kept] == [2]
+        assert [watch.number for watch in app.main.watches.kept] == [2]
 
 
 async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
@@ -217,4 +217,4 @@ async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
         await typed(app, stage, pilot, "watch")
         assert "watch 1 'user!=me': true" in screen_text(app)
         await typed(app, stage, pilot, "unwatch all")
-        assert app.watches.kept == []
+        assert app.main.watches.kept == []

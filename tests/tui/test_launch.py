@@ -109,10 +109,10 @@ async def test_form_and_line_are_the_same_request_whatever_is_in_it() -> None:
             request = any_plain_request(dice)
             app.query_one(Prompt).value = draft_of(request).line()
             await pilot.pause()
-            app.draw_launch()
+            app.main.form.draw()
             assert app.query_one(Prompt).value == draft_of(request).line()
             assert {each.field.name: each.text for each in app.query(FieldRow)} == {
-                each.name: app.model.draft.text(each.name) for each in launch_fields()
+                each.name: app.main.form.model.draft.text(each.name) for each in launch_fields()
             }
             field(app, "nic").query_one(Input).value = "eth 7"
             await pilot.pause()
@@ -220,17 +220,17 @@ def test_a_plan_is_made_when_typing_rests_and_few_hang_at_once() -> None:
     model = LaunchFormModel(look, lambda: (), lambda _host: None, lambda _text: {})
     for letters in ("t", "tr", "tra"):
         model.edit("script", letters)
-        model.beat()
+        model.tick()
     assert begun == []
     for number in range(2 * MOST_LOOKS):
         model.edit("name", f"n{number}")
         for _ in range(QUIET_BEATS):
-            model.beat()
+            model.tick()
     assert [each.line for each in begun] == [f"run --name n{n} tra" for n in range(MOST_LOOKS)]
     model.want_start()
-    assert not model.beat(), "nothing starts before it is known to be right"
+    assert not model.tick(), "nothing starts before it is known to be right"
     held.set()
-    while not model.beat():
+    while not model.tick():
         begun[-1].join(10)
     assert begun[-1].line == model.line
     assert model.trouble is None
@@ -302,7 +302,7 @@ async def test_what_is_wrong_stands_at_its_field_and_nothing_starts(what: str) -
         assert app.query_one("#launch-start", Button).disabled
         await pilot.press("ctrl+s")
         await planned(app, stage, pilot)
-        assert app.view == "launch"
+        assert app.main.view == "launch"
         assert launched(stage) == []
         assert "not started" in screen_text(app)
         assert app.query_one(Prompt).value == line
@@ -389,7 +389,7 @@ async def test_a_start_starts_exactly_the_line_and_only_once(way: str) -> None:
             else:
                 await pilot.press("enter")
         await settled(app, stage, pilot)
-        assert app.view == "run"
+        assert app.main.view == "run"
         asked = parse_line(line)
         assert isinstance(asked, ask.Run)
         (request,) = launched(stage)
@@ -574,8 +574,10 @@ async def test_a_planner_that_breaks_costs_the_plan_alone() -> None:
     async with on_screen(app, stage) as pilot:
         await opened(app, stage, pilot, "run train.py")
         assert "planning broke: ZeroDivisionError: never" in screen_text(app)
-        assert isinstance(app.model.latest.error if app.model.latest else None, ConsoleError)
-        assert shlex.split(app.model.line) == ["run", "train.py"]
+        assert isinstance(
+            app.main.form.model.latest.error if app.main.form.model.latest else None, ConsoleError
+        )
+        assert shlex.split(app.main.form.model.line) == ["run", "train.py"]
 
 
 async def test_a_form_that_stands_still_does_not_look_for_its_fields_at_every_beat(
@@ -592,6 +594,6 @@ async def test_a_form_that_stands_still_does_not_look_for_its_fields_at_every_be
             return match(selectors, node)  # type: ignore[arg-type]
 
         monkeypatch.setattr("textual.css.query.match", counted)
-        app.launch_beat()
+        app.main.form.tick()
         monkeypatch.undo()
         assert len(matched) < len(launch_fields())

@@ -74,8 +74,8 @@ async def test_the_exit_code_of_attach_is_that_of_the_run() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.failing}, request=ATTACH)
     async with on_screen(app, stage):
         pass
-    assert app.first is not None
-    assert app.first.exit_code == 1
+    assert app.session.first is not None
+    assert app.session.first.exit_code == 1
 
 
 async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
@@ -87,10 +87,10 @@ async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
     app, stage = staged({ask.Demo: demo}, request=request)
     async with on_screen(app, stage) as pilot:
         await settled(app, stage, pilot)
-        assert app.view == "run"
+        assert app.main.view == "run"
         assert "test_accuracy 0.9739" in screen_text(app)
         await typed(app, stage, pilot, "view check")
-        assert app.view == "check"
+        assert app.main.view == "check"
         assert "✓ healthy" in screen_text(app)
 
 
@@ -137,8 +137,8 @@ async def test_one_rank_that_moves_draws_one_line() -> None:
         task = app.session.shown_run()
         assert task is not None
         task.fold(scenes.window(3, 600, scenes.MINUTE_LATER))
-        app.draw_now()
-        app.redraw()
+        app.main.draw_now()
+        app.main.redraw()
         await pilot.pause()
         assert set(drawn) == {4}
 

@@ -109,16 +109,14 @@ async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
         drawn: list[object] = []
         app.query_one(RunView).draw = lambda *_: drawn.append(1)  # type: ignore[method-assign]
         app.input_priority.ask()
-        app._drawn.clear()
-        app._rest_until = 0.0
-        app.beat()
+        app.main.views.forget_drawn()
+        app.main.tick()
         assert not drawn
-        app.redraw()
+        app.main.redraw()
         assert drawn == [1], "what the key itself asks for is drawn"
         app.input_priority.answer()
-        app._drawn.clear()
-        app._rest_until = 0.0
-        app.beat()
+        app.main.views.forget_drawn()
+        app.main.tick()
         assert drawn == [1, 1]
 
 

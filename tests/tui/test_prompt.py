@@ -41,7 +41,7 @@ async def test_a_typed_verb_is_asked_for_and_its_view_is_shown(end: str) -> None
         await pilot.press(*"check", "space", *"--only", "space", *"os", end)
         await settled(app, stage, pilot)
         assert ask.Check(only=("os",)) in stage.asked
-        assert app.view == "check"
+        assert app.main.view == "check"
         assert "not healthy" in screen_text(app)
 
 
@@ -112,7 +112,7 @@ async def test_moments_of_a_past_run_are_completed_with_their_times() -> None:
     async with on_screen(app, stage) as pilot:
         line = "replay digits --at "
         await until(pilot, lambda: bool(app.session.vocabulary().runs))
-        about = {each.word: each.help for each in app.offers.complete(line)}
+        about = {each.word: each.help for each in app.main.completer.complete(line)}
         assert about["start"] == "04:40:00"
         assert about["50%"] == "04:41:00"
         assert about["end"] == "04:42:01"
@@ -122,7 +122,7 @@ async def test_moments_of_a_past_run_are_completed_with_their_times() -> None:
 async def test_every_theme_is_completed_behind_its_flag(line: str) -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage):
-        themes = [each.word for each in app.offers.complete(line)]
+        themes = [each.word for each in app.main.completer.complete(line)]
     assert tuple(themes[:4]) == NAMES == Vocabulary().themes
     assert "textual-dark" in themes
 
@@ -161,7 +161,7 @@ async def test_a_key_does_what_its_line_does() -> None:
         await pilot.press("f7")
         await settled(app, stage, pilot)
         assert ask.Check() in stage.asked
-        assert app.view == "check"
+        assert app.main.view == "check"
 
 
 async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
@@ -191,7 +191,7 @@ async def test_no_leaves_the_run_alone_and_what_is_behind_goes_on(no: str) -> No
         task = app.session.shown_run()
         assert task is not None
         task.fold(scenes.window(3, 699, scenes.MINUTE_LATER))
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
         assert "699" in screen_text(app)
         await pilot.press(no)
@@ -237,8 +237,8 @@ async def test_an_answer_typed_in_full_leaves_nothing_behind(
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         if where == "view":
-            app.focus_view()
-        app.dispatcher.run_command("stop last")
+            app.main.focus_view()
+        app.main.run_command("stop last")
         await asked(app, stage, pilot)
         rest = [after] if after == "enter" else [*after]
         for each in (*word, *rest):
@@ -247,12 +247,12 @@ async def test_an_answer_typed_in_full_leaves_nothing_behind(
         await settled(app, stage, pilot)
         assert not app.query_one(Question).waits
         assert stops == any(isinstance(request, ask.Stop) for request in stage.asked)
-        assert app.view == "run"
+        assert app.main.view == "run"
         if where == "prompt":
             assert app.query_one(Prompt).value == ("" if after == "enter" else after)
         elif not after or after == "enter":
             assert app.query_one(Prompt).value == ""
-            assert app.is_inside
+            assert app.main.views.has_focus_inside
 
 
 async def test_what_comes_long_after_an_answer_is_another_line() -> None:

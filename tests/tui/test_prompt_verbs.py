@@ -37,12 +37,10 @@ SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.
 HOSTILE = "\x1b[2J\u202e\u05e9\u05dc\u05d5\u05dd 漢字 [bold]x[/red] e\u0301 " + "x" * 20_000
 
 
-def with_shortcuts(app: ConsoleApp, folder: Path, text: str) -> None:
+def shortcuts_of(folder: Path, text: str) -> Shortcuts:
     path = folder / "distconsole.toml"
     path.write_text(text)
-    app.shortcuts = Shortcuts(read_config(path), folder / "aliases")
-    app.offers._shortcuts = app.shortcuts
-    app.keymap = app.shortcuts.keymap
+    return Shortcuts(read_config(path), folder / "aliases")
 
 
 class Slow:
@@ -144,10 +142,10 @@ async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
     app, stage = staged(SCENES | {ask.Check: slow}, request=ATTACH, age_seconds=0)
     async with on_screen(app, stage) as pilot:
         prompt = prompt_of(app)
-        app.dispatcher.run_command("check --level full")
+        app.main.run_command("check --level full")
         await until(pilot, lambda: ask.Check(level=ask.Level.FULL) in stage.asked)
-        app.dispatcher.run_command("jobs")
-        app.redraw()
+        app.main.run_command("jobs")
+        app.main.redraw()
         await pilot.pause()
         text = screen_text(app)
         assert "2 going on" in text
@@ -156,12 +154,12 @@ async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
         prompt.focus()
         await pilot.press("ctrl+c")
         await until(pilot, lambda: slow.closed)
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
         assert "1 going on" in screen_text(app)
         assert "cancelled: check --level full" in app.session.transcript.text()
         await pilot.press("ctrl+c")
-        app.redraw()
+        app.main.redraw()
         assert "nothing was interrupted" in app.session.transcript.text()
         await typed(app, stage, pilot, "cancel 1")
         assert prompt.placeholder == f"Tab: stop {scenes.RUN}"
@@ -175,7 +173,7 @@ async def test_a_run_of_elsewhere_whose_plan_nobody_here_knows_is_not_waited_for
     app, stage = staged(SCENES | {ask.Attach: lambda: told}, request=ATTACH, age_seconds=0)
     async with on_screen(app, stage) as pilot:
         await settled(app, stage, pilot)
-        job = next(each for each in app.dispatcher.prompt_verbs.jobs if each.task.is_run)
+        job = next(each for each in app.main.dispatcher.prompt_verbs.jobs if each.task.is_run)
         assert job.ending is Ending.NOT
         assert not job.way_out
 
@@ -190,9 +188,9 @@ async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None
 
     app, stage = staged(SCENES | {ask.Why: listing})
     async with on_screen(app, stage, LARGE) as pilot:
-        app.dispatcher.run_command("why last")
+        app.main.run_command("why last")
         await until(pilot, lambda: "early" in app.session.transcript.text())
-        app.dispatcher.run_command("check")
+        app.main.run_command("check")
         await until(pilot, lambda: "not healthy" in app.session.transcript.text())
         first.set()
         await settled(app, stage, pilot)
@@ -247,9 +245,8 @@ async def test_a_verb_in_a_thread_asks_without_taking_the_keys() -> None:
 
 
 async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path: Path) -> None:
-    app, stage = staged(SCENES)
     text = '[keys]\nf7 = {line = "quick {host}", label = "look"}\nf12 = "filter "\n[aliases]\nquick = "check --level quick --hosts $1"\nfull = "check --level full"\n'
-    with_shortcuts(app, tmp_path, text)
+    app, stage = staged(SCENES, shortcuts=shortcuts_of(tmp_path, text))
     async with on_screen(app, stage, LARGE) as pilot:
         assert "F7 look" in screen_text(app)
         await pilot.press("f7")
@@ -272,9 +269,8 @@ async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path
 
 
 async def test_an_alias_of_one_that_takes_arguments_can_be_typed(tmp_path: Path) -> None:
-    app, stage = staged(SCENES)
     text = '[aliases]\non = "check --level quick --hosts $1"\nnode = "on"\n'
-    with_shortcuts(app, tmp_path, text)
+    app, stage = staged(SCENES, shortcuts=shortcuts_of(tmp_path, text))
     async with on_screen(app, stage) as pilot:
         await pilot.press(*"node node1", "tab")
         assert prompt_of(app).value == "node node1"
@@ -288,8 +284,7 @@ async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path
     startup.write_text(
         f"# mine\nfilter util<101\nchek\nshow {HOSTILE}\ncheck --level quick\nwatch zzz>1\n"
     )
-    app, stage = staged(SCENES)
-    app._startup = startup
+    app, stage = staged(SCENES, startup=startup)
     async with on_screen(app, stage) as pilot:
         await until(pilot, lambda: ask.Check(level=ask.Level.QUICK) in stage.asked)
         said = app.session.transcript.text()
@@ -304,11 +299,10 @@ async def test_a_run_that_was_asked_for_stays_in_view_whatever_the_start_up_file
 ) -> None:
     startup = tmp_path / "startup"
     startup.write_text("watch state=failed\nview runs\n")
-    app, stage = staged(SCENES, request=ATTACH)
-    app._startup = startup
+    app, stage = staged(SCENES, request=ATTACH, startup=startup)
     async with on_screen(app, stage) as pilot:
-        await until(pilot, lambda: len(app.watches.kept) == 1)
-        assert app.view == "run"
+        await until(pilot, lambda: len(app.main.watches.kept) == 1)
+        assert app.main.view == "run"
 
 
 @pytest.mark.parametrize(

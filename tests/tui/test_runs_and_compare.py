@@ -82,7 +82,7 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
         await settled(app, stage, pilot)
         asked = next(each for each in stage.asked if isinstance(each, ask.Compare))
         assert asked.runs == ("digits-1121-003", "digits-1121-002"), "the mark, and the cursor"
-        assert app.view == "compare"
+        assert app.main.view == "compare"
         text = screen_text(app)
         assert re.search(
             r"B is 30 % slower per step \(18.* → 23.* ms\): data wait 2 → 7.4 ms", text

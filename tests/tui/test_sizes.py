@@ -55,7 +55,7 @@ def outside(view: Widget) -> Iterator[tuple[str, object]]:
 
 def told(app: ConsoleApp) -> str:
     """Return what the view says; the lines above the prompt are what happened since."""
-    view = app.shown_view.region
+    view = app.main.views.shown.region
     return "\n".join(screen_text(app).splitlines()[view.y : view.bottom])
 
 
@@ -64,13 +64,13 @@ def told(app: ConsoleApp) -> str:
 async def test_a_view_is_the_same_again_when_its_size_is(view: str, ranks: str) -> None:
     app, stage = staged(SCENES | {ask.Attach: RUNS[ranks]}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        app.dispatcher.run_command(LINES.get(view, f"view {view}"), quiet=True)
+        app.main.run_command(LINES.get(view, f"view {view}"), quiet=True)
         await settled(app, stage, pilot)
         if view == "launch":
             await planned(app, stage, pilot)
         if view == "logs":
             await read(app, pilot)
-        app.dispatcher.run_command("clear", quiet=True)
+        app.main.run_command("clear", quiet=True)
         await settled(app, stage, pilot)
         before = told(app)
         for size in (HUGE, TINY, SMALL):
@@ -81,7 +81,7 @@ async def test_a_view_is_the_same_again_when_its_size_is(view: str, ranks: str) 
             assert len(lines) == size[1]
             assert "too small" in lines[-1] or size != TINY
             if size != TINY:
-                assert not list(outside(app.shown_view))
+                assert not list(outside(app.main.views.shown))
         assert told(app) == before
 
 
@@ -92,8 +92,8 @@ async def test_what_a_run_has_no_room_for_is_left_out_whole(lines: int) -> None:
     async with on_screen(app, stage, (80, lines)) as pilot:
         await typed(app, stage, pilot, "stop last")
         await asked(app, stage, pilot)
-        assert not list(outside(app.shown_view))
+        assert not list(outside(app.main.views.shown))
         await pilot.press("n")
         await settled(app, stage, pilot)
-        assert not list(outside(app.shown_view))
+        assert not list(outside(app.main.views.shown))
         assert app.query_one("#ranks").display

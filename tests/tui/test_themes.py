@@ -81,7 +81,7 @@ async def test_everything_written_can_be_read(theme: str) -> None:
         for line in LINES:
             await typed(app, stage, pilot, line)
             for _ in range(2):  # from the prompt, and inside with its cursor
-                app.redraw()
+                app.main.redraw()
                 await pilot.press("escape")
                 pale |= {
                     (line, segment.text.strip(), system.name, round(seen, 2))
@@ -127,7 +127,7 @@ async def test_a_change_of_the_theme_leaves_no_colour_of_the_one_before() -> Non
             await typed(app, stage, pilot, "check --only os,no such")
             for line in (f"replay {scenes.RUN}", "view help"):
                 app.theme = first
-                app.dispatcher.run_command(line, quiet=True)
+                app.main.run_command(line, quiet=True)
                 await settled(app, stage, pilot)
                 app.theme = LIGHT
                 await settled(app, stage, pilot)

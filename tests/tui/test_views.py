@@ -290,7 +290,7 @@ async def test_escape_goes_into_the_view_and_back() -> None:
         assert app.focused is app.query_one("#ranks")
         await pilot.press("l")
         await settled(app, stage, pilot)
-        assert app.view == "logs"
+        assert app.main.view == "logs"
         assert "filter '3' shows" in screen_text(app)
         await pilot.press("escape")
         assert isinstance(app.focused, Prompt)
@@ -311,7 +311,7 @@ async def test_a_tab_of_the_title_can_be_clicked() -> None:
     async with on_screen(app, stage) as pilot:
         await pilot.click("#title", offset=(screen_text(app).splitlines()[0].index("F6") + 1, 0))
         await settled(app, stage, pilot)
-        assert app.view == "runs"
+        assert app.main.view == "runs"
 
 
 @pytest.mark.usefixtures("home")
@@ -323,7 +323,7 @@ async def test_enter_on_a_past_run_replays_it() -> None:
         await settled(app, stage, pilot)
         await pilot.press("escape", "down", "enter")
         await settled(app, stage, pilot)
-        assert app.view == "run"
+        assert app.main.view == "run"
         assert app.session.tasks[-1].request == ask.Replay(run="digits-1121-003")
         assert "✓ succeeded" in screen_text(app)
 
@@ -350,7 +350,7 @@ async def test_moving_through_past_runs_opens_none() -> None:
         await settled(app, stage, pilot)
         await pilot.press("escape", "down", "down", "up")
         await settled(app, stage, pilot)
-        assert app.view == "runs"
+        assert app.main.view == "runs"
         assert not any(isinstance(request, ask.Replay | ask.Attach) for request in stage.asked)
 
 
@@ -369,7 +369,7 @@ async def test_logs_stay_where_they_are_read_and_follow_again_at_the_end() -> No
         task = app.session.shown_run()
         assert task is not None
         task.fold(scenes.log(0, "line 200"))
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
         before, after = shown.splitlines()[2:10], screen_text(app).splitlines()[2:10]
         assert before == after
@@ -400,7 +400,7 @@ async def test_a_task_that_errors_shows_its_error_and_its_hint() -> None:
         await pilot.press(*"attach", "space", "x", "enter")
         await app.workers.wait_for_complete()
         app.session.tasks[-1].join(5)
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
         text = screen_text(app)
         assert "✗ gpu01 refuses" in text
@@ -417,7 +417,7 @@ async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
     async with app.run_test(size=SMALL) as pilot:
         await pilot.press(*"attach", "space", "x", "enter")
         app.session.tasks[-1].join(5)
-        app.redraw()
+        app.main.redraw()
         await pilot.pause()
         assert "ZeroDivisionError: a fault" in screen_text(app)
     app.session.end()

@@ -119,7 +119,7 @@ async def test_a_run_that_there_is_not_gives_the_screen_back() -> None:
         await typed(app, stage, pilot, "view cluster")
         await typed(app, stage, pilot, f"attach {scenes.RUN[:-1]}x")
         await until(pilot, lambda: app.session.shown_run() is before)
-        assert app.view == "cluster"
+        assert app.main.view == "cluster"
         assert "there is no run trian" in app.session.transcript.text()
         assert app.query_one(Prompt).placeholder == f"Tab: attach {scenes.RUN}"
 
@@ -128,12 +128,12 @@ async def test_the_way_out_is_seen_however_long_the_line_is() -> None:
     slow = Slow()
     app, stage = staged(SCENES | {ask.Check: slow})
     moment = 1000.0
-    app.clocks = app.session.clocks = type(app.clocks)(monotonic=lambda: moment)
+    app.session.clocks = app.session.clocks = type(app.session.clocks)(monotonic=lambda: moment)
     async with on_screen(app, stage) as pilot:
         try:
             app.query_one(Prompt).offer(f"check --only net --budget 60 --emit-hostfile {'x' * 60}")
             await pilot.press("enter")
-            await until(pilot, lambda: bool(app.dispatcher.prompt_verbs.jobs))
+            await until(pilot, lambda: bool(app.main.dispatcher.prompt_verbs.jobs))
             moment += 2
             await until(pilot, lambda: "^C cancels" in screen_text(app))
             assert "check --only net" in screen_text(app)
@@ -162,7 +162,7 @@ async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
         try:
             app.query_one(Prompt).offer("demo")
             await pilot.press("enter")
-            await until(pilot, lambda: bool(app.dispatcher.prompt_verbs.jobs))
+            await until(pilot, lambda: bool(app.main.dispatcher.prompt_verbs.jobs))
             control = stage.controls[-1]
             for wish, at in ((Wish.STOP, "ending"), (Wish.KILL, "ending")):
                 await pilot.press("ctrl+c")
@@ -170,7 +170,7 @@ async def test_a_second_ctrl_c_kills_what_is_ending() -> None:
                     pilot,
                     lambda wish=wish: control.asked is not None and control.asked.wish is wish,
                 )
-                assert app.dispatcher.prompt_verbs.jobs[0].now == at
+                assert app.main.dispatcher.prompt_verbs.jobs[0].now == at
             assert "killing [1] demo" in app.session.transcript.text()
         finally:
             slow.go.set()
@@ -181,7 +181,7 @@ async def test_json_of_what_the_screen_shows_says_where_to_have_it() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, f"attach {scenes.RUN} --json")
         assert "--json is for programs: 'export RUN' prints the same" in screen_text(app)
-        assert app.view == "run"
+        assert app.main.view == "run"
 
 
 async def test_a_condition_on_runs_leaves_them_out_on_the_screen() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich.color import ColorSystem
+from textual.app import App
 from textual.theme import Theme
 from textual.widget import Widget
 
@@ -16,9 +18,6 @@ from distconsole.model import requests as ask
 from distconsole.tui.palette import FAINT_SHARE, meanings
 from distconsole.tui.themes import LOOKS, NAMES, first_theme
 from distconsole.tui.widgets.lines import Words
-
-if TYPE_CHECKING:
-    from distconsole.tui.app import ConsoleApp
 
 COLOURS = {ColorSystem.TRUECOLOR: 1 << 24, ColorSystem.EIGHT_BIT: 256}
 KEPT_BYTES = 100
@@ -42,21 +41,26 @@ class Appearance:
         kept: The file in which the theme chosen here is kept; None keeps it for this session only.
     """
 
-    def __init__(self, app: ConsoleApp, asked: str | None, kept: Path | None) -> None:
+    def __init__(self, app: App[Any], asked: str | None, kept: Path | None) -> None:
         self._app = app
         self._asked = asked
         self._kept = kept
         self._themed = False
+        self._redraw: Callable[[], None] = lambda: None
         for look in LOOKS.values():
             app.register_theme(look.theme)
 
-    def begin(self) -> None:
-        """Take the first theme, and the colours of each that follows.
+    def names(self) -> Iterable[str]:
+        """Return the names of all themes."""
+        return self._app.available_themes
+
+    def begin(self, redraw: Callable[[], None]) -> None:
+        """Take the first theme, and the colours of each that follows; call ``redraw`` after each.
 
         Raises:
             UsageError: if the one asked for is none.
         """
-        app = self._app
+        app, self._redraw = self._app, redraw
         if self._asked is not None:
             self.named(self._asked)
         colours = COLOURS.get(app.console._color_system or ColorSystem.STANDARD, 16)
@@ -105,7 +109,7 @@ class Appearance:
             if isinstance(widget, Words):
                 widget.recolour()
             widget.refresh()
-        app.redraw()
+        self._redraw()
 
     def _read(self) -> str | None:
         if self._kept is None:

@@ -97,6 +97,8 @@ class RequestTask:
         self.done = False
         self.end_told = False
         """Whether its run's end was seen, or said where it was not."""
+        self.followed = False
+        """Whether the screen has gone on from a demo's check to its run."""
         self.jumps = 0
         """How often something else altogether came to be shown: that is drawn at once."""
         self._clocks = clocks or Clocks()

@@ -1,12 +1,12 @@
-"""What a thread wants done on the screen's own thread. It does nothing itself."""
+"""Messages that reach the screen from any thread or widget: call this here, run this line."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from textual.message import Message
-from textual.message_pump import MessagePump
 
 
 class CallOnUiThread(Message):
@@ -17,10 +17,26 @@ class CallOnUiThread(Message):
         self.do = do
 
 
-def run_in_thread(pump: MessagePump, work: Callable[[], Callable[[], None]], name: str) -> None:
+class RunLine(Message):
+    """A view wants ``line`` to be run, as if it was typed; ``quiet`` leaves it out of the transcript."""
+
+    def __init__(self, line: str, *, quiet: bool = True) -> None:
+        super().__init__()
+        self.line = line
+        self.quiet = quiet
+
+
+class Receiver(Protocol):
+    """Whatever takes messages."""
+
+    def post_message(self, message: Message, /) -> bool:
+        """Take one, from any thread."""
+
+
+def run_in_thread(receiver: Receiver, work: Callable[[], Callable[[], None]], name: str) -> None:
     """Do ``work``, which may take as long as a file system takes, in a thread, and then what it returns on the screen."""
 
     def worked() -> None:
-        pump.post_message(CallOnUiThread(work()))
+        receiver.post_message(CallOnUiThread(work()))
 
     threading.Thread(target=worked, name=name, daemon=True).start()

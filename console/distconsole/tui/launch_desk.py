@@ -23,7 +23,7 @@ from distconsole.tui.harmless import one_line
 from distconsole.tui.history import MAX_LINE_CHARS
 
 QUIET_BEATS = 3
-"""So many beats of the screen nothing is typed before a plan is made."""
+"""So many ticks of the screen nothing is typed before a plan is made."""
 
 MOST_LOOKS = 4
 """Looks that may hang on silent hosts; the next begins when one of them has ended."""
@@ -87,7 +87,7 @@ class LaunchFormModel:
         self.refused: dict[str, str] = {}
         self.wanted = False
         self._judged_for: tuple[str, ...] | None = None
-        self._beats_to_go = 0
+        self._ticks_to_go = 0
         self._planned: tuple[str, tuple[str, ...]] | None = None
         self._looks: list[PlanPreview] = []
 
@@ -164,16 +164,16 @@ class LaunchFormModel:
             return None if plan is None else [host.host for host in plan.hosts]
         return [host.name for host in self._hosts()]
 
-    def beat(self) -> bool:
+    def tick(self) -> bool:
         """Begin to plan if it is time; return whether a start that was wanted can be decided."""
-        self._beats_to_go = max(0, self._beats_to_go - 1)
+        self._ticks_to_go = max(0, self._ticks_to_go - 1)
         self._looks = [look for look in self._looks if look.goes_on]
         self._learn()
         away = self._away()
         key = (self.line, away)
         if (
             self._planned != key
-            and not self._beats_to_go
+            and not self._ticks_to_go
             and self._may_plan
             and len(self._looks) < MOST_LOOKS
         ):
@@ -197,7 +197,7 @@ class LaunchFormModel:
     @property
     def waits(self) -> bool:
         """Whether something was typed just now, so that no plan is made yet."""
-        return self._may_plan and self._beats_to_go > 0
+        return self._may_plan and self._ticks_to_go > 0
 
     @property
     def trouble(self) -> Trouble | None:
@@ -227,7 +227,7 @@ class LaunchFormModel:
     def want_start(self) -> None:
         """Start once the plan stands; what failed is looked at anew."""
         self.wanted = True
-        self._beats_to_go = 0
+        self._ticks_to_go = 0
         if self.settled and self.trouble is not None:
             self._planned = None
 
@@ -239,7 +239,7 @@ class LaunchFormModel:
     def _say(self, line: str, broken: ConsoleError | None) -> None:
         self.line, self.broken = line, broken
         self.wanted = False
-        self._beats_to_go = QUIET_BEATS
+        self._ticks_to_go = QUIET_BEATS
         if self.latest is not None and self.latest.line != line:
             self.latest.leave()
 

@@ -1,4 +1,4 @@
-"""The part of the application that launches: form and prompt as two views of one line."""
+"""The launch form at work: form and prompt are two views of one line, which is planned while it changes."""
 
 from __future__ import annotations
 
@@ -6,85 +6,87 @@ from collections.abc import Set
 
 import msgspec
 from textual import on
-from textual.widgets import ContentSwitcher
 
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.events import LaunchKept
 from distconsole.tui.feeds import RequestTask
-from distconsole.tui.keyed import KeyedApp
+from distconsole.tui.later import RunLine
 from distconsole.tui.launch_desk import LaunchFormModel
 from distconsole.tui.launch_lines import LaunchLines
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.sitting import ConsoleSession
-from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.views.launch import HostTable, LaunchView
 from distconsole.tui.views.launch_fields import FieldRow
 
-VIEW = "launch"
 
+class LaunchForm(LaunchView):
+    """The view of a launch, with the launch that it is about.
 
-class LaunchingApp(KeyedApp):
-    """What the application does about launches; the rest of it is its heir's."""
+    Args:
+        session: Whose hosts it launches on.
+        prompt: Has the line that the form means.
+    """
 
-    session: ConsoleSession
-    dispatcher: CommandDispatcher
-    load_task: RequestTask | None
-
-    def set_model(self) -> None:
-        """Make the model; the session is there."""
-        self.lines = lines = LaunchLines(self.session)
+    def __init__(
+        self,
+        session: ConsoleSession,
+        prompt: Prompt,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(id=id)
+        self._session = session
+        self._prompt = prompt
+        self.lines = lines = LaunchLines(session)
         self.model = LaunchFormModel(
             lines.look, lambda: lines.hosts, self._lost, lines.beside_hosts
         )
         self._launches: RequestTask | None = None
         self._mirrored = ""
 
-    def turned_to(self, view: str, before: str) -> None:
-        """Come to the form with the line that stands in the prompt, or leave it."""
-        prompt = self.query_one(Prompt)
-        if view == VIEW:
-            self.query_one(LaunchView).call_later(self._open_form)
-        elif before == VIEW and prompt.value == self._mirrored:
-            self._mirror("")  # other verbs are typed elsewhere
+    def enter(self) -> None:
+        """Begin with the line that stands in the prompt: the view comes onto the screen."""
+        self.call_later(self._open)
 
-    async def _open_form(self) -> None:
-        await self.query_one(LaunchView).furnish()
-        prompt = self.query_one(Prompt)
-        if prompt.value.strip():
-            self.model.take(prompt.value)
-            self._mirrored = prompt.value
+    def leave(self) -> None:
+        """Take the line back out of the prompt: the view leaves the screen, and other verbs are typed elsewhere."""
+        if self._prompt.value == self._mirrored:
+            self._mirror("")
+
+    async def _open(self) -> None:
+        await self.furnish()
+        if self._prompt.value.strip():
+            self.model.take(self._prompt.value)
+            self._mirrored = self._prompt.value
         else:
             self._mirror_model()
-        self.draw_launch()
+        self.draw()
 
-    def launch_beat(self) -> None:
+    def tick(self) -> None:
         """Plan what changed, start what was to be started, and draw the form."""
-        if self._switcher.current == VIEW and self.model.beat():
+        if self.display and self.model.tick():
             self._decide()
-        self.draw_launch()
+        self.draw()
 
-    def draw_launch(self) -> None:
+    def draw(self) -> None:
         """Draw the form, if it is on the screen."""
-        if self._switcher.current != VIEW:
+        if not (self.display and self.furnished):
             return
-        view = self.query_one(LaunchView)
-        if not view.furnished:
-            return
-        task = self._launches
-        load = self.load_task.load if self.load_task is not None else None
-        going = {each.run.run for each in self.session.going}
+        task, loads = self._launches, self._session.load_task
+        load = loads.load if loads is not None else None
+        going = {each.run.run for each in self._session.going}
         launches = [_as_known(each, going) for each in task.launches] if task is not None else []
-        now = self.session.clocks.monotonic()
-        view.show(self.model, self.lines.hosts, load, launches, now)
+        now = self._session.clocks.monotonic()
+        self.show(self.model, self.lines.hosts, load, launches, now)
 
-    def do_launch_verb(self, words: list[str]) -> bool:
-        """Do ``launch``, ``launch start`` and the like; return whether it means anything."""
+    def run_verb(self, words: list[str]) -> bool:
+        """Run ``launch``, ``launch start`` and the like; return whether it means anything."""
         match words:
             case []:
-                self.dispatcher.run_command("view launch", quiet=True)
+                self.post_message(RunLine("view launch"))
             case ["start"]:
-                self._start()
+                self.model.want_start()
+                self.tick()
             case ["last"]:
                 self._list_last()
             case ["copy"]:
@@ -93,35 +95,29 @@ class LaunchingApp(KeyedApp):
                 return False
         return True
 
-    @property
-    def _switcher(self) -> ContentSwitcher:
-        return self.query_one("#views", ContentSwitcher)
-
-    def _lost(self, host: str) -> str | None:
-        return self.load_task.load.lost_because(host) if self.load_task is not None else None
-
-    def _mirror(self, line: str) -> None:
-        prompt = self.query_one(Prompt)
-        if prompt.value != line:
-            prompt.value = line
-            prompt.cursor_position = len(line)
-        self._mirrored = prompt.value
-
-    def _mirror_model(self) -> None:
-        """Have the prompt say what the form says, unless something else is being typed there."""
-        prompt = self.query_one(Prompt)
-        if prompt.value in ("", self._mirrored):
-            self._mirror("" if self.model.blank else self.model.line)
-
-    @on(Prompt.Changed, "#prompt")
     def follow_prompt(self) -> None:
         """Have the form say what the prompt says."""
-        value = self.query_one(Prompt).value
-        if self._switcher.current != VIEW or value == self._mirrored or not value.strip():
+        value = self._prompt.value
+        if not self.display or value == self._mirrored or not value.strip():
             return
         if self.model.take(value):
             self._mirrored = value
-            self.draw_launch()
+            self.draw()
+
+    def _lost(self, host: str) -> str | None:
+        task = self._session.load_task
+        return task.load.lost_because(host) if task is not None else None
+
+    def _mirror(self, line: str) -> None:
+        if self._prompt.value != line:
+            self._prompt.value = line
+            self._prompt.cursor_position = len(line)
+        self._mirrored = self._prompt.value
+
+    def _mirror_model(self) -> None:
+        """Have the prompt say what the form says, unless something else is being typed there."""
+        if self._prompt.value in ("", self._mirrored):
+            self._mirror("" if self.model.blank else self.model.line)
 
     @on(FieldRow.Edited)
     def edit(self, event: FieldRow.Edited) -> None:
@@ -129,20 +125,20 @@ class LaunchingApp(KeyedApp):
         event.row.heard()
         self.model.edit(event.row.field.name, event.text)
         self._mirror_model()
-        self.draw_launch()
+        self.draw()
 
     @on(HostTable.Picked)
     def pick(self, event: HostTable.Picked) -> None:
         """Put the hosts chosen into the line."""
         self.model.choose_hosts(event.names)
         self._mirror_model()
-        self.draw_launch()
+        self.draw()
 
     @on(LaunchView.Pressed)
     def press_button(self, event: LaunchView.Pressed) -> None:
         """Do what a button says; what comes after the form was left is too late."""
-        if self._switcher.current == VIEW:
-            self.do_launch_verb([event.what])
+        if self.display:
+            self.run_verb([event.what])
 
     @on(LaunchView.Filled)
     def fill(self, event: LaunchView.Filled) -> None:
@@ -150,16 +146,12 @@ class LaunchingApp(KeyedApp):
         try:
             line = self.lines.line_of(self.lines.shortened(event.request))
         except ConsoleError as error:
-            self.session.transcript.error(error)
+            self._session.transcript.error(error)
             return
-        self.query_one(LaunchView).list_last(shown=False)
+        self.list_last(shown=False)
         self.model.take(line)
         self._mirror(self.model.line)
-        self.draw_launch()
-
-    def _start(self) -> None:
-        self.model.want_start()
-        self.launch_beat()
+        self.draw()
 
     def _decide(self) -> None:
         """Start what the line says, or say why not."""
@@ -168,43 +160,39 @@ class LaunchingApp(KeyedApp):
         trouble = model.trouble
         if trouble is not None:
             about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
-            self.session.transcript.error(ConsoleError(f"not started: {about}{trouble.words}"))
-            self.bell()
+            self._session.transcript.error(ConsoleError(f"not started: {about}{trouble.words}"))
+            self.app.bell()
             return
         self._mirrored = ""
-        prompt = self.query_one(Prompt)
-        if prompt.value in ("", model.line):
-            prompt.keep(model.line)
-            prompt.action_empty()
-        self.dispatcher.run_command(model.line)
+        if self._prompt.value in ("", model.line):
+            self._prompt.keep(model.line)
+            self._prompt.action_empty()
+        self.post_message(RunLine(model.line, quiet=False))
 
     def _list_last(self) -> None:
-        view = self.query_one(LaunchView)
-        if self._switcher.current == VIEW and view.furnished and view.lists_last:
-            view.list_last(shown=False)
+        if self.display and self.furnished and self.lists_last:
+            self.list_last(shown=False)
             return
-        self._launches = self.session.start(ask.Launches(), "launches", quiet=True)
-        self.dispatcher.run_command("view launch", quiet=True)
-        view.call_later(self._show_last)
+        self._launches = self._session.start(ask.Launches(), "launches", quiet=True)
+        self.post_message(RunLine("view launch"))
+        self.call_later(self._show_last)
 
     async def _show_last(self) -> None:
-        view = self.query_one(LaunchView)
-        await view.furnish()
-        view.list_last(shown=True)
+        await self.furnish()
+        self.list_last(shown=True)
 
     def _copy(self) -> None:
         """Put the shell's command for the same launch into the clipboard, and say it."""
-        latest = self.model.latest
-        say = self.session.transcript.say
+        latest, say = self.model.latest, self._session.transcript.say
         if latest is None or latest.line != self.model.line or latest.request is None:
             say("nothing to copy yet: the launch is not understood")
             return
         try:
             command = f"distconsole {self.lines.line_of(latest.request, outside=True)}"
         except ConsoleError as error:
-            self.session.transcript.error(error)
+            self._session.transcript.error(error)
             return
-        self.copy_to_clipboard(command)
+        self.app.copy_to_clipboard(command)
         say(f"copied: {command}")
 
 

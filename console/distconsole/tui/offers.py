@@ -125,7 +125,7 @@ class LineCompleter:
             found = complete_line(f"report -o {line[typed.start :]}", vocabulary, listing=listing)
             cut = len("report -o ")
             return [replace(each, line=line[: typed.start] + each.line[cut:]) for each in found]
-        words = self.words(verb)
+        words = self.candidates(verb)
         if words is None:
             return complete_line(line, vocabulary, listing=listing)
         return _among(words, line) if len(typed.words) == 1 else []
@@ -142,7 +142,7 @@ class LineCompleter:
             if each.line.startswith(whole)
         ]
 
-    def words(self, verb: str) -> Words | None:
+    def candidates(self, verb: str) -> Words | None:
         """Return what may follow a verb of the screen; None for the other verbs."""
         session = self._session
         match verb:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
@@ -18,6 +17,7 @@ from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
 from distconsole.text.run_notes import end_words
 from distconsole.text.tables import duration_text
+from distconsole.tui.console import Console
 from distconsole.tui.dangers import Danger, assess, may_be_dangerous, overwriting
 from distconsole.tui.feeds import RequestTask, drawn_on_screen
 from distconsole.tui.harmless import one_line
@@ -25,14 +25,9 @@ from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs
 from distconsole.tui.later import run_in_thread
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.question import Asked, Question, confirmed
-from distconsole.tui.screenshots import save_screenshot
 from distconsole.tui.views.jobs import JobsView
 from distconsole.tui.views.transcript import TranscriptView
-from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Said
-
-if TYPE_CHECKING:
-    from distconsole.tui.app import ConsoleApp
 
 MIN_LINE_CELLS = 24
 """How it was asked for is never shorter than this."""
@@ -40,25 +35,25 @@ SAVED_AS = "distconsole-%Y%m%d-%H%M%S.txt"
 
 
 class PromptVerbs:
-    """Does them on the screen of ``app``."""
+    """Does them on ``console``."""
 
-    def __init__(self, app: ConsoleApp) -> None:
-        self._app = app
+    def __init__(self, console: Console) -> None:
+        self._console = console
         self._looked = 0
         self._before: tuple[RequestTask, RequestTask | None, str] | None = None
         """The last run that was asked for by name, with the run and the view that were shown then."""
-        app.session.confirm = self._confirm
+        console.session.confirm = self._confirm
 
     @property
     def jobs(self) -> list[Job]:
         """What goes on, the newest first."""
-        return jobs_of(self._app.session.tasks, self._app.clocks.monotonic())
+        return jobs_of(self._console.session.tasks, self._console.session.clocks.monotonic())
 
     def do(self, words: list[str]) -> bool:
         """Do ``words`` if they are a verb of the prompt; return whether they were."""
         match words:
             case ["jobs"]:
-                self._app.show_view("jobs")
+                self._console.show_view("jobs")
             case ["cancel"]:
                 self.cancel()
             case ["cancel", which]:
@@ -66,15 +61,15 @@ class PromptVerbs:
             case ["save", *rest] if len(set(rest) - {"--yes", "-y"}) <= 1:
                 self._save([word for word in rest if word not in ("--yes", "-y")], rest)
             case ["clear"]:
-                self._app.query_one(Said).forget()
-                self._app.query_one(TranscriptView).forget()
-                self._app.session.transcript.forget()
+                self._console.query_one(Said).forget()
+                self._console.query_one(TranscriptView).forget()
+                self._console.session.transcript.forget()
             case ["screenshot"]:
                 self._screenshot(None)
             case ["screenshot", path]:
                 self.ask_about_files([path], partial(self._screenshot, path))
             case ["yes" | "no" as answer]:
-                if not self._app.query_one(Question).answer(answer == "yes"):
+                if not self._console.query_one(Question).answer(answer == "yes"):
                     self._say("nothing was asked")
             case _:
                 return False
@@ -85,7 +80,7 @@ class PromptVerbs:
         verb, _, rest = line.strip().partition(" ")
         if verb not in ("alias", "unalias"):
             return False
-        shortcuts = self._app.shortcuts
+        shortcuts = self._console.shortcuts
         try:
             said = shortcuts.define(rest) if verb == "alias" else shortcuts.forget(rest.strip())
         except ConsoleError as error:
@@ -96,23 +91,23 @@ class PromptVerbs:
 
     def begin(self, startup: Path | None) -> None:
         """Say how keys meet, and do the lines of the start-up file; what was asked for stays in view."""
-        for told in self._app.keymap.told:
+        for told in self._console.shortcuts.keymap.told:
             self._say(told)
         if startup is None:
             return
-        transcript = self._app.session.transcript
+        transcript = self._console.session.transcript
         try:
             lines = startup_lines(startup)
         except ConsoleError as error:
             transcript.error(error)
             return
-        app, view = self._app, self._app.view
+        console, view = self._console, self._console.view
         for number, line in lines:
             transcript.place = f"{startup}:{number}"
-            app.dispatcher.run_command(one_line(line))
+            console.run_command(one_line(line))
         transcript.place = ""
-        if app.first is not None and app.view != view:
-            app.show_view(view)
+        if console.session.first is not None and console.view != view:
+            console.show_view(view)
 
     def start(self, line: str, then: Callable[[RequestTask], None]) -> None:
         """Start what ``line`` asks for, once it is sure that it is wanted.
@@ -125,13 +120,13 @@ class PromptVerbs:
                 f"where {MASK} stands was a secret, which the history has not kept",
                 "type it again, or name a file of variables with --env-file",
             )
-        request = self._app.session.request(line)
-        place = self._app.session.transcript.place
+        request = self._console.session.request(line)
+        place = self._console.session.transcript.place
         if getattr(request, "json", False) and drawn_on_screen(request):
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
         if not may_be_dangerous(request):
-            before = self._app.session.shown_run(), self._app.view
-            task = self._app.session.start(request, line)
+            before = self._console.session.shown_run(), self._console.view
+            task = self._console.session.start(request, line)
             if isinstance(request, ask.Attach | ask.Replay):
                 self._before = task, *before
             then(task)
@@ -139,14 +134,14 @@ class PromptVerbs:
 
         def work() -> Callable[[], None]:
             try:
-                meant, danger = assess(request, self._app.clocks.unix())
+                meant, danger = assess(request, self._console.session.clocks.unix())
             except ConsoleError as error:
                 return partial(self.fail, line, error, place)
             return partial(
-                self._if_wanted, danger, lambda: then(self._app.session.start(meant, line))
+                self._if_wanted, danger, lambda: then(self._console.session.start(meant, line))
             )
 
-        run_in_thread(self._app, work, "weigh")
+        run_in_thread(self._console, work, "weigh")
 
     def fail(self, line: str, error: ConsoleError, place: str = "") -> None:
         """Say what is wrong with ``line``, and have the right one ready.
@@ -156,10 +151,10 @@ class PromptVerbs:
         """
         if place:
             error = ConsoleError(f"{place}: {error.message}", error.hint)
-        self._app.session.transcript.error(error)
+        self._console.session.transcript.error(error)
         meant = mended(line, f"{error.message} {error.hint}")
         if meant is not None:
-            self._app.query_one(Prompt).mean(meant)
+            self._console.query_one(Prompt).mean(meant)
 
     def cancel(self) -> None:
         """End the foremost of what goes on, and say so."""
@@ -168,18 +163,10 @@ class PromptVerbs:
 
     def interrupt(self) -> bool:
         """Do what Ctrl-C means: end the foremost, if there is one; return whether there was."""
-        job = foremost(self.jobs, self._app.view)
+        job = foremost(self.jobs, self._console.view)
         if job is not None:
             self._cancel(job)
         return job is not None
-
-    def show(self, job: Job) -> None:
-        """Go where ``job`` is seen."""
-        task = job.task
-        if task.is_run and self._app.session.choose_run(task.run.run) is not None:
-            self._app.show_view("run")
-        else:
-            self._app.show_view("check" if task.is_check else "transcript")
 
     def now_text(self, width: int) -> str:
         """What goes on, in one line, with the way out; nothing if there is none.
@@ -196,7 +183,7 @@ class PromptVerbs:
             return ""
         job, *others = jobs
         words = [
-            f"{spinner(self._app.clocks.monotonic())} [{job.number}] {job.line}",
+            f"{spinner(self._console.session.clocks.monotonic())} [{job.number}] {job.line}",
             duration_text(job.seconds if job.seconds < 1 else int(job.seconds)),
             job.now,
             job.way_out,
@@ -210,56 +197,52 @@ class PromptVerbs:
 
     def look(self) -> None:
         """Draw the jobs, say which run has ended, and have the right line ready for one that failed by a wrong word."""
-        app = self._app
+        console = self._console
         self._tell_ends()
-        if app.view == "jobs":
-            app.query_one(JobsView).draw(self.jobs, app.clocks.monotonic())
-        for task in app.session.tasks:
+        if console.view == "jobs":
+            console.query_one(JobsView).draw(self.jobs, console.session.clocks.monotonic())
+        for task in console.session.tasks:
             if task.error is None or task.number <= self._looked:
                 continue
             self._looked = task.number
             self._go_back_from(task)
             meant = mended(task.line, f"{task.error.message} {task.error.hint}")
-            prompt = app.query_one(Prompt)
+            prompt = console.query_one(Prompt)
             if meant is not None and not prompt.value:
                 prompt.mean(meant)
 
     def _tell_ends(self) -> None:
         """Say how a run ended that is not on the screen."""
-        app = self._app
-        for task in app.session.live_runs:
+        console = self._console
+        for task in console.session.live_runs:
             if task.end_told or task.run.end is None:
                 continue
             task.end_told = True
-            if app.view != "run" or task is not app.session.shown_run():
+            if console.view != "run" or task is not console.session.shown_run():
                 steps = task.run.steps
                 words = end_words(task.run.end, None if steps is None else steps + 1)
-                app.session.transcript.show(words)
+                console.session.transcript.show(words)
 
     def _go_back_from(self, task: RequestTask) -> None:
         """Show what was shown before a run that is none was asked for."""
         failed, run, view = self._before or (None, None, "")
         if failed is not task or task.run.run or run is None:
             return
-        app, came = self._app, self._app.view == "run"
-        app.session.give_back(task, run)
+        console, came = self._console, self._console.view == "run"
+        console.session.give_back(task, run)
         if came and view != "run":
-            app.show_view(view)
-        app.redraw()
-
-    def chosen(self, table: LineTable[Job]) -> None:
-        """Show the job under the cursor."""
-        job = table.row_under_cursor()
-        if job is not None:
-            self.show(job)
+            console.show_view(view)
+        console.redraw()
 
     def ask_about_files(self, paths: list[str], then: Callable[[], None]) -> None:
         """Do ``then``; if one of ``paths`` is there already, only if it may be overwritten."""
 
         def work() -> Callable[[], None]:
-            return partial(self._if_wanted, overwriting(paths, self._app.clocks.unix()), then)
+            return partial(
+                self._if_wanted, overwriting(paths, self._console.session.clocks.unix()), then
+            )
 
-        run_in_thread(self._app, work, "look")
+        run_in_thread(self._console, work, "look")
 
     def _if_wanted(self, danger: Danger | None, then: Callable[[], None]) -> None:
         if danger is None:
@@ -272,15 +255,15 @@ class PromptVerbs:
             else:
                 self._say(f"nothing was done ({danger.question})")
 
-        self._app.query_one(Question).ask(Asked(danger, answered))
+        self._console.query_one(Question).ask(Asked(danger, answered))
 
     def _confirm(self, task: RequestTask, question: str) -> bool:
         """Ask for a verb that goes on in a thread."""
         words = f"[{task.number}] {task.line.split()[0]}: {question}"
         return confirmed(
-            self._app.query_one(Question).post_message,
+            self._console.query_one(Question).post_message,
             words,
-            lambda: task.control.asked is None and self._app.is_running,
+            lambda: task.control.asked is None and self._console.is_running,
         )
 
     def _cancel_one(self, which: str) -> None:
@@ -300,7 +283,7 @@ class PromptVerbs:
         elif job.ending is Ending.NOT:
             run = job.task.run.run
             self._say(f"[{which}] is a run that goes on: 'stop {run}' ends it")
-            self._app.query_one(Prompt).mean(f"stop {run}")
+            self._console.query_one(Prompt).mean(f"stop {run}")
         else:
             self._cancel(job)
 
@@ -321,12 +304,12 @@ class PromptVerbs:
         end(job.task)
 
     def _of_runs(self) -> str:
-        run = self._app.dispatcher.shown_run_name()
+        run = self._console.session.shown_run_name()
         return f"; 'stop {run}' stops the run" if run else ""
 
     def _save(self, files: list[str], rest: list[str]) -> None:
         path = Path(files[0] if files else time.strftime(SAVED_AS)).expanduser().absolute()
-        text = self._app.session.transcript.text()
+        text = self._console.session.transcript.text()
 
         def write() -> Callable[[], None]:
             try:
@@ -340,7 +323,7 @@ class PromptVerbs:
             return partial(self._say, f"saved {text.count(chr(10))} lines as {path}")
 
         def save() -> None:
-            run_in_thread(self._app, write, "save")
+            run_in_thread(self._console, write, "save")
 
         if len(rest) > len(files):
             save()
@@ -349,12 +332,12 @@ class PromptVerbs:
 
     def _screenshot(self, path: str | None) -> None:
         try:
-            self._say(save_screenshot(self._app, path))
+            self._say(self._console.save_screenshot(path))
         except ConsoleError as error:
-            self._app.session.transcript.error(error)
+            self._console.session.transcript.error(error)
 
     def _say(self, words: str) -> None:
-        self._app.session.transcript.say(words)
+        self._console.session.transcript.say(words)
 
 
 def shortened(words: str, cells: int, least: int) -> str:

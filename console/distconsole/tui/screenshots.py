@@ -6,30 +6,31 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from textual.app import App
 
 from distconsole.config.paths import state_dir
 from distconsole.errors import ConsoleError
-
-if TYPE_CHECKING:
-    from distconsole.tui.app import ConsoleApp
 
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 """Fonts from a server: whoever opens the file would tell that server."""
 
 
-def save_screenshot(app: ConsoleApp, path: str | None) -> str:
+def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
     """Write what is on the screen and return what is said.
 
     Args:
+        app: What is photographed.
+        view: The name of the view on the screen.
         path: The file; None makes up a name, in this folder, or where that may not be written, in the
             folder of the console's state.
 
     Raises:
         ConsoleError: if it cannot be written.
     """
-    picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {app.view}"))
-    name = time.strftime(f"distconsole-{app.view}-%Y%m%d-%H%M%S.svg")
+    picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {view}"))
+    name = time.strftime(f"distconsole-{view}-%Y%m%d-%H%M%S.svg")
     folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
     file = folder / name if path is None else Path(path).expanduser()
     try:

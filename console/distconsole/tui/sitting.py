@@ -66,6 +66,10 @@ class ConsoleSession:
         """Asks the person a question for a task, and blocks its thread."""
         self.rings = TerminalBell(self.transcript)
         self.tasks: list[RequestTask] = []
+        self.first: RequestTask | None = None
+        """What the console was opened for; its exit code is the program's."""
+        self.load_task: RequestTask | None = None
+        """Watches the hosts."""
         self._open = contextlib.ExitStack()
         self._own: Session | None = None
         self.looks: list[PlanPreview] = []
@@ -267,6 +271,15 @@ class ConsoleSession:
     def shown_run(self) -> RequestTask | None:
         """Return the task of the run to show: the one chosen, or None."""
         return self._chosen
+
+    def shown_run_name(self) -> str:
+        """Return the run that is shown if it goes on, else nothing."""
+        task = self.shown_run()
+        return task.run.run if task is not None and task.goes_on else ""
+
+    def look_at_hosts(self) -> None:
+        """Begin to watch the console's own hosts."""
+        self.load_task = self.start(ask.Top(where=self.where), "top", quiet=True)
 
     def choose_run(self, name: str) -> RequestTask | None:
         """Show the run with this name, id or beginning of an id, if this session knows it; return its task."""

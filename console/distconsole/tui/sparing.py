@@ -64,11 +64,17 @@ class PunctualScreen(Screen[object]):
             now = time.monotonic()
             self._rests_until = now + (now - began)
 
+    def to_terminal(self, sequence: str) -> None:
+        """Write a sequence that moves and shows nothing, such as a bell."""
+        if isinstance(self.app, LowOverheadApp):
+            self.app.to_terminal(sequence)
+
 
 class LowOverheadApp(App[Result]):
     """An application that writes to its terminal only what changed there, and seldom looks for garbage.
 
     Args:
+        input_priority: Is told of each key, and of its answer.
         ansi_color: As ``App`` has it.
     """
 
@@ -76,20 +82,16 @@ class LowOverheadApp(App[Result]):
         Binding("ctrl+l", "draw_anew", "Draw anew", show=False, priority=True)
     ]
 
-    def __init__(self, *, ansi_color: bool | None = None) -> None:
+    def __init__(self, input_priority: InputPriority, *, ansi_color: bool | None = None) -> None:
         super().__init__(ansi_color=ansi_color)
-        self._canvas = TerminalDiff()
-        self.input_priority = InputPriority()
+        self._terminal_diff = TerminalDiff()
+        self.input_priority = input_priority
         self._hurried_until = 0.0
 
     @property
     def hurries(self) -> bool:
         """Whether a key was taken just now."""
         return time.monotonic() < self._hurried_until
-
-    def get_default_screen(self) -> Screen[object]:
-        """Return the screen below all others."""
-        return PunctualScreen(id="_default")
 
     def _post_message(self, message: Message) -> Coroutine[None, None, bool]:
         # The thread that reads the terminal calls this; the rest runs when the application gets to it.
@@ -121,12 +123,12 @@ class LowOverheadApp(App[Result]):
 
     def action_draw_anew(self) -> None:
         """Write all cells again: something else may have written to the terminal."""
-        self._canvas.forget()
+        self._terminal_diff.forget()
         self.screen.refresh()
 
     def on_resize(self) -> None:
         """A terminal may keep, move or lose what it showed when its size changes."""
-        self._canvas.forget()
+        self._terminal_diff.forget()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what is done to every line that is drawn; last, nothing in it is obeyed."""
@@ -140,8 +142,8 @@ class LowOverheadApp(App[Result]):
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
-            stroke = DiffUpdate(self._canvas, renderable, self.size)
-            renderable = cast("RenderableType", stroke)
+            update = DiffUpdate(self._terminal_diff, renderable, self.size)
+            renderable = cast("RenderableType", update)
         super()._display(screen, renderable)
         if self.hurries:
             self.input_priority.answer()

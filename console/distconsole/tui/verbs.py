@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError
@@ -11,8 +10,10 @@ from distconsole.expression import ExpressionError
 from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
+from distconsole.tui.console import Console
 from distconsole.tui.feeds import RequestTask
 from distconsole.tui.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
+from distconsole.tui.launching import LaunchForm
 from distconsole.tui.prompt import Prompt
 from distconsole.tui.prompt_verbs import PromptVerbs
 from distconsole.tui.replaying import travel
@@ -20,32 +21,27 @@ from distconsole.tui.sitting import screen_words
 from distconsole.tui.views.check import CheckView, Page
 from distconsole.tui.views.cluster import ClusterView
 from distconsole.tui.views.compare import CompareView
+from distconsole.tui.views.jobs import JobsView
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
-from distconsole.tui.widgets.line_table import LineTable
-
-if TYPE_CHECKING:
-    from distconsole.tui.app import ConsoleApp
 
 
 class CommandDispatcher:
-    """Does lines and keys on the screen of ``app``."""
+    """Does lines and keys on ``console``."""
 
-    def __init__(self, app: ConsoleApp) -> None:
-        self._app = app
-        self.prompt_verbs = PromptVerbs(app)
-        self.followed: list[RequestTask] = []
-        """Demos whose run the screen has gone to by itself."""
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.prompt_verbs = PromptVerbs(console)
 
     def run_command(self, line: str, *, quiet: bool = False) -> None:
         """Do ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
-        app = self._app
-        transcript = app.session.transcript
+        console = self._console
+        transcript = console.session.transcript
         if not quiet:
             transcript.say(f"\x1b[1m> {masked(line)}\x1b[0m")
         try:
-            line = app.shortcuts.expanded(line)
+            line = console.shortcuts.expanded(line)
         except ConsoleError as error:
             self.prompt_verbs.fail(line, error)
             return
@@ -56,7 +52,7 @@ class CommandDispatcher:
             self._do_screen_verb(words)
             return
         if line.strip() in ("help", "?"):
-            app.show_view("help")
+            console.show_view("help")
             return
         match line.split():
             case ["help" | "?", topic] if topic in SCREEN_VERBS:
@@ -74,19 +70,21 @@ class CommandDispatcher:
         word = line.split()[0]
         if word in VERBS or "no verb" not in error.message:
             return error
-        near = nearest(word, (*VERBS, *SCREEN_VERBS, *self._app.shortcuts.aliases))
+        near = nearest(word, (*VERBS, *SCREEN_VERBS, *self._console.shortcuts.aliases))
         if near is None or near in VERBS:
             return error
         return ConsoleError(f"There is no verb {word!r}. Did you mean {near!r}?", "see 'help'")
 
     def press(self, key: Key) -> None:
         """Type the line of ``key``."""
-        app = self._app
+        console = self._console
         line = self._filled(key.line)
         if line is None:
-            app.session.transcript.say(f"{key.shown} ({key.label}): nothing here to do that to")
+            console.session.transcript.say(
+                f"{key.shown} ({key.label}): nothing here to do that to"
+            )
         elif key.asks:
-            app.query_one(Prompt).offer(line)
+            console.query_one(Prompt).offer(line)
         else:
             line = self._once_more(line)
             quiet = (
@@ -97,79 +95,85 @@ class CommandDispatcher:
             )
             self.run_command(line, quiet=quiet)
             if quiet:
-                app.query_one(Prompt).tell(f"{key.shown}: {line}")
+                console.query_one(Prompt).tell(f"{key.shown}: {line}")
 
     def open_run(self, run: str, *, over: bool) -> None:
         """Show ``run``: as this session has it, else from the store or from its hosts."""
-        app = self._app
-        if app.session.choose_run(run) is not None:
-            app.show_view("run")
+        console = self._console
+        if console.session.choose_run(run) is not None:
+            console.show_view("run")
         else:
             self.run_command(f"{'replay' if over else 'attach'} {run}")
 
-    def shown_run_name(self) -> str:
-        """Return the run on the screen if it goes on, else nothing."""
-        task = self._app.session.shown_run()
-        return task.run.run if task is not None and task.goes_on else ""
+    def interrupt(self) -> None:
+        """Do what Ctrl-C means: end the foremost verb, never a run; say what was ended, or what ends a run."""
+        if self.prompt_verbs.interrupt():
+            return
+        console = self._console
+        run, keys = console.session.shown_run_name(), console.shortcuts.keymap.keys
+        key = next((key for key in keys if key.line == "stop {run}"), None)
+        stop = f"{key.shown if key else 'stop RUN'} stops {run} on every host; " if run else ""
+        leave = "Ctrl+Q leaves, and the run goes on" if run else "Ctrl+Q leaves"
+        console.session.transcript.say(f"nothing was interrupted: {stop}{leave}")
 
     def _show_where_it_belongs(self, task: RequestTask) -> None:
-        app = self._app
+        console = self._console
         match task.request:
             case ask.Run() | ask.Rerun() if not task.is_run or task.request.detach:
-                app.show_view("transcript")
+                console.show_view("transcript")
             case ask.Demo():
-                app.first = app.first or task
-                app.show_view("check")
+                console.session.first = console.session.first or task
+                console.show_view("check")
             case ask.Run() | ask.Rerun() | ask.Attach() | ask.Replay():
-                app.show_view("run")
+                console.show_view("run")
             case ask.Check():
-                app.show_view("check")
+                console.show_view("check")
             case ask.Top(once=True):
-                app.show_view("transcript")
+                console.show_view("transcript")
             case ask.Top():
-                if app.load_task is not None:
-                    app.load_task.control.leave()
-                app.load_task = task
-                app.show_view("cluster")
+                if console.session.load_task is not None:
+                    console.session.load_task.control.leave()
+                console.session.load_task = task
+                console.show_view("cluster")
             case ask.Runs() | ask.Compare():
                 self._show_runs(task.request)
             case ask.Stop():
                 pass  # what it does is seen where one is
             case _:
-                app.show_view("transcript")
+                console.show_view("transcript")
 
     def _show_runs(self, request: ask.Runs | ask.Compare) -> None:
         """Show runs; those that a condition leaves out are left out on the screen, too."""
         if isinstance(request, ask.Runs) and request.only is not None:
             with contextlib.suppress(ConsoleError):  # the verb itself says what is wrong with it
-                self._app.query_one(RunsView).filter(request.only)
-        self._app.show_view(type(request).__name__.lower())
+                self._console.query_one(RunsView).filter(request.only)
+        self._console.show_view(type(request).__name__.lower())
 
     def _do_screen_verb(self, words: list[str]) -> None:  # noqa: C901  (one case a verb, nothing nested)
-        app = self._app
-        say = app.session.transcript.say
+        console = self._console
+        say = console.session.transcript.say
         if self.prompt_verbs.do(words):
             return
         match words:
             case ["quit"]:
-                app.exit()
+                console.leave()
             case ["view", name] if name in VIEWS:
-                app.show_view(name)
-            case ["view", name] if app.session.choose_run(name) is not None:
-                app.show_view("run")
+                console.show_view(name)
+            case ["view", name] if console.session.choose_run(name) is not None:
+                console.show_view("run")
             case ["sort"]:
-                say(f"ranks by {app.query_one(RunView).sort('')}")
-                app.redraw()
+                say(f"ranks by {console.query_one(RunView).sort('')}")
+                console.redraw()
             case ["sort", order] if order in SORTS:
-                app.query_one(RunView).sort(order)
-                app.redraw()
+                console.query_one(RunView).sort(order)
+                console.redraw()
             case ["heat", *names]:
                 self._heat(" ".join(names))
             case ["plots", *names]:
                 self._plots(names)
             case ["open"] | ["pairs"] | ["interfaces"] | ["repeat", _]:
                 self._do_check_verb(words)
-            case ["launch", *rest] if app.do_launch_verb(rest):
+            case ["launch", *rest] if console.query_one(LaunchForm).run_verb(rest):
                 pass
             case ["theme", *names] if len(names) < 2:
                 self._theme("".join(names))
@@ -181,7 +185,7 @@ class CommandDispatcher:
                 self._do_lines(words[0], words[1:])
             case [verb, *_]:
                 line = " ".join(words)
-                near = nearest(words[1], app.offers.words(verb) or ()) if words[1:] else None
+                near = nearest(words[1], console.candidates(verb)) if words[1:] else None
                 meant = f"did you mean {near}? " if near else ""
                 error = ConsoleError(
                     f"'{line}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
@@ -192,49 +196,56 @@ class CommandDispatcher:
 
     def _do_comparing(self, words: list[str]) -> None:
         """Mark a run, or turn the axis of those that are compared."""
-        app = self._app
+        console = self._console
         try:
             if words[0] == "mark":
-                app.query_one(RunsView).mark(words[1])
-                app.redraw()
+                console.query_one(RunsView).mark(words[1])
+                console.redraw()
             else:
-                app.session.transcript.say(app.query_one(CompareView).turn(" ".join(words[1:])))
+                console.session.transcript.say(
+                    console.query_one(CompareView).turn(" ".join(words[1:]))
+                )
         except ConsoleError as error:
-            app.session.transcript.error(error)
+            console.session.transcript.error(error)
 
     def _travel(self, words: list[str]) -> None:
         """Move through the past run that is shown."""
         try:
-            travel(self._app.session.shown_run(), words)
+            travel(self._console.session.shown_run(), words)
         except ConsoleError as error:
-            self._app.session.transcript.error(error)
+            self._console.session.transcript.error(error)
 
     def _theme(self, name: str) -> None:
-        app = self._app
+        console = self._console
         try:
-            app.session.transcript.say(app.appearance.choose(name))
+            console.session.transcript.say(console.choose_theme(name))
         except ConsoleError as error:
             self.prompt_verbs.fail(f"theme {name}", error)
 
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
-        view = self._app.query_one(RunView)
-        if self._app.view == "compare":
-            self._app.query_one(CompareView).choose(names or ["next"])
+        view = self._console.query_one(RunView)
+        if self._console.view == "compare":
+            self._console.query_one(CompareView).choose(names or ["next"])
         elif names:
             view.choose_plots(names)
-            self._app.show_view("run")
+            self._console.show_view("run")
         else:
             view.swap_plots()
-        self._app.redraw()
+        self._console.redraw()
 
     def _do_condition(self, line: str) -> bool:
         """Do what is about a condition, which is no words as a shell has them; return whether it was."""
-        app = self._app
+        console = self._console
         verb, _, rest = line.strip().partition(" ")
         rest = rest.strip()
-        by_view = verb in ("filter", "sort") and app.view in ("cluster", "run", "runs", "check")
-        if verb == "sort" and app.view in ("run", "check"):
+        by_view = verb in ("filter", "sort") and console.view in (
+            "cluster",
+            "run",
+            "runs",
+            "check",
+        )
+        if verb == "sort" and console.view in ("run", "check"):
             by_view = False
         if not by_view and verb not in ("watch", "unwatch", "group"):
             return False
@@ -244,30 +255,30 @@ class CommandDispatcher:
             self.prompt_verbs.fail(line, ConsoleError(error.message, error.short))
         except ConsoleError as error:
             self.prompt_verbs.fail(line, error)
-        app.redraw()
+        console.redraw()
         return True
 
     def _ask_condition(self, verb: str, rest: str) -> None:
-        app = self._app
-        say, cluster = app.session.transcript.say, app.query_one(ClusterView)
-        ordered = app.query_one(RunsView) if app.view == "runs" else cluster
+        console = self._console
+        say, cluster = console.session.transcript.say, console.query_one(ClusterView)
+        ordered = console.query_one(RunsView) if console.view == "runs" else cluster
         match verb, rest.split():
             case "watch", []:
-                say(app.watches.listed())
+                say(console.watches.listed())
             case "watch", _:
-                say(app.watches.add(rest, hosts_first=app.view == "cluster"))
+                say(console.watches.add(rest, hosts_first=console.view == "cluster"))
             case "unwatch", _:
-                say(app.watches.remove(rest))
-            case "filter", _ if app.view == "run":
-                app.query_one(RunView).filter(rest)
-            case "filter", _ if app.view == "check":
-                app.query_one(CheckView).filter(rest)
+                say(console.watches.remove(rest))
+            case "filter", _ if console.view == "run":
+                console.query_one(RunView).filter(rest)
+            case "filter", _ if console.view == "check":
+                console.query_one(CheckView).filter(rest)
             case "filter", _:
                 ordered.filter(rest)
             case "group", _:
                 ordered.group(rest)
                 if ordered is cluster:
-                    app.show_view("cluster")
+                    console.show_view("cluster")
             case _, [name, ("up" | "down") as way]:
                 ordered.sort(name, downwards=way == "down")
             case _:
@@ -275,15 +286,15 @@ class CommandDispatcher:
 
     def _heat(self, what: str) -> None:
         """Turn to the heat map, or change what it shows."""
-        app = self._app
-        view, task = app.query_one(RunView), app.session.shown_run()
+        console = self._console
+        view, task = console.query_one(RunView), console.session.shown_run()
         known = task.history.known if task is not None else []
-        app.show_view("run")
-        app.session.transcript.say(view.turn_heat(what, known))
-        app.redraw()
+        console.show_view("run")
+        console.session.transcript.say(view.turn_heat(what, known))
+        console.redraw()
 
     def _do_check_verb(self, words: list[str]) -> None:
-        view = self._app.query_one(CheckView)
+        view = self._console.query_one(CheckView)
         match words:
             case ["repeat", check]:
                 self._repeat(check)
@@ -294,27 +305,27 @@ class CommandDispatcher:
                 view.turn_to(Page.CHOICES)
             case _:
                 view.open()
-        self._app.show_view("check")
+        self._console.show_view("check")
 
     def _repeat(self, check: str) -> None:
         """Make one check again, and say it as it reads in the grammar."""
-        app = self._app
-        task = app.session.repeat(check)
+        console = self._console
+        task = console.session.repeat(check)
         if task is None:
-            app.session.transcript.say("a check goes on, or there was none: cancel ends it")
+            console.session.transcript.say("a check goes on, or there was none: cancel ends it")
             return
-        app.session.transcript.say(f"\x1b[1m> {task.line}\x1b[0m")
-        app.show_view("check")
+        console.session.transcript.say(f"\x1b[1m> {task.line}\x1b[0m")
+        console.show_view("check")
 
     def _do_lines(self, verb: str, words: list[str]) -> None:
         """Filter, search or walk through the lines of the run."""
-        app, logs = self._app, self._app.query_one(LogsView)
+        console, logs = self._console, self._console.query_one(LogsView)
         if verb == "lines" and words[:1] == ["filter"]:
             verb, words = "filter", words[1:]
-        task = app.session.shown_run()
+        task = console.session.shown_run()
         if task is not None:
             logs.draw(task)
-        app.show_view("logs")
+        console.show_view("logs")
         try:
             if verb == "filter":
                 logs.filter(" ".join(words))
@@ -330,19 +341,19 @@ class CommandDispatcher:
     def typing(self, line: str) -> None:
         """Search while the words are typed; leave off where the line is given up."""
         verb, space, words = line.partition(" ")
-        if self._app.view == "logs" and verb == "find" and space:
-            self._app.query_one(LogsView).find(words, done=False)
+        if self._console.view == "logs" and verb == "find" and space:
+            self._console.query_one(LogsView).find(words, done=False)
 
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""
-        app = self._app
+        console = self._console
         values = {
-            "job": self._under_cursor("#jobs-table", "number"),
+            "job": console.query_one(JobsView).job_under_cursor(),
             "run": self._run_for(line),
-            "check": self._app.query_one(CheckView).check_under_cursor(),
-            "host": self._under_cursor("#hosts", "name"),
-            "rank": app.query_one(RunView).rank_under_cursor(),
-            "runs": app.query_one(RunsView).to_compare(),
+            "check": console.query_one(CheckView).check_under_cursor(),
+            "host": console.query_one(ClusterView).host_under_cursor(),
+            "rank": console.query_one(RunView).rank_under_cursor(),
+            "runs": console.query_one(RunsView).to_compare(),
         }
         for name, value in values.items():
             if f"{{{name}}}" in line:
@@ -356,21 +367,15 @@ class CommandDispatcher:
         words = line.split()
         if words[:1] != ["stop"] or len(words) != 2:
             return line
-        tasks = (task for task in self._app.session.tasks if not task.done)
+        tasks = (task for task in self._console.session.tasks if not task.done)
         stopping = (task.request.run for task in tasks if isinstance(task.request, ask.Stop))
         return f"{line} --grace 0" if words[1] in stopping else line
 
     def _run_for(self, line: str) -> str:
         """The run that a key is about: only one that goes on can be stopped."""
         if line.startswith("stop"):
-            return self.shown_run_name()
-        if self._app.view == "runs":
-            return self._under_cursor("#runs-table", "run.run")
-        task = self._app.session.shown_run()
+            return self._console.session.shown_run_name()
+        if self._console.view == "runs":
+            return self._console.query_one(RunsView).run_under_cursor()
+        task = self._console.session.shown_run()
         return task.run.run if task is not None else ""
-
-    def _under_cursor(self, table: str, attribute: str) -> str:
-        found: object = self._app.query_one(table, LineTable).row_under_cursor()
-        for name in attribute.split("."):
-            found = getattr(found, name, None)
-        return "" if found is None else str(found)

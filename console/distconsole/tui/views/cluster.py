@@ -16,6 +16,7 @@ from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.monitor.pace import FRESH_SECONDS
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.feeds import RequestTask
+from distconsole.tui.later import RunLine
 from distconsole.tui.pictures import LoadPicture
 from distconsole.tui.views.load_order import head_of
 from distconsole.tui.views.row_order import RowOrder
@@ -308,6 +309,16 @@ class ClusterView(Vertical):
         """
         self.order = self.order.with_group(name, LOAD_FIELDS)
         self.query_one("#gpus", LineTable).to_top()
+
+    def host_under_cursor(self) -> str:
+        """Return the host that keys are about; nothing where there is none."""
+        row: HostRow | None = self.query_one("#hosts", LineTable).row_under_cursor()
+        return "" if row is None else row.name
+
+    @on(LineTable.SortAsked)
+    def sort_rows(self, event: LineTable.SortAsked) -> None:
+        """Order the rows by the heading that was clicked."""
+        self.post_message(RunLine(f"sort {event.order}"))
 
     def draw(self, task: RequestTask, names: tuple[str, ...], now: float) -> None:
         """Show what ``task`` knows of the hosts called ``names`` at ``now`` (monotonic seconds)."""

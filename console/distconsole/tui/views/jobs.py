@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.text.tables import duration_text
 from distconsole.tui.jobs import Ending, Job, spinner
+from distconsole.tui.later import RunLine
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
 
@@ -43,6 +45,21 @@ class JobsView(Vertical):
             empty="nothing goes on; a verb that takes its time would stand here",
             id="jobs-table",
         )
+
+    def job_under_cursor(self) -> str:
+        """Return the number of the job that keys are about; nothing where there is none."""
+        job: Job | None = self.query_one("#jobs-table", LineTable).row_under_cursor()
+        return "" if job is None else str(job.number)
+
+    @on(LineTable.Chosen)
+    def open_job(self, event: LineTable.Chosen) -> None:
+        """Go where the job under the cursor is seen."""
+        job: Job | None = event.table.row_under_cursor()
+        if job is None:
+            return
+        task = job.task
+        where = task.run.run if task.is_run else "check" if task.is_check else ""
+        self.post_message(RunLine(f"view {where or 'transcript'}"))
 
     def draw(self, jobs: Sequence[Job], now: float) -> None:
         """Show ``jobs``; ``now`` (monotonic seconds) turns the spinner."""

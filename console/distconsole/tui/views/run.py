@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
@@ -21,6 +22,7 @@ from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.check_picture import SEVERITY_MARKS
 from distconsole.tui.feeds import RequestTask
 from distconsole.tui.keys import SORTS
+from distconsole.tui.later import RunLine
 from distconsole.tui.views.heat import HeatPage
 from distconsole.tui.views.ranks import (
     GPU_TITLES,
@@ -153,6 +155,11 @@ class RunView(Vertical):
         if not self._skip:
             self._chosen = tuple(names)
         self._plots_wanted = True
+
+    @on(LineTable.SortAsked)
+    def sort_rows(self, event: LineTable.SortAsked) -> None:
+        """Order the rows by the heading that was clicked."""
+        self.post_message(RunLine(f"sort {event.order}"))
 
     def draw(self, task: RequestTask, now: float) -> None:
         """Show the run of ``task`` at ``now`` (UNIX seconds)."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.message import Message
 
 from distconsole.errors import ConsoleError
 from distconsole.model.comparison import LETTERS
@@ -18,6 +20,7 @@ from distconsole.monitor.summary import seen_in
 from distconsole.monitor.summary_fields import summary_fields
 from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.feeds import RequestTask
+from distconsole.tui.later import RunLine
 from distconsole.tui.views.row_order import RowOrder
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words
@@ -123,6 +126,14 @@ class RunsView(Vertical):
     RunsView > #runs-table { height: 1fr; }
     """
 
+    class Opened(Message):
+        """A run should be shown: ``over`` once it has ended."""
+
+        def __init__(self, run: str, state: str) -> None:
+            super().__init__()
+            self.run = run
+            self.over = state not in ("running", "unknown")
+
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.order: RowOrder[RunSummary] = RowOrder()
@@ -194,6 +205,23 @@ class RunsView(Vertical):
         if len(runs) < 2 and row is not None and row.run.run not in runs:
             runs.append(row.run.run)
         return " ".join(runs) if len(runs) > 1 else ""
+
+    def run_under_cursor(self) -> str:
+        """Return the run that keys are about; nothing where there is none."""
+        row = self.table.row_under_cursor()
+        return "" if row is None else row.run.run
+
+    @on(LineTable.Chosen)
+    def open_run(self, event: LineTable.Chosen) -> None:
+        """Show the run under the cursor again."""
+        row: RunRow | None = event.table.row_under_cursor()
+        if row is not None and not row.head:
+            self.post_message(self.Opened(row.run.run, row.run.state))
+
+    @on(LineTable.SortAsked)
+    def sort_rows(self, event: LineTable.SortAsked) -> None:
+        """Order the rows by the heading that was clicked."""
+        self.post_message(RunLine(f"sort {event.order}"))
 
     def draw(self, task: RequestTask, seen: Iterable[RequestTask]) -> None:
         """Show the runs that ``task`` listed; of those in ``seen`` this session knows how they are."""

@@ -8,12 +8,12 @@ from operator import itemgetter
 
 from rich.text import Text
 from textual import events
-from textual.message import Message
 
 from distconsole.model.time_text import clock_text
 from distconsole.monitor.playhead import Axis, Playhead
 from distconsole.monitor.recording import Mark
 from distconsole.text.tables import duration_text
+from distconsole.tui.later import RunLine
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.widgets.lines import Words
 
@@ -28,13 +28,6 @@ class TimeBar(Words):
     DEFAULT_CSS = """
     TimeBar { height: 2; padding: 0 1; background: $panel; text-wrap: nowrap; text-overflow: clip; display: none; }
     """
-
-    class Sought(Message):
-        """A place on the axis was clicked."""
-
-        def __init__(self, percent: float) -> None:
-            super().__init__()
-            self.percent = percent
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -59,11 +52,11 @@ class TimeBar(Words):
         self.show(Text("\n").join([first, axis_text(head.axis, t, marks, width, read)]))
 
     def on_click(self, event: events.Click) -> None:
-        """Say which moment was clicked."""
+        """Show the moment that was clicked."""
         width = max(1, self.size.width - 1)
         place = event.get_content_offset(self)
         if place is not None and place.y == 1:
-            self.post_message(self.Sought(100 * min(1.0, place.x / width)))
+            self.post_message(RunLine(f"at {100 * min(1.0, place.x / width):g}%"))
 
 
 def _where(head: Playhead, t: float, marks: Sequence[Mark], width: int, read: float) -> Text:

@@ -1,0 +1,72 @@
+"""What commands and views may use of the screen that they are on, without knowing the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from textual.message import Message
+from textual.widget import Widget
+
+from distconsole.tui.shortcuts import Shortcuts
+from distconsole.tui.sitting import ConsoleSession
+from distconsole.tui.watches import Watches
+
+AnyWidget = TypeVar("AnyWidget", bound=Widget)
+
+
+class Console(Protocol):
+    """The console that a command runs in.
+
+    Attributes:
+        session: Its hosts, and the requests that go on.
+        shortcuts: The operator's keys and aliases.
+        watches: The conditions that are watched.
+    """
+
+    session: ConsoleSession
+    shortcuts: Shortcuts
+    watches: Watches
+
+    @property
+    def view(self) -> str:
+        """The name of the view on the screen."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the screen still stands."""
+
+    def show_view(self, name: str) -> None:
+        """Put the view called ``name`` on the screen."""
+
+    def redraw(self) -> None:
+        """Draw at once, whatever was drawn before."""
+
+    def query_one(self, selector: type[AnyWidget], /) -> AnyWidget:
+        """Return the only widget of a kind."""
+
+    def post_message(self, message: Message, /) -> bool:
+        """Send a message to the screen, from any thread."""
+
+    def run_command(self, line: str, *, quiet: bool = False) -> None:
+        """Run ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
+
+    def choose_theme(self, name: str) -> str:
+        """Take a theme, the next one if ``name`` is empty; return what is said.
+
+        Raises:
+            UsageError: if there is none.
+        """
+
+    def save_screenshot(self, path: str | None) -> str:
+        """Write what is on the screen into a file and return what is said.
+
+        Raises:
+            ConsoleError: if it cannot be written.
+        """
+
+    def candidates(self, verb: str) -> Iterable[str]:
+        """Return what may follow a verb of the screen."""
+
+    def leave(self) -> None:
+        """Leave the console."""

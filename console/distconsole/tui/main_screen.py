@@ -1,0 +1,331 @@
+"""The screen of the console: views, prompt, keys, and the tick at which they are drawn; no host is touched here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from distconsole.model import requests as ask
+from distconsole.monitor.load_fields import LoadRow
+from distconsole.tui.answers import RestOfAnswer
+from distconsole.tui.appearance import Appearance
+from distconsole.tui.feeds import RequestTask
+from distconsole.tui.history import History
+from distconsole.tui.later import CallOnUiThread, RunLine
+from distconsole.tui.launching import LaunchForm
+from distconsole.tui.offers import LineCompleter
+from distconsole.tui.prompt import Prompt
+from distconsole.tui.question import Question
+from distconsole.tui.replaying import travelled
+from distconsole.tui.screenshots import save_screenshot
+from distconsole.tui.shortcuts import Shortcuts
+from distconsole.tui.sitting import ConsoleSession
+from distconsole.tui.sparing import PunctualScreen
+from distconsole.tui.title import PRESSES, keys_content, small_content, title_content, too_small
+from distconsole.tui.verbs import CommandDispatcher
+from distconsole.tui.view_switcher import ViewSwitcher
+from distconsole.tui.views.cluster import ClusterView, load_rows_of
+from distconsole.tui.views.run import RunView
+from distconsole.tui.views.runs import RunsView
+from distconsole.tui.views.transcript import TranscriptView
+from distconsole.tui.watches import Watches
+from distconsole.tui.widgets.lines import Said, Words
+from distconsole.tui.widgets.offer_list import OfferList
+from distconsole.tui.widgets.time_bar import TimeBar
+
+TICKS_PER_SECOND = 10
+SHORT_LINES = 30
+"""A screen of fewer lines gives the transcript's tail less."""
+
+
+class PromptArea(Vertical):
+    """What stands below the views: the transcript's tail, completions, a question, the prompt, keys."""
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        offers: OfferList,
+        question: Question,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(Said(id="said"), offers, question, prompt, Words(id="keys"), id=id)
+        self._prompt = prompt
+
+    @on(OfferList.Chosen)
+    def take_offer(self, event: OfferList.Chosen) -> None:
+        """Take what was clicked."""
+        self._prompt.choose(event.index)
+
+    @on(Question.Over)
+    def back_to_prompt(self) -> None:
+        """Where nothing has the focus, the prompt has."""
+        if self.screen.focused is None:
+            self._prompt.focus()
+
+
+class ConsoleScreen(PunctualScreen):
+    """The console, as a person sees it.
+
+    Args:
+        session: Its hosts, and the requests that go on.
+        shortcuts: The operator's keys and aliases.
+        appearance: The themes.
+        history: Where lines typed are kept; None keeps them for this session only.
+        rest: Knows which keys finish an answer.
+        startup: The start-up file, which is run when the screen stands; None for none.
+        request: What to begin with.
+    """
+
+    def __init__(
+        self,
+        session: ConsoleSession,
+        shortcuts: Shortcuts,
+        appearance: Appearance,
+        history: Path | None,
+        rest: RestOfAnswer,
+        startup: Path | None,
+        request: ask.Request,
+    ) -> None:
+        super().__init__(id="_default")
+        self.session = session
+        self.shortcuts = shortcuts
+        self.watches = Watches(self._load_rows, session.clocks.monotonic)
+        self._appearance = appearance
+        self.choose_theme = appearance.choose
+        self._startup = startup
+        self._request = request
+        kept = History(history)
+        self.completer = LineCompleter(session, shortcuts, appearance.names, self._files_came)
+        self._offers = OfferList(id="offered")
+        self.prompt = Prompt(kept, self.completer, self._offers, id="prompt")
+        self._question = Question(rest, id="question")
+        self.form = LaunchForm(session, self.prompt, id="launch")
+        self.views = ViewSwitcher(session, shortcuts, self.form, id="views")
+        self.dispatcher = CommandDispatcher(self)
+        self._title_line = Words(id="title")
+        self._around: tuple[object, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """Title, views, the time bar of a past run, and the prompt with what belongs to it."""
+        yield self._title_line
+        yield self.views
+        yield TimeBar(id="time")
+        yield PromptArea(self.prompt, self._offers, self._question, id="bottom")
+
+    def on_mount(self) -> None:
+        """Begin with what was asked for."""
+        self._appearance.begin(self.redraw)
+        self.query_one(Said).forget()
+        self.query_one(ClusterView).me = self.session.my_names
+        request = self._request
+        if isinstance(request, ask.Demo | ask.Attach | ask.Replay):
+            self.session.first = self.session.start(request, type(request).__name__.lower())
+            self.show_view("check" if isinstance(request, ask.Demo) else "run")
+        if not isinstance(request, ask.Demo | ask.Replay):
+            # What it needs is loaded while the first screen stands there already.
+            self.call_after_refresh(self.session.look_at_hosts)
+        self.prompt.focus()
+        self.set_interval(1 / TICKS_PER_SECOND, self.tick)
+        self.call_after_refresh(self.dispatcher.prompt_verbs.begin, self._startup)
+
+    @property
+    def view(self) -> str:
+        """The name of the view on the screen."""
+        return self.views.view
+
+    def show_view(self, name: str) -> None:
+        """Put the view called ``name`` on the screen."""
+        inside = self.views.has_focus_inside
+        self.views.turn_to(name)
+        self.views.forget_drawn()
+        if name == "runs":
+            listing = ask.Runs(where=self.session.where, as_found=True)
+            self.session.start(listing, "runs", quiet=True)
+        if inside:
+            self.call_after_refresh(self.focus_view)
+        # A view has no size before it was laid out, and what fits depends on it.
+        self.call_after_refresh(self.redraw)
+
+    def focus_view(self) -> None:
+        """Let keys go into the view."""
+        self.set_focus(self.views.first_focusable() or self.prompt)
+
+    def redraw(self) -> None:
+        """Draw at once, whatever was drawn before."""
+        self.views.forget_drawn()
+        self.watches.hurry()
+        self.draw_now()
+
+    def on_resize(self) -> None:
+        """Draw anew: what fits depends on the size."""
+        self.call_after_refresh(self.redraw)
+
+    def tick(self) -> None:
+        """Draw, unless a key waits for its answer: then the next tick does."""
+        if not self.session.input_priority.awaited:
+            self.draw_now()
+
+    def draw_now(self) -> None:
+        """Draw what is on the screen, if there is anything new to it and drawing has rested enough."""
+        if not self._title_line.is_attached:
+            return  # the screen is being taken down
+        self._follow_demo()
+        self._look()
+        self.dispatcher.prompt_verbs.look()
+        self._draw_around()
+        self.form.tick()
+        self.views.draw()
+
+    def run_command(self, line: str, *, quiet: bool = False) -> None:
+        """Run ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
+        self.dispatcher.run_command(line, quiet=quiet)
+
+    def save_screenshot(self, path: str | None) -> str:
+        """Write what is on the screen into a file and return what is said.
+
+        Raises:
+            ConsoleError: if it cannot be written.
+        """
+        return save_screenshot(self.app, self.view, path)
+
+    def candidates(self, verb: str) -> Iterable[str]:
+        """Return what may follow a verb of the screen."""
+        return self.completer.candidates(verb) or ()
+
+    def leave(self) -> None:
+        """Leave the console."""
+        self.app.exit()
+
+    def press(self, pressed: str) -> None:
+        """Type the line of a key, wherever the focus is."""
+        keymap = self.shortcuts.keymap
+        key = keymap.of(pressed, self.view) or keymap.inside(
+            pressed, self.view, replayed=self.views.is_replayed
+        )
+        if key is not None:
+            self.dispatcher.press(key)
+
+    def on_key(self, event: events.Key) -> None:
+        """Type the line of a key; letters mean something inside a view."""
+        keymap = self.shortcuts.keymap
+        key = keymap.of(event.key, self.view)
+        if key is None and self.views.has_focus_inside:
+            key = keymap.inside(event.key, self.view, replayed=self.views.is_replayed)
+        if key is not None:
+            event.stop()
+            event.prevent_default()
+            self.dispatcher.press(key)
+
+    @on(events.Click, "#title, #keys")
+    def press_clicked(self, event: events.Click) -> None:
+        """Do what the key does that was clicked."""
+        key = event.style.meta.get(PRESSES)
+        if key == "escape":
+            self.action_swap_focus()
+        elif key:
+            self.press(key)
+
+    def action_swap_focus(self) -> None:
+        """Go from the prompt into the view and back."""
+        if self.focused is self.prompt:
+            self.focus_view()
+        else:
+            self.prompt.focus()
+
+    @on(Prompt.Entered)
+    def run_typed(self, event: Prompt.Entered) -> None:
+        """Run what was typed."""
+        if event.value.strip():
+            self.prompt.keep(event.value)
+            self.run_command(event.value.strip())
+
+    @on(Prompt.Changed, "#prompt")
+    def follow_prompt(self, event: Prompt.Changed) -> None:
+        """Have the form say what the prompt says; find what is searched while it is typed."""
+        self.form.follow_prompt()
+        self.dispatcher.typing(event.value)
+
+    @on(Prompt.Paged)
+    def page_view(self, event: Prompt.Paged) -> None:
+        """Scroll the view while the prompt keeps the focus."""
+        self.views.page(event.direction)
+
+    @on(Prompt.Interrupted)
+    def action_interrupt(self) -> None:
+        """Ctrl-C ends the foremost verb, never a run: say what was ended, or what ends a run."""
+        self.dispatcher.interrupt()
+
+    @on(RunsView.Opened)
+    def open_run(self, event: RunsView.Opened) -> None:
+        """Show a run of the list."""
+        self.dispatcher.open_run(event.run, over=event.over)
+
+    def on_run_line(self, message: RunLine) -> None:
+        """Run what a view asks for."""
+        self.run_command(message.line, quiet=message.quiet)
+
+    def on_call_on_ui_thread(self, message: CallOnUiThread) -> None:
+        """Do what a thread wants done here."""
+        message.do()
+
+    def _files_came(self) -> None:
+        self.prompt.post_message(Prompt.FilesCame())
+
+    def _follow_demo(self) -> None:
+        """Go on from the demo's check to its run by itself, once."""
+        task = self.session.first
+        if task is None or not isinstance(task.request, ask.Demo) or self.view != "check":
+            return
+        if task.run.plan is not None and not task.followed:
+            task.followed = True
+            self.show_view("run")
+
+    def _look(self) -> None:
+        """Say what has come of the conditions that are watched, and ring for it."""
+        said = self.watches.look(self.session.shown_run(), self.session.load_task)
+        for line in said:
+            self.session.transcript.say(line)
+        if said:
+            self.app.bell()
+        self.to_terminal(self.session.rings.drain())
+
+    def _load_rows(self, task: RequestTask) -> list[LoadRow]:
+        me = self.query_one(ClusterView).me
+        return load_rows_of(task.load, self.session.hosts, self.session.clocks.monotonic(), me)
+
+    def _draw_around(self) -> None:
+        """Draw what stands around the view, if it has changed."""
+        session, size, view = self.session, self.app.size, self.view
+        lines = session.transcript.drain()
+        if lines:
+            self.query_one(TranscriptView).add(lines)
+        room = 2 if size.height < SHORT_LINES else 3
+        now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
+        self.query_one(Said).add(session.transcript.newest(), now, room)
+        past = travelled(self.views.shown_task)
+        self.query_one(TimeBar).show_past(past)
+        task, hosts, going = session.load_task, session.hosts, len(session.going)
+        inside, told = self.views.has_focus_inside, task.version if task else -1
+        stoppable = bool(session.shown_run_name())
+        heat = view == "run" and self.query_one(RunView).shows_heat
+        seen = (view, inside, size, going, len(hosts), told, bool(past), stoppable, heat)
+        if seen == self._around:
+            return
+        self._around = seen
+        lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
+        keymap = self.shortcuts.keymap
+        self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
+        keys = keys_content(
+            keymap,
+            view,
+            inside=inside,
+            width=size.width,
+            replayed=bool(past),
+            goes_on=stoppable,
+            heat=heat,
+        )
+        self.query_one("#keys", Words).show(small_content(size) if too_small(size) else keys)

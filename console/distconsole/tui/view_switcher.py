@@ -1,0 +1,181 @@
+"""The views: which one is on the screen, what each of them shows, and how often it is drawn."""
+
+from __future__ import annotations
+
+import time
+
+from textual.app import ComposeResult
+from textual.widget import Widget
+from textual.widgets import ContentSwitcher
+
+from distconsole.tui.feeds import RequestTask
+from distconsole.tui.launching import LaunchForm
+from distconsole.tui.replaying import ReplayTask, then_shown
+from distconsole.tui.shortcuts import Shortcuts
+from distconsole.tui.sitting import ConsoleSession
+from distconsole.tui.views.check import CheckView
+from distconsole.tui.views.cluster import ClusterView
+from distconsole.tui.views.compare import CompareView
+from distconsole.tui.views.help import HelpView
+from distconsole.tui.views.jobs import JobsView
+from distconsole.tui.views.logs import LogsView
+from distconsole.tui.views.run import RunView
+from distconsole.tui.views.runs import RunsView
+from distconsole.tui.views.transcript import TranscriptView
+from distconsole.tui.widgets.line_table import LineTable
+
+AGE_SECONDS = 1.0
+"""Ages and silences are drawn anew this often, even if nothing came."""
+DRAWING_SHARE = 0.05
+"""Drawing rests for so long after each picture that it takes at most this share of the time."""
+
+
+class ViewSwitcher(ContentSwitcher):
+    """All views, of which one is on the screen.
+
+    Args:
+        session: Whose tasks they show.
+        shortcuts: The keys and aliases that help lists.
+        form: The view that launches.
+    """
+
+    def __init__(
+        self,
+        session: ConsoleSession,
+        shortcuts: Shortcuts,
+        form: LaunchForm,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(initial="cluster", id=id)
+        self._session = session
+        self._shortcuts = shortcuts
+        self._form = form
+        self._drawn: dict[str, tuple[int, int]] = {}
+        self._drawn_at = 0.0
+        self._rest_until = 0.0
+        self._jumps = 0
+
+    def compose(self) -> ComposeResult:
+        """All views."""
+        yield ClusterView(id="cluster")
+        yield CheckView(id="check")
+        yield self._form
+        yield RunView(id="run")
+        yield LogsView(id="logs")
+        yield RunsView(id="runs")
+        yield CompareView(id="compare")
+        yield TranscriptView(id="transcript")
+        yield JobsView(id="jobs")
+        yield HelpView(self._shortcuts, id="help")
+
+    @property
+    def view(self) -> str:
+        """The name of the view on the screen."""
+        return self.current or "cluster"
+
+    @property
+    def shown(self) -> Widget:
+        """The view on the screen."""
+        return self.query_one(f"#{self.view}")
+
+    @property
+    def has_focus_inside(self) -> bool:
+        """Whether keys go into the view, and not to the prompt or a question."""
+        focused = self.screen.focused
+        return focused is not None and self in focused.ancestors
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether the view shows a past run, so that keys move through it."""
+        return isinstance(self.shown_task, ReplayTask)
+
+    def turn_to(self, name: str) -> None:
+        """Put the view called ``name`` on the screen."""
+        before = self.view
+        if name == "help" and before != "help":
+            self.query_one(HelpView).about = before
+        self.current = name
+        if name == self._form.id:
+            self._form.enter()
+        elif before == self._form.id:
+            self._form.leave()
+
+    def first_focusable(self) -> Widget | None:
+        """Return what takes the keys inside the view: at best a table with rows."""
+        inside = (node for node in self.shown.walk_children(Widget, with_self=True))
+        usable = [node for node in inside if node.focusable and node.display]
+        full = [node for node in usable if not isinstance(node, LineTable) or node.rows]
+        return next(iter(full or usable), None)
+
+    def page(self, direction: int) -> None:
+        """Scroll the view by a page, back (-1) or on (1)."""
+        inside = (node for node in self.shown.walk_children(Widget, with_self=True))
+        scrolling = [node for node in inside if node.display and node.max_scroll_y > 0]
+        main = max(scrolling, key=lambda node: node.virtual_size.height, default=None)
+        if main is None:
+            return
+        if hasattr(main, "action_page"):
+            main.action_page(direction)
+        elif direction < 0:
+            main.scroll_page_up(animate=False)
+        else:
+            main.scroll_page_down(animate=False)
+
+    def forget_drawn(self) -> None:
+        """Draw at once the next time, whatever was drawn before."""
+        self._drawn.clear()
+        self._rest_until = 0.0
+
+    def draw(self) -> None:
+        """Draw the view, if there is anything new to it and drawing has rested enough."""
+        view, task = self.view, self.shown_task
+        began, working = time.monotonic(), time.thread_time()
+        if task is None or (began < self._rest_until and task.jumps == self._jumps):
+            return
+        self._jumps = task.jumps
+        version = (id(task), task.version)
+        if self._drawn.get(view) == version and began - self._drawn_at < AGE_SECONDS:
+            return
+        self._drawn[view] = version
+        self._drawn_at = began
+        self._draw(view, task)
+        # By what it took of a processor: waiting for one on a busy machine is no reason to wait longer.
+        self._rest_until = began + (time.thread_time() - working) / DRAWING_SHARE
+
+    def _draw(self, view: str, task: RequestTask) -> None:
+        match view:
+            case "cluster":
+                plan = task.run.plan
+                planned = tuple(each.host for each in plan.hosts) if plan is not None else ()
+                own = () if isinstance(task, ReplayTask) else self._session.hosts
+                self.query_one(ClusterView).draw(task, own or planned, task.load_clock())
+            case "check":
+                self.query_one(CheckView).draw(task)
+            case "run":
+                self.query_one(RunView).draw(task, task.unix())
+            case "logs":
+                self.query_one(LogsView).draw(task)
+            case "compare":
+                self.query_one(CompareView).draw(task)
+            case "runs":
+                self.query_one(RunsView).draw(task, self._session.live_runs)
+            case _:
+                pass
+
+    @property
+    def shown_task(self) -> RequestTask | None:
+        """What the view shows; None where there is nothing yet, or the view shows no request."""
+        session = self._session
+        match self.view:
+            case "cluster":
+                return then_shown(session.shown_run(), session.load_task)
+            case "check":
+                return session.latest_check()
+            case "run" | "logs":
+                return session.shown_run()
+            case "runs":
+                return session.listing()
+            case "compare":
+                return session.comparison()
+            case _:
+                return None
