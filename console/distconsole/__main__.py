@@ -158,19 +158,11 @@ def _say(lines: Iterable[str]) -> None:
 
 def wants_screen(request: Request) -> bool:
     """Say whether ``request`` opens the screen: by its kind, and only on a terminal."""
-    from distconsole.model import requests as ask  # noqa: PLC0415
+    from distconsole.model.verbs import Opens, opens_of  # noqa: PLC0415
 
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    match request:
-        case ask.OpenConsole() | ask.Replay():
-            return True
-        case ask.Attach() | ask.Top():
-            once = isinstance(request, ask.Top) and request.once
-            return terminal and not request.json and not once
-        case ask.Demo():
-            return terminal and not request.json and not request.headless
-        case _:
-            return False
+    opens = opens_of(request)
+    return opens is Opens.ALWAYS or (opens is Opens.ON_TERMINAL and terminal)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from distconsole.cli.streams import Streams
 from distconsole.errors import ConsoleError, OutputError, Terminated
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
+from distconsole.model.verbs import Interrupt, interrupt_of
 from distconsole.operations import Control, StopReason, interrupt, perform
 from distconsole.operations.last_resort import LastResort, LeftBehind
 from distconsole.operations.sessions import SessionSource
@@ -87,7 +88,7 @@ def _follow(
         for event in events:
             take(event)
     except KeyboardInterrupt as by:
-        if not isinstance(request, ask.Check):
+        if interrupt_of(request) is not Interrupt.REPORT:
             raise
         for event in interrupt(events, by):
             take(event)
@@ -136,12 +137,13 @@ def interruptible(
     Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual. After a
     second signal the program is gone within seconds, whatever it waits for.
     """
-    if isinstance(request, ask.Run | ask.Rerun | ask.Bench | ask.Demo | ask.Prepare):
-        on_first = _stop_run(control, say)
-    elif isinstance(request, ask.Attach) or (isinstance(request, ask.Export) and request.goes_on):
-        on_first = _leave_run(control, say)
-    else:
-        on_first = _end_program
+    match interrupt_of(request):
+        case Interrupt.STOP_RUN | Interrupt.STOP_WORK:
+            on_first = _stop_run(control, say)
+        case Interrupt.LEAVE_RUN:
+            on_first = _leave_run(control, say)
+        case _:
+            on_first = _end_program
     on_signal = _ending_on_second(on_first, last)
     before = {
         number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)

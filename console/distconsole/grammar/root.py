@@ -21,6 +21,7 @@ from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import VERB_COMMANDS
 from distconsole.grammar.words import words_of
 from distconsole.model import requests as ask
+from distconsole.model.verbs import verb_of
 
 
 class _Root(click.Group):
@@ -161,7 +162,7 @@ def parse_untrusted(words: Sequence[str], error: UntrustedError) -> ask.Request:
     """
     with suppress(UsageError):
         request = parse_args(words)
-        if isinstance(request, ask.NEED_NO_TRUST):
+        if not verb_of(request).trusts:
             return request
     raise error
 

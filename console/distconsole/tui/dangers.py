@@ -14,6 +14,7 @@ from distconsole.errors import RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import PlanMade
 from distconsole.model.time_text import span_text
+from distconsole.model.verbs import asks_first, files_of
 from distconsole.monitor.planned import stored_end, stored_plan
 from distconsole.monitor.store import RunStore
 
@@ -38,7 +39,7 @@ class Danger:
 
 def may_be_dangerous(request: ask.Request) -> bool:
     """Whether ``assess`` need look at ``request`` at all."""
-    return (isinstance(request, ask.Stop) and not request.yes) or bool(_written(request))
+    return asks_first(request) or bool(files_of(request))
 
 
 def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
@@ -146,19 +147,4 @@ def _replaced(request: ask.Request) -> tuple[str, ...]:
             return ()
         case _:
             pass
-    return _written(request)
-
-
-def _written(request: ask.Request) -> tuple[str, ...]:
-    """Return the files that ``request`` would write."""
-    paths: tuple[str | None, ...]
-    match request:
-        case ask.Export(output=output) | ask.ReportPage(output=output):
-            paths = (output,)
-        case ask.Run(emit=emit, output=output) if emit is not None:
-            paths = (output,)
-        case ask.Check(junit=junit, emit_hostfile=hostfile):
-            paths = (junit, hostfile)
-        case _:
-            return ()
-    return tuple(path for path in paths if path)
+    return files_of(request)

@@ -25,6 +25,14 @@ from distconsole.model.events import (
 )
 from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents
 from distconsole.model.run_summary import RunSummary
+from distconsole.model.verbs import (
+    Interrupt,
+    RunRole,
+    interrupt_of,
+    is_live,
+    role_of,
+    view_of,
+)
 from distconsole.monitor.log_book import LogBook
 from distconsole.monitor.rank_history import RankHistory
 from distconsole.monitor.timeline import RunTimeline
@@ -77,6 +85,8 @@ class RequestTask:
         self.notifier: Notifier | None = None
         """Tells the operator what becomes of the run."""
         self.number = number
+        self.view = view_of(request)
+        self.role = role_of(request)
         self._perform = perform
         self.line = line
         self.control = Control()
@@ -129,25 +139,24 @@ class RequestTask:
     @property
     def is_run(self) -> bool:
         """Whether it shows a run."""
-        return shows_run(self.request)
+        return self.role is not RunRole.NONE
 
     @property
     def goes_on(self) -> bool:
         """Whether it shows a run that has not ended; a replay's is long over."""
-        over = self.done or self.run.end is not None or isinstance(self.request, ask.Replay)
+        over = self.done or self.run.end is not None or self.role is RunRole.REPLAYS
         return self.is_run and not over
 
     @property
     def is_check(self) -> bool:
         """Whether it shows a check."""
-        return isinstance(self.request, ask.Check | ask.Demo)
+        return self.view == "check"
 
     @property
     def is_cancelled(self) -> bool:
         """Whether nobody waits for it any more; a run is stopped by its own means."""
-        return self._left or (
-            isinstance(self.request, ask.Check) and self.control.asked is not None
-        )
+        reports = interrupt_of(self.request) is Interrupt.REPORT
+        return self._left or (reports and self.control.asked is not None)
 
     def unix(self) -> float:
         """Return the time from which the ages of what a run told are counted, UNIX seconds."""
@@ -207,7 +216,7 @@ class RequestTask:
 
     def _follow(self) -> None:
         show = None if self._quiet else show_for(self.request, self.voice, on_screen=True)
-        drawn = drawn_on_screen(self.request)
+        drawn = is_live(self.request)
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
             self.input_priority.yield_to_input()
@@ -230,7 +239,7 @@ class RequestTask:
 
     def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
         """Let an operation clear away what it began; a check tells what it has found so far."""
-        if not isinstance(self.request, ask.Check):
+        if interrupt_of(self.request) is not Interrupt.REPORT:
             _close(events)
             return
         with suppress(KeyboardInterrupt):  # it was over
@@ -240,7 +249,7 @@ class RequestTask:
                     show.event(event)
 
     def _note(self, event: RunEvents) -> None:
-        if not isinstance(self.request, ask.Replay):
+        if self.role is not RunRole.REPLAYS:
             with self.lock:
                 steps = self.run.steps
             note_event(event, self.voice, None if steps is None else steps + 1)
@@ -250,22 +259,6 @@ class RequestTask:
         self.exit_code = error.exit_code
         self.voice.close()
         self.voice.error(error)
-
-
-def shows_run(request: ask.Request) -> bool:
-    """Whether what comes of ``request`` is a run's."""
-    match request:
-        case ask.Run(dry_run=dry_run, emit=emit):
-            return not dry_run and emit is None
-        case ask.Attach() | ask.Rerun() | ask.Demo() | ask.Replay():
-            return True
-        case _:
-            return False
-
-
-def drawn_on_screen(request: ask.Request) -> bool:
-    """Whether a view draws what comes of ``request``, so that the transcript need not tell it."""
-    return shows_run(request) or (isinstance(request, ask.Top) and not request.once)
 
 
 def _close(events: Iterator[Event]) -> None:

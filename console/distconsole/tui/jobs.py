@@ -7,6 +7,7 @@ from enum import Enum
 
 from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
+from distconsole.model.verbs import Interrupt, RunRole, interrupt_of
 from distconsole.operations import StopReason
 from distconsole.tui.feeds import RequestTask
 
@@ -90,22 +91,20 @@ def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
 
 def _only_shows(task: RequestTask) -> bool:
     """Whether it lives as long as its screen, and nobody waits for it."""
-    opened = isinstance(task.request, ask.Replay) and task.run.plan is not None
-    return opened or (isinstance(task.request, ask.Top) and not task.request.once)
+    opened = task.role is RunRole.REPLAYS and task.run.plan is not None
+    return opened or task.view == "cluster"
 
 
 def ending_of(task: RequestTask) -> Ending:
     """Return what ``cancel`` does to ``task``."""
-    match task.request:
-        case ask.Bench() | ask.BenchCollectives() | ask.Prepare():
+    match interrupt_of(task.request):
+        case Interrupt.STOP_WORK | Interrupt.END_WORK:
             return Ending.ASK
-        case ask.Run() | ask.Rerun() | ask.Demo() if task.run.plan is None:
+        case Interrupt.STOP_RUN if task.run.plan is None:
             return Ending.STOP
-        case ask.Run(dry_run=True):
-            return Ending.LEAVE
-        case ask.Run() | ask.Rerun() | ask.Demo():
+        case Interrupt.STOP_RUN if not getattr(task.request, "dry_run", False):
             return Ending.NOT
-        case ask.Attach() if task.goes_on and task.run.started is not None:
+        case Interrupt.LEAVE_RUN if task.goes_on and task.run.started is not None:
             return Ending.NOT
         case _:
             return Ending.LEAVE

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.model import requests as ask
+from distconsole.model.verbs import is_live, verb_of, view_of
 from distconsole.monitor.load_fields import LoadRow
 from distconsole.tui.answers import RestOfAnswer
 from distconsole.tui.appearance import Appearance
@@ -122,9 +123,9 @@ class ConsoleScreen(PunctualScreen):
         self.query_one(Said).forget()
         self.query_one(ClusterView).me = self.session.my_names
         request = self._request
-        if isinstance(request, ask.Demo | ask.Attach | ask.Replay):
-            self.session.first = self.session.start(request, type(request).__name__.lower())
-            self.show_view("check" if isinstance(request, ask.Demo) else "run")
+        if is_live(request) and not isinstance(request, ask.Top):
+            self.session.first = self.session.start(request, verb_of(request).name)
+            self.show_view(view_of(request))
         if not isinstance(request, ask.Demo | ask.Replay):
             # What it needs is loaded while the first screen stands there already.
             self.call_after_refresh(self.session.look_at_hosts)

@@ -15,11 +15,12 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.grammar.mending import mended
 from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
+from distconsole.model.verbs import RunRole, is_live, role_of
 from distconsole.text.run_notes import end_words
 from distconsole.text.tables import duration_text
 from distconsole.tui.console import Console
 from distconsole.tui.dangers import Danger, assess, may_be_dangerous, overwriting
-from distconsole.tui.feeds import RequestTask, drawn_on_screen
+from distconsole.tui.feeds import RequestTask
 from distconsole.tui.harmless import one_line
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
 from distconsole.tui.later import run_in_thread
@@ -122,12 +123,12 @@ class PromptVerbs:
             )
         request = self._console.session.request(line)
         place = self._console.session.transcript.place
-        if getattr(request, "json", False) and drawn_on_screen(request):
+        if getattr(request, "json", False) and is_live(request):
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
         if not may_be_dangerous(request):
             before = self._console.session.shown_run(), self._console.view
             task = self._console.session.start(request, line)
-            if isinstance(request, ask.Attach | ask.Replay):
+            if role_of(request) in (RunRole.FOLLOWS, RunRole.REPLAYS):
                 self._before = task, *before
             then(task)
             return

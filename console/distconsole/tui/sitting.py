@@ -19,6 +19,7 @@ from distconsole.grammar import Vocabulary, line_words, parse_line, parse_untrus
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Event
+from distconsole.model.verbs import RunRole, role_of, verb_of
 from distconsole.monitor.condition_fields import condition_fields
 from distconsole.operations import Control, perform
 from distconsole.operations.judging import my_names
@@ -91,10 +92,10 @@ class ConsoleSession:
         """Let go of everything and return the runs that go on."""
         going = self.going
         for task in self.tasks:
-            if isinstance(task.request, ask.Demo | ask.Bench):
-                task.control.stop()
-            else:
+            if verb_of(task.request).outlives:
                 task.control.leave()
+            else:
+                task.control.stop()
         deadline = self.clocks.monotonic() + LEAVING_SECONDS
         for look in self.looks:
             look.leave()
@@ -106,7 +107,7 @@ class ConsoleSession:
                 task.notifier.close(max(0.0, deadline - self.clocks.monotonic()))
         self._known.end()
         self._open.close()
-        left = [task for task in going if not isinstance(task.request, ask.Demo)]
+        left = [task for task in going if verb_of(task.request).outlives]
         return list(dict.fromkeys(task.run.run for task in left if task.run.run))
 
     def left_behind(self) -> list[str]:
@@ -124,7 +125,7 @@ class ConsoleSession:
         return [
             task
             for task in self.tasks
-            if task.is_run and task.run.run and not isinstance(task.request, ask.Replay)
+            if task.is_run and task.run.run and task.role is not RunRole.REPLAYS
         ]
 
     @property
@@ -201,7 +202,7 @@ class ConsoleSession:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
             request = replace(request, where=self._lasting(request.where))
-        kind = ReplayTask if isinstance(request, ask.Replay) else RequestTask
+        kind = ReplayTask if role_of(request) is RunRole.REPLAYS else RequestTask
         task = kind(
             request,
             line,
@@ -219,6 +220,10 @@ class ConsoleSession:
             self.rings.trial()
         if task.is_run:
             task.notifier = self.rings.notifier(request)
+        if task.view == "cluster":
+            if self.load_task is not None:
+                self.load_task.control.leave()
+            self.load_task = task
         self.add(task)
         task.start()
         return task
@@ -279,7 +284,7 @@ class ConsoleSession:
 
     def look_at_hosts(self) -> None:
         """Begin to watch the console's own hosts."""
-        self.load_task = self.start(ask.Top(where=self.where), "top", quiet=True)
+        self.start(ask.Top(where=self.where), "top", quiet=True)
 
     def choose_run(self, name: str) -> RequestTask | None:
         """Show the run with this name, id or beginning of an id, if this session knows it; return its task."""
@@ -297,17 +302,20 @@ class ConsoleSession:
 
     def latest_check(self) -> RequestTask | None:
         """Return the newest task that shows a check, or None."""
-        return next((task for task in reversed(self.tasks) if task.is_check), None)
+        return next(self._shown_in("check"), None)
 
     def comparison(self) -> RequestTask | None:
         """Return the newest task that compares runs, or None."""
-        compared = (task for task in reversed(self.tasks) if isinstance(task.request, ask.Compare))
-        return next(compared, None)
+        return next(self._shown_in("compare"), None)
 
     def listing(self) -> RequestTask | None:
         """Return the newest list of runs that is whole, else the newest, or None."""
-        found = [task for task in reversed(self.tasks) if isinstance(task.request, ask.Runs)]
+        found = list(self._shown_in("runs"))
         return next((task for task in found if task.done), next(iter(found), None))
+
+    def _shown_in(self, view: str) -> Iterator[RequestTask]:
+        """Return the tasks that ``view`` shows, the newest first."""
+        return (task for task in reversed(self.tasks) if task.view == view)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,37 +117,15 @@ class CommandDispatcher:
         console.session.transcript.say(f"nothing was interrupted: {stop}{leave}")
 
     def _show_where_it_belongs(self, task: RequestTask) -> None:
-        console = self._console
-        match task.request:
-            case ask.Run() | ask.Rerun() if not task.is_run or task.request.detach:
-                console.show_view("transcript")
-            case ask.Demo():
-                console.session.first = console.session.first or task
-                console.show_view("check")
-            case ask.Run() | ask.Rerun() | ask.Attach() | ask.Replay():
-                console.show_view("run")
-            case ask.Check():
-                console.show_view("check")
-            case ask.Top(once=True):
-                console.show_view("transcript")
-            case ask.Top():
-                if console.session.load_task is not None:
-                    console.session.load_task.control.leave()
-                console.session.load_task = task
-                console.show_view("cluster")
-            case ask.Runs() | ask.Compare():
-                self._show_runs(task.request)
-            case ask.Stop():
-                pass  # what it does is seen where one is
-            case _:
-                console.show_view("transcript")
-
-    def _show_runs(self, request: ask.Runs | ask.Compare) -> None:
-        """Show runs; those that a condition leaves out are left out on the screen, too."""
+        """Turn to the view of ``task``; runs that a condition leaves out are left out on the screen, too."""
+        console, request = self._console, task.request
+        if isinstance(request, ask.Demo):
+            console.session.first = console.session.first or task
         if isinstance(request, ask.Runs) and request.only is not None:
             with contextlib.suppress(ConsoleError):  # the verb itself says what is wrong with it
-                self._console.query_one(RunsView).filter(request.only)
-        self._console.show_view(type(request).__name__.lower())
+                console.query_one(RunsView).filter(request.only)
+        if task.view:
+            console.show_view(task.view)
 
     def _do_screen_verb(self, words: list[str]) -> None:  # noqa: C901  (one case a verb, nothing nested)
         console = self._console

@@ -42,7 +42,6 @@ from distconsole.model.requests.where import Where
 
 __all__ = [
     "LOST_AFTER_SECONDS",
-    "NEED_NO_TRUST",
     "Attach",
     "Bench",
     "BenchCollectives",
@@ -110,6 +109,3 @@ Request: TypeAlias = (
     | OpenConsole
     | ShowHelp
 )
-
-NEED_NO_TRUST = (Explain, ShowHelp, Trust)
-"""Requests that do the same whatever a project's file says."""

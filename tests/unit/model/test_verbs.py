@@ -1,0 +1,88 @@
+"""Claims about the table of verbs: it is whole, it names what is there, and it loads nothing."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from distconsole.grammar import parse_line
+from distconsole.grammar.verbs import VERB_COMMANDS
+from distconsole.model import requests as ask
+from distconsole.model.verbs import VERBS, Opens, RunRole, opens_of, role_of, view_of
+from distconsole.operations.perform import operation_of
+from distconsole.tui.keys import VIEWS
+
+KINDS = get_args(ask.Request)
+
+
+def test_every_kind_of_request_has_a_row() -> None:
+    assert set(VERBS) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_operation_takes_its_request_and_what_its_row_says(kind: type) -> None:
+    request, *others = inspect.signature(operation_of(VERBS[kind])).parameters.values()
+    assert str(request.annotation).rpartition(".")[2] == kind.__name__
+    names = [each.name for each in others]
+    assert set(VERBS[kind].needs) <= set(names)
+    needed = {each.name for each in others if each.default is inspect.Parameter.empty}
+    assert needed <= set(VERBS[kind].needs)
+
+
+def test_the_verbs_that_are_typed_are_those_of_the_table() -> None:
+    assert {verb.name.split()[0] for verb in VERBS.values() if verb.name} == {
+        command.name for command in VERB_COMMANDS
+    }
+
+
+def test_a_view_of_the_table_is_one_of_the_screen() -> None:
+    fixed = {verb.view for verb in VERBS.values() if isinstance(verb.view, str)}
+    assert fixed - {""} <= set(VIEWS)
+
+
+@pytest.mark.parametrize(
+    ("line", "view", "role"),
+    [
+        ("run train.py", "run", RunRole.RECORDS),
+        ("run --dry-run train.py", "transcript", RunRole.NONE),
+        ("run --detach train.py", "transcript", RunRole.RECORDS),
+        ("attach last", "run", RunRole.FOLLOWS),
+        ("replay last", "run", RunRole.REPLAYS),
+        ("demo", "check", RunRole.RECORDS),
+        ("top", "cluster", RunRole.NONE),
+        ("top --once", "transcript", RunRole.NONE),
+        ("stop last", "", RunRole.NONE),
+    ],
+)
+def test_where_a_line_is_seen_and_what_it_has_to_do_with_a_run(
+    line: str, view: str, role: RunRole
+) -> None:
+    request = parse_line(line)
+    assert (view_of(request), role_of(request)) == (view, role)
+
+
+@pytest.mark.parametrize(
+    ("line", "opens"),
+    [
+        ("top", Opens.ON_TERMINAL),
+        ("top --json", Opens.NEVER),
+        ("attach last --json", Opens.NEVER),
+        ("demo --headless", Opens.NEVER),
+        ("replay last", Opens.ALWAYS),
+        ("check", Opens.NEVER),
+    ],
+)
+def test_which_lines_open_the_screen(line: str, opens: Opens) -> None:
+    assert opens_of(parse_line(line)) is opens
+
+
+def test_the_table_loads_no_operation() -> None:
+    loaded = "import sys, distconsole.model.verbs; print([name for name in sys.modules if name.startswith('distconsole.operations')])"
+    found = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
