@@ -93,7 +93,7 @@ class ConsoleApp(LowOverheadApp[int]):
         # Without colours the filter that takes them away must be the one for the terminal's own.
         super().__init__(self.session.input_priority, ansi_color=True if no_color() else None)
         self._rest = RestOfAnswer()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._screen_loop: asyncio.AbstractEventLoop | None = None
         self.main = ConsoleScreen(
             self.session,
             shortcuts or Shortcuts(Config()),
@@ -152,16 +152,20 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def on_mount(self) -> None:
         """Know where a signal's handler may ask to leave."""
-        self._loop = asyncio.get_running_loop()
+        self._screen_loop = asyncio.get_running_loop()
+
+    def on_resize(self) -> None:
+        """Draw anew: what fits depends on the size. A screen is told of its size by each layout, too."""
+        self.main.call_after_refresh(self.main.redraw)
 
     def leaving(self) -> Leaving:
         """Leave when told to end, or when the terminal is closed, and restore it; asked again, at any price."""
         return Leaving(self._leave, lambda: self.return_code is not None, self.session.left_behind)
 
     def _leave(self, code: int) -> None:
-        if self._loop is None:
+        if self._screen_loop is None:
             sys.exit(code)
-        self._loop.call_soon_threadsafe(partial(self.exit, return_code=code))
+        self._screen_loop.call_soon_threadsafe(partial(self.exit, return_code=code))
 
     def exit(
         self,

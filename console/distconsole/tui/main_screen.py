@@ -161,10 +161,6 @@ class ConsoleScreen(PunctualScreen):
         self.watches.hurry()
         self.draw_now()
 
-    def on_resize(self) -> None:
-        """Draw anew: what fits depends on the size."""
-        self.call_after_refresh(self.redraw)
-
     def tick(self) -> None:
         """Draw, unless a key waits for its answer: then the next tick does."""
         if not self.session.input_priority.awaited:
