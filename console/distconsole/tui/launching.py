@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 import msgspec
 from textual import on
@@ -11,7 +11,6 @@ from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.events import LaunchKept
 from distconsole.tui.feeds import RequestTask
-from distconsole.tui.later import RunLine
 from distconsole.tui.launch_desk import LaunchFormModel
 from distconsole.tui.launch_lines import LaunchLines
 from distconsole.tui.prompt import Prompt
@@ -26,17 +25,23 @@ class LaunchForm(LaunchView):
     Args:
         session: Whose hosts it launches on.
         prompt: Has the line that the form means.
+        bring: Puts the form on the screen.
+        run: Runs a line.
     """
 
     def __init__(
         self,
         session: ConsoleSession,
         prompt: Prompt,
+        bring: Callable[[], None],
+        run: Callable[[str], None],
         id: str | None = None,  # noqa: A002
     ) -> None:
         super().__init__(id=id)
         self._session = session
         self._prompt = prompt
+        self._bring = bring
+        self._run_line = run
         self.lines = lines = LaunchLines(session)
         self.model = LaunchFormModel(
             lines.look, lambda: lines.hosts, self._lost, lines.beside_hosts
@@ -83,7 +88,7 @@ class LaunchForm(LaunchView):
         """Run ``launch``, ``launch start`` and the like; return whether it means anything."""
         match words:
             case []:
-                self.post_message(RunLine("view launch"))
+                self._bring()
             case ["start"]:
                 self.model.want_start()
                 self.tick()
@@ -167,14 +172,14 @@ class LaunchForm(LaunchView):
         if self._prompt.value in ("", model.line):
             self._prompt.keep(model.line)
             self._prompt.action_empty()
-        self.post_message(RunLine(model.line, quiet=False))
+        self._run_line(model.line)
 
     def _list_last(self) -> None:
         if self.display and self.furnished and self.lists_last:
             self.list_last(shown=False)
             return
         self._launches = self._session.start(ask.Launches(), "launches", quiet=True)
-        self.post_message(RunLine("view launch"))
+        self._bring()
         self.call_later(self._show_last)
 
     async def _show_last(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from textual import events, on
@@ -104,7 +105,8 @@ class ConsoleScreen(PunctualScreen):
         self._offers = OfferList(id="offered")
         self.prompt = Prompt(kept, self.completer, self._offers, id="prompt")
         self._question = Question(rest, id="question")
-        self.form = LaunchForm(session, self.prompt, id="launch")
+        bring = partial(self.show_view, "launch")
+        self.form = LaunchForm(session, self.prompt, bring, self.run_command, id="launch")
         self.views = ViewSwitcher(session, shortcuts, self.form, id="views")
         self.dispatcher = CommandDispatcher(self)
         self._title_line = Words(id="title")
