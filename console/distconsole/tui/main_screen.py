@@ -154,7 +154,9 @@ class ConsoleScreen(PunctualScreen):
         self.call_after_refresh(self.redraw)
 
     def focus_view(self) -> None:
-        """Let keys go into the view."""
+        """Let keys go into the view, where they do not go there already."""
+        if self.focused is not None and self.views.shown in self.focused.ancestors_with_self:
+            return  # such as to a list that was asked for while the view was not on the screen yet
         self.set_focus(self.views.first_focusable() or self.prompt)
 
     def redraw(self) -> None:
