@@ -457,7 +457,7 @@ async def test_the_last_launches_keep_the_keys_when_their_view_is_on_the_screen_
         await settled(app, stage, pilot)
         last = app.query_one(LaunchView).last
         assert app.focused is last
-        app.focus_view()
+        app.main.focus_view()
         await pilot.pause()
         assert app.focused is last
 
