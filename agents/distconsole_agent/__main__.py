@@ -16,29 +16,29 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     verb, options = (words[0], words[1:]) if words else ("", [])
     if verb == "shim":
-        from distconsole_agent import shim_program
+        from distconsole_agent.supervisor import shim_program
 
         return shim_program.main(options)
     if verb == "step-ended":
-        from distconsole_agent import slurm_step
+        from distconsole_agent.engines import slurm_step
 
         return slurm_step.main(options)
     if verb == "elastic-driver":
-        from distconsole_agent import elastic_driver
+        from distconsole_agent.engines import elastic_driver
 
         return elastic_driver.main(options)
     values = _options(options)
     if values is None or verb not in ("bridge", "agent"):
         sys.stderr.write(USAGE + "\n")
         return 2
-    from distconsole_agent.folders import default_node_dir
+    from distconsole_agent.node_folder.folders import default_node_dir
 
     node_dir = values.get("--node-dir") or default_node_dir()
     if verb == "bridge":
-        from distconsole_agent.bridge import bridge
+        from distconsole_agent.server.bridge import bridge
 
         return bridge(node_dir)
-    from distconsole_agent.serve import serve
+    from distconsole_agent.server.serve import serve
 
     idle = values.get("--idle-seconds")
     lock = values.get("--lock-fd")

@@ -29,7 +29,7 @@ def main() -> None:
             from dataclasses import replace  # noqa: PLC0415
 
             from distconsole.grammar import shell_complete  # noqa: PLC0415
-            from distconsole.grammar.in_shell import shell_vocabulary  # noqa: PLC0415
+            from distconsole.grammar.completion.in_shell import shell_vocabulary  # noqa: PLC0415
 
             shell_complete(replace(shell_vocabulary(), fields=_condition_fields))
         code = run(sys.argv[1:])
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _condition_fields(verb: str) -> Mapping[str, str]:
-    from distconsole.monitor.condition_fields import condition_fields  # noqa: PLC0415
+    from distconsole.runs.conditions.condition_fields import condition_fields  # noqa: PLC0415
 
     return condition_fields(verb)
 

@@ -24,11 +24,11 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Outcome
 from distconsole.model.requests import Where
-from distconsole.remote.fanout import as_done, fan_out
-from distconsole.remote.transport import Clock, Connection, Transport
+from distconsole.rpc.fanout import as_done, fan_out
+from distconsole.ssh.transport import Clock, Connection, Transport
 
 if TYPE_CHECKING:
-    from distconsole.remote.link import Lost, NodeLink
+    from distconsole.rpc.link import Lost, NodeLink
 
 CONNECT_SECONDS = 120.0
 """Each node's deadline for everything up to the hand-shake, the push of the agent included."""
@@ -98,8 +98,8 @@ class Session:
             target=self._connect_begun, args=(begun,), name="connect", daemon=True
         ).start()
         # While the nodes have yet to answer: what is needed only once they have.
-        import_module("distconsole.remote.link")
-        from distconsole.remote.pack import agent_pack  # noqa: PLC0415
+        import_module("distconsole.rpc.link")
+        from distconsole.rpc.pack import agent_pack  # noqa: PLC0415
 
         agent_pack()
 
@@ -206,7 +206,7 @@ class Session:
         return self._made(host, self._transport(host).connect(host))
 
     def _made(self, host: Host, connection: Connection | None = None) -> NodeLink:
-        from distconsole.remote.link import NodeLink  # noqa: PLC0415 - see begin
+        from distconsole.rpc.link import NodeLink  # noqa: PLC0415 - see begin
 
         with self._lock:
             link = self._links.get(host.name)
@@ -230,13 +230,13 @@ class Session:
     def _transport(self, host: Host) -> Transport:
         if host.local:
             if self._local is None:
-                from distconsole.remote.local_transport import LocalTransport  # noqa: PLC0415
+                from distconsole.ssh.local_transport import LocalTransport  # noqa: PLC0415
 
                 self._local = LocalTransport(clock=self._clock)
             return self._local
         if self._remote is None:
             # Imported late: paramiko takes a tenth of a second, which this machine alone does not need.
-            from distconsole.remote.paramiko_transport import ParamikoTransport  # noqa: PLC0415
+            from distconsole.ssh.paramiko_transport import ParamikoTransport  # noqa: PLC0415
 
             self._remote = ParamikoTransport(self.cluster.ssh_config, self._clock)
         return self._remote

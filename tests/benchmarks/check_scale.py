@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.alone import run_alone
 from benchmarks.cluster import SECONDS, distconsole, environment, over_ssh, warm
 from benchmarks.measure import Spread, alternate, ratios
-from distconsole.checks.run import run_check
+from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded, CheckProgress
 from distconsole.model.requests import Check, Level, Where
 from distconsole.session import open_session

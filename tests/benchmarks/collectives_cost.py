@@ -41,9 +41,9 @@ def rank(rounds: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from distconsole_agent.probes.collective_tensors import Values, repeat
-    from distconsole_agent.probes.collective_torch import Torch
-    from distconsole_agent.probes.collective_values import Case, iterations_for
+    from distconsole_agent.probes.collectives.by_torch import Torch
+    from distconsole_agent.probes.collectives.tensors import Values, repeat
+    from distconsole_agent.probes.collectives.values import Case, iterations_for
 
     engine = Torch("gloo", 60.0)
     values = Values(torch, engine.world, 1)

@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks.alone import run_alone
 from benchmarks.cluster import Program, distconsole, environment
 from distconsole.model.names import RunId
-from distconsole.monitor.run_file import StoredEntry
-from distconsole.monitor.store import RunStore
+from distconsole.runs.store.run_file import StoredEntry
+from distconsole.runs.store.store import RunStore
 from testbed import Testbed
 
 NPROC = 4

@@ -27,10 +27,10 @@ from benchmarks.measure import cpu_seconds, write_json
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.names import HostName, RunId
-from distconsole.monitor.follow import follow
-from distconsole.monitor.run_file import RunRecord
-from distconsole.monitor.store import RunStore
 from distconsole.operations import Control, SessionSource
+from distconsole.runs.following.follow import follow
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore
 from fakes.journals import START, STEPS_A_WINDOW, Body, Journal, line
 
 RUN = "hour-1"
@@ -96,8 +96,8 @@ def with_points(window: Body) -> Body:
 def be_console(world: int, every: int, minutes: int, notes: Path) -> None:
     """Be the console on such a run, and write down what it takes at each mark."""
     from distconsole.tui.app import ConsoleApp
-    from distconsole.tui.pictures import Clocks
-    from distconsole.tui.sparing import share_one_heap
+    from distconsole.tui.terminal.low_overhead import share_one_heap
+    from distconsole.tui.view_models.hosts import Clocks
 
     share_one_heap()
     journal = Journal(

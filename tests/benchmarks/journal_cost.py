@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.alone import run_alone
 from benchmarks.measure import Spread, ratios
-from distconsole_agent import journal as journal_module
-from distconsole_agent.journal import Journal
+from distconsole_agent.journal import journal as journal_module
+from distconsole_agent.journal.journal import Journal
 
 RANKS = 8
 TARGET = 1.1

@@ -101,7 +101,7 @@ def flood() -> Iterator[Event]:
 def be_console() -> None:
     """Be the console on a run that goes on."""
     from distconsole.tui.app import ConsoleApp
-    from distconsole.tui.pictures import Clocks
+    from distconsole.tui.view_models.hosts import Clocks
 
     def perform(request: ask.Request, _s: SessionSource, control: Control) -> Iterator[Event]:
         for event in flood() if isinstance(request, ask.Attach) else ():

@@ -25,9 +25,9 @@ import msgspec
 
 from benchmarks.measure import Spread, alternate, ratios, write_json
 from distconsole.model.run_events import LogLine
-from distconsole.monitor.log_book import LogBook
-from distconsole.monitor.log_filter import parse_filter
-from distconsole.monitor.log_rows import LogRows
+from distconsole.runs.logs.book import LogBook
+from distconsole.runs.logs.filter import parse_filter
+from distconsole.runs.logs.rows import LogRows
 
 LINES = 50_000
 LINES_S = 20_000

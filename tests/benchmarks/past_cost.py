@@ -30,10 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measure import Spread, Tail, alternate, write_json
 from distconsole.model.names import RunId
-from distconsole.monitor.catalogue import NAME
-from distconsole.monitor.recording import Recording
-from distconsole.monitor.store import RunStore
-from distconsole.operations.past import stored_summaries
+from distconsole.operations.stored.past import stored_summaries
+from distconsole.runs.replay.recording import Recording
+from distconsole.runs.store.catalogue import NAME
+from distconsole.runs.store.store import RunStore
 from fakes.journals import STEPS_A_WINDOW, Journal
 
 HOSTS, PER_HOST = 8, 8

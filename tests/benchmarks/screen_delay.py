@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.cluster import Line, Program, distconsole, environment
 from benchmarks.glass import Watched
 from benchmarks.measure import Tail, cpu_seconds, rss_bytes, write_json
-from distconsole_agent.limits import WINDOW_SECONDS
+from distconsole_agent.contract.limits import WINDOW_SECONDS
 from testbed import Host, Testbed
 
 RANKS = 8

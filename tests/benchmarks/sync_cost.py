@@ -23,8 +23,8 @@ from benchmarks.alone import run_alone
 from benchmarks.measure import Spread, alternate
 from distconsole.config.schema import Config
 from distconsole.launch.everywhere import on_every
-from distconsole.launch.kept_code import KeptCode
-from distconsole.launch.sync import bring, gather
+from distconsole.launch.sync.kept_code import KeptCode
+from distconsole.launch.sync.send import bring, gather
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run

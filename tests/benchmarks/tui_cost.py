@@ -56,7 +56,7 @@ def ticking(world: int) -> Iterator[Event]:
 def run_console(world: int) -> None:
     """Be the console on a run that goes on."""
     from distconsole.tui.app import ConsoleApp
-    from distconsole.tui.pictures import Clocks
+    from distconsole.tui.view_models.hosts import Clocks
 
     def perform(request: ask.Request, _s: SessionSource, control: Control) -> Iterator[Event]:
         for event in ticking(world) if isinstance(request, ask.Attach) else ():

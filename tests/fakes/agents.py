@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 
-from distconsole_agent import proctree
-from distconsole_agent.folders import remove_tree, ring_folders
+from distconsole_agent.node_folder.folders import remove_tree, ring_folders
+from distconsole_agent.supervisor import proctree
 from fakes.shims import wait_until
 
 ANSWER_SECONDS = 60.0

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt.input import Prompt
 from fakes.stage import (
     CONSOLE,
     SMALL,

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from distconsole.remote import frames
+from distconsole.rpc import frames
 
 TEXTS = (
     *(

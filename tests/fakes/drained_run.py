@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from distconsole_agent.drain import Drain
-from distconsole_agent.follow import LogTexts
-from distconsole_agent.journal import Journal, Reader
-from distconsole_agent.proctree import read_stat
+from distconsole_agent.journal.drain import Drain
+from distconsole_agent.journal.journal import Journal, Reader
+from distconsole_agent.server.follow import LogTexts
+from distconsole_agent.supervisor.proctree import read_stat
 from fakes.ring_writer import RingWriter
 
 SECOND = 10**9

@@ -14,10 +14,10 @@ import msgspec
 
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
-from distconsole.monitor.entry_writer import EntryWriter
-from distconsole.monitor.follow import encode_entry
-from distconsole.monitor.run_file import RunRecord, StoredEntry
-from distconsole.monitor.store import RunStore
+from distconsole.runs.following.follow import encode_entry
+from distconsole.runs.store.entry_writer import EntryWriter
+from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.store import RunStore
 
 START = 1_763_700_000.0
 """UNIX seconds at which every run begins."""

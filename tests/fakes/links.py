@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distconsole_agent.blame import Failure
-from distconsole_agent.channel import LinkTimes, times_for
-from distconsole_agent.coordinator import Coordinator
-from distconsole_agent.link import LinkEvents
-from distconsole_agent.loop import Loop
-from distconsole_agent.peer import Peer
-from distconsole_agent.runspec import RunSpec, parse_spec
+from distconsole_agent.contract.runspec import RunSpec, parse_spec
+from distconsole_agent.coordination.blame import Failure
+from distconsole_agent.coordination.channel import LinkTimes, times_for
+from distconsole_agent.coordination.coordinator import Coordinator
+from distconsole_agent.coordination.link import LinkEvents
+from distconsole_agent.coordination.peer import Peer
+from distconsole_agent.system.loop import Loop
 from fakes.relay import Relay
 
 SECOND = 10**9

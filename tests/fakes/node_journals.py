@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from distconsole_agent.journal import Journal, Reader
+from distconsole_agent.journal.journal import Journal, Reader
 
 
 def note(text: str) -> dict[str, Any]:

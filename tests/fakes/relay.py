@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from distconsole_agent.loop import READ, Loop
+from distconsole_agent.system.loop import READ, Loop
 
 
 class Relay:

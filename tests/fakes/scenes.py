@@ -50,12 +50,12 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.run_summary import FirstFailure, RunSummary
-from distconsole.monitor.compare import Compared, compare, curves_of
-from distconsole.monitor.conclusions import Left, first_failure_finding
-from distconsole.monitor.reduce import RunReducer
-from distconsole.monitor.tally import Tally
-from distconsole.remote.frames import LogEntry
-from distconsole.remote.plain import without_colours
+from distconsole.rpc.frames import LogEntry
+from distconsole.runs.compare.figures import Compared, compare, curves_of
+from distconsole.runs.compare.tally import Tally
+from distconsole.runs.detectors.conclusions import Left, first_failure_finding
+from distconsole.runs.reduce import RunReducer
+from distconsole.ssh.plain import without_colours
 
 START = 1_763_700_000.0
 """UNIX seconds at which every scene's run begins."""

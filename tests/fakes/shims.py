@@ -18,7 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from distconsole_agent import proctree, unix
+from distconsole_agent.supervisor import proctree
+from distconsole_agent.system import unix
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 30.0

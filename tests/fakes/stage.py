@@ -18,15 +18,15 @@ from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.names import HostName, RunId
-from distconsole.monitor.run_file import RunRecord
-from distconsole.monitor.store import RunStore
 from distconsole.operations import Control, SessionSource
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.pictures import Clocks
-from distconsole.tui.prompt import Prompt
-from distconsole.tui.question import Question
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.question import Question
+from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.replaying import ReplayTask
-from distconsole.tui.shortcuts import Shortcuts
+from distconsole.tui.view_models.hosts import Clocks
 from distconsole.tui.views.launch import LaunchView
 from distconsole.tui.views.logs import LogsView
 from fakes.scenes import MINUTE_LATER, RUN, plan

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distconsole_agent.failures import read_raised
+from distconsole_agent.supervisor.failures import read_raised
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner

@@ -10,8 +10,8 @@ import pytest
 
 from distconsole.config.schema import Config
 from distconsole.operations import SessionSource
-from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
+from distconsole.ssh.embedded import EmbeddedCluster
 from suite.outcomes import has_failed
 from testbed import Testbed
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm

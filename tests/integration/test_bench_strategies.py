@@ -8,8 +8,8 @@ from distconsole.config.paths import runs_dir
 from distconsole.model.events import BenchEnded, BenchProgress, BenchRun
 from distconsole.model.requests import Bench, StrategyName
 from distconsole.model.run_events import EndState, RunEvent
-from distconsole.monitor.store import RunStore
 from distconsole.operations import SessionSource
+from distconsole.runs.store.store import RunStore
 from suite.driving import Operator
 
 pytestmark = pytest.mark.torch_ranks

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from distconsole.checks.choices import gloo, open_mpi
-from distconsole.checks.choices.node import Node, nodes_of
-from distconsole.checks.evidence import HostEvidence, View
-from distconsole.checks.facts import EnvFacts, OsFacts, convert
-from distconsole.checks.net_facts import NetFacts
-from distconsole.checks.run import run_check
+from distconsole.checks.engine.run import run_check
+from distconsole.checks.facts.evidence import HostEvidence, View
+from distconsole.checks.facts.network import NetFacts
+from distconsole.checks.facts.node import EnvFacts, OsFacts, convert
+from distconsole.checks.interfaces import gloo, open_mpi
+from distconsole.checks.interfaces.node import Node, nodes_of
 from distconsole.model.cluster import Host as Asked
 from distconsole.model.events import CheckEnded
 from distconsole.model.names import HostName

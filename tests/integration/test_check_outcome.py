@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distconsole.checks.engine_job import EngineAnswer, EngineJob
-from distconsole.checks.passport import Passports
-from distconsole.checks.run import run_check
+from distconsole.checks.engine.baseline import Passports
+from distconsole.checks.engine.run import run_check
+from distconsole.checks.gather.engine_job import EngineAnswer, EngineJob
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.main import perform_headless
 from distconsole.cli.streams import Streams
@@ -29,12 +29,12 @@ from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level, Request
+from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import lent
-from distconsole.operations.short_run import short_run
-from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
+from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.text.show import show_for
-from distconsole.tui.check_picture import CheckPicture
+from distconsole.tui.view_models.check import CheckPicture
 from distconsole.tui.views.check_words import check_line
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.checks.run import run_check
+from distconsole.checks.engine.run import run_check
 from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from distconsole.checks.run import run_check
+from distconsole.checks.engine.run import run_check
 from distconsole.grammar import parse_line
 from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check
-from distconsole.operations.short_run import short_run
-from distconsole.operations.targeting import targeted
+from distconsole.operations.launch.short_run import short_run
+from distconsole.operations.launch.targeting import targeted
 from distconsole.session import open_session
 from testbed import Testbed
 from testbed.host import Host

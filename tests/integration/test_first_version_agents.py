@@ -13,7 +13,7 @@ from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, RunListed, RunShown
 from distconsole.model.run_events import LogLine, Metric, RunEnded
 from distconsole.operations import SessionSource
-from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.ssh.embedded import EmbeddedCluster
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
 from suite.driving import Operator

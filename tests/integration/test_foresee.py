@@ -14,8 +14,8 @@ from distconsole.model.events import LaunchersJudged, LaunchKept, ScriptSought, 
 from distconsole.model.requests import Foresee, LauncherName, Launches, Run
 from distconsole.model.run_events import PlanMade, RunEnded
 from distconsole.operations import SessionSource
-from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
+from distconsole.ssh.embedded import EmbeddedCluster
 from suite.driving import Operator
 
 SCRIPT = "import os, torch.distributed\n"

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from distconsole.checks import collective
-from distconsole.checks.run import run_check
+from distconsole.checks.engine.run import run_check
+from distconsole.checks.gather import collective
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level, Where
-from distconsole.remote import conversation
+from distconsole.rpc import conversation
 from distconsole.session import open_session
 from suite.obstacles import obstacle
 from suite.remains import gone, names

@@ -10,9 +10,9 @@ import pytest
 
 from distconsole.model import requests as ask
 from distconsole.model.run_events import EndState
-from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.views.launch import HostTable, LaunchView
 from distconsole.tui.views.launch_fields import FieldRow
 from fakes.stage import MIDDLE, paste, screen_text, until

@@ -15,12 +15,12 @@ from distconsole.model.events import Narration, RunListed, RunsCompared
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Attach, Compare, Run, Runs, Where
 from distconsole.model.run_events import RunEvent, RunFinding, Window
-from distconsole.monitor.recording import Recording
-from distconsole.monitor.store import RunStore
-from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations import SessionSource, perform
-from distconsole.operations.past import open_kept
-from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.operations.stored.past import open_kept
+from distconsole.runs.replay.recording import Recording
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.timeline import RunTimeline
+from distconsole.ssh.embedded import EmbeddedCluster
 from suite.driving import Operator
 
 SCRIPT = """\

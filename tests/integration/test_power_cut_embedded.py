@@ -12,10 +12,10 @@ import pytest
 from distconsole.config.paths import runs_dir
 from distconsole.model.requests import Attach, LauncherName, Run
 from distconsole.model.run_events import LogLine, RunEnded, RunFinding
-from distconsole.monitor.store import RunStore
 from distconsole.operations import SessionSource
-from distconsole.remote.embedded import EmbeddedCluster
-from distconsole_agent import proctree
+from distconsole.runs.store.store import RunStore
+from distconsole.ssh.embedded import EmbeddedCluster
+from distconsole_agent.supervisor import proctree
 from fakes.agents import AgentNode
 from suite.driving import Operator
 

@@ -36,8 +36,8 @@ from distconsole.model.run_events import (
     RunRestarted,
 )
 from distconsole.operations import SessionSource, StopReason, perform
-from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
+from distconsole.ssh.embedded import EmbeddedCluster
 from suite.driving import Operator
 
 

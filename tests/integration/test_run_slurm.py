@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import UnavailableError, UnreachableError
-from distconsole.launch.slurm_submit import job_script
+from distconsole.launch.slurm.submit import job_script
 from distconsole.model.events import Narration
 from distconsole.model.requests import Run, Where
 from distconsole.model.run_events import EndState, LogLine, PlanMade

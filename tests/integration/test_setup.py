@@ -20,9 +20,9 @@ from distconsole.errors import UsageError
 from distconsole.model.events import CheckEnded, Narration
 from distconsole.model.requests import Prepare
 from distconsole.operations import SessionSource
-from distconsole.operations.setup import look
-from distconsole.remote.embedded import EmbeddedCluster
+from distconsole.operations.setup.installation import look
 from distconsole.session import Session
+from distconsole.ssh.embedded import EmbeddedCluster
 from suite.driving import Operator
 
 pytestmark = [pytest.mark.horovod, pytest.mark.torch_ranks]

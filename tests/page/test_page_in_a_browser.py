@@ -10,9 +10,9 @@ import pytest
 
 from distconsole.formats.page import page_of
 from distconsole.model.names import RunId
-from distconsole.monitor.chronicle import Chronicle
-from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import stored_events
+from distconsole.runs.chronicle import Chronicle
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import stored_events
 from fakes.journals import START, Journal
 from suite.browser import Page, browser
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.remote.pack import agent_pack
-from distconsole_agent import compiled
+from distconsole.rpc.pack import agent_pack
+from distconsole_agent.node_folder import compiled
 from fakes.agents import AgentNode
 from fakes.shims import wait_until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent import proctree
+from distconsole_agent.supervisor import proctree
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
 from suite.first_version import ENTRIES, RUN, unpack_first_version

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from distconsole_agent import limits, protocol
+from distconsole_agent.contract import limits, protocol
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distconsole_agent.folders import NodeFolders, open_node_dir, this_program
-from distconsole_agent.refusal import Refusal
-from distconsole_agent.runs import Runs
-from distconsole_agent.watch import Sampling, Telemetry
+from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.node_folder.folders import NodeFolders, open_node_dir, this_program
+from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.telemetry.watch import Sampling, Telemetry
 from fakes.agents import AgentNode, spec_of
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.remote.pack import agent_pack
+from distconsole.rpc.pack import agent_pack
 from fakes.agents import AgentNode, launch, spec_of
 from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from distconsole_agent.folders import ring_folders
+from distconsole_agent.node_folder.folders import ring_folders
 from fakes.agents import AgentNode, launch, spec_of
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent import unix
-from distconsole_agent.elastic_driver import SOCKET
+from distconsole_agent.engines.elastic_driver import SOCKET
+from distconsole_agent.system import unix
 from fakes.shims import REPOSITORY
 
 pytestmark = pytest.mark.horovod

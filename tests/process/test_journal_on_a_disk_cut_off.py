@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.journal import Journal, Reader
+from distconsole_agent.journal.journal import Journal, Reader
 
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, (2).to_bytes(4, sys.byteorder)
 
 WRITER = """
 import sys
 from distconsole_agent import journal as module
-from distconsole_agent.journal import Journal
+from distconsole_agent.journal.journal import Journal
 
 module.SEGMENT_BYTES = 100_000
 journal = Journal(sys.argv[1])

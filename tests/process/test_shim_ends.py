@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent import proctree
+from distconsole_agent.supervisor import proctree
 from fakes.shims import RunUnderTest, gone, script, wait_until
 
 PY = sys.executable
@@ -229,7 +229,7 @@ def _text(path: Path) -> str:
 def _two_requests(run_dir: Path, *requests: dict[str, str]):  # type: ignore[no-untyped-def]
     import json
 
-    from distconsole_agent import unix
+    from distconsole_agent.system import unix
 
     sock = unix.connect(str(run_dir / "shim.sock"), 10)
     sock.sendall(b"".join(json.dumps(request).encode() + b"\n" for request in requests))

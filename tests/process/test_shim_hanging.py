@@ -61,7 +61,7 @@ def test_a_shim_ends_its_run_though_another_process_cannot_be_looked_into(
 
 LOOK = """
 import os, sys
-from distconsole_agent import proctree
+from distconsole_agent.supervisor import proctree
 print(list(proctree.pids_of_run(sys.argv[1])))
 print(len(proctree.pids_of_run(sys.argv[1], doubtful=True)))
 """

@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distconsole_agent import last_word, proctree
-from distconsole_agent.channel import LinkTimes
+from distconsole_agent.coordination import last_word
+from distconsole_agent.coordination.channel import LinkTimes
+from distconsole_agent.supervisor import proctree
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 
 PY = sys.executable

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.room import disk_of
+from distconsole_agent.system.room import disk_of
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
 
 PY = sys.executable

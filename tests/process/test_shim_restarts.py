@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent import unix
-from distconsole_agent.last_word import tell
+from distconsole_agent.coordination.last_word import tell
+from distconsole_agent.system import unix
 from fakes.shims import RunUnderTest, ShimUnderTest, gone, script, wait_until
 
 PY = sys.executable

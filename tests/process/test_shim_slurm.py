@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.last_word import tell
-from distconsole_agent.processes import SLURMS_SIGNALS
+from distconsole_agent.coordination.last_word import tell
+from distconsole_agent.supervisor.processes import SLURMS_SIGNALS
 from fakes.shims import RunUnderTest, wait_until
 
 SIGNALS = sum(1 << (number - 1) for number in SLURMS_SIGNALS)

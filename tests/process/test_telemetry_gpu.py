@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.protocol import GPU_FIELDS
+from distconsole_agent.contract.protocol import GPU_FIELDS
 from distconsole_agent.telemetry.gpu import STALE_SECONDS, GpuSampler
 from distconsole_agent.telemetry.processes import ProcessFacts, ProcessTable
 from distconsole_agent.telemetry.reader import DRIVER_RETRY_SECONDS, GPU_RETRY_SECONDS

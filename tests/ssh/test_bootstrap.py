@@ -24,10 +24,10 @@ from distconsole.errors import (
 )
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
-from distconsole.remote.bootstrap import Bridge, open_bridge
-from distconsole.remote.pack import Pack, agent_pack, pack
-from distconsole.remote.paramiko_transport import ParamikoTransport
-from distconsole_agent.joining import OWNER, this_host
+from distconsole.rpc.bootstrap import Bridge, open_bridge
+from distconsole.rpc.pack import Pack, agent_pack, pack
+from distconsole.ssh.paramiko_transport import ParamikoTransport
+from distconsole_agent.server.joining import OWNER, this_host
 
 NODE = Host(HostName("node"))
 

@@ -23,8 +23,8 @@ from distconsole.errors import (
 )
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
-from distconsole.remote import paramiko_transport
-from distconsole.remote.paramiko_transport import ParamikoTransport, SshConnection
+from distconsole.ssh import paramiko_transport
+from distconsole.ssh.paramiko_transport import ParamikoTransport, SshConnection
 
 NODE = Host(HostName("node"))
 

@@ -15,11 +15,11 @@ from distconsole.errors import ConnectError, LinkLostError, NodeError, RequestEr
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok
-from distconsole.remote.embedded import EmbeddedCluster
-from distconsole.remote.link import NodeLink
-from distconsole.remote.local_transport import LocalTransport
-from distconsole.remote.pack import agent_pack
+from distconsole.rpc.link import NodeLink
+from distconsole.rpc.pack import agent_pack
 from distconsole.session import Session
+from distconsole.ssh.embedded import EmbeddedCluster
+from distconsole.ssh.local_transport import LocalTransport
 from fakes.sshd import wait_until
 
 

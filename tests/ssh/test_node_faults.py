@@ -25,7 +25,7 @@ from distconsole.errors import (
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok
-from distconsole.remote import conversation
+from distconsole.rpc import conversation
 from distconsole.session import Session
 from testbed import HOME, Testbed
 from testbed import Host as BedHost

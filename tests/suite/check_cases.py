@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from distconsole.checks.catalogue import rule_called
-from distconsole.checks.groups import GROUP_NAMES
+from distconsole.checks.engine.catalogue import rule_called
+from distconsole.checks.facts.groups import GROUP_NAMES
 
 CASES = Path(__file__).parents[1] / "unit" / "checks" / "cases"
 IDENTITY = (

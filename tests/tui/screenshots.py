@@ -20,8 +20,8 @@ from distconsole.config.load import load_config
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.operations import Control, SessionSource, perform
-from distconsole.remote.embedded import EmbeddedCluster
 from distconsole.session import Session
+from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.tui.app import ConsoleApp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -14,7 +14,7 @@ from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, LaunchKept, RunListed
 from distconsole.model.run_events import RunEnded, RunEvent
-from distconsole.monitor.store import RunStore
+from distconsole.runs.store.store import RunStore
 from fakes import scenes
 from fakes.journals import Journal
 from fakes.stage import ATTACH, LARGE, on_screen, screen_text, staged, typed

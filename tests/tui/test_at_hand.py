@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.model import requests as ask
-from distconsole.tui.keys import VIEWS
+from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from distconsole.checks.rule import fail
+from distconsole.checks.engine.rule import fail
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, CheckProgress, Event
 from distconsole.model.reports import HostReport, PairReport
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.check_picture import CheckPicture, again_in
-from distconsole.tui.pairs import LOOKS, Grain, Pairs, State, added, cell_of, frame_for
+from distconsole.tui.view_models.check import CheckPicture, again_in
+from distconsole.tui.view_models.pairs import LOOKS, Grain, Pairs, State, added, cell_of, frame_for
 from distconsole.tui.views.check import CheckView, Page
 from distconsole.tui.views.check_words import check_line, pairs_line
 from distconsole.tui.widgets.line_table import LineTable

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.run_events import GpuSample
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed

@@ -14,8 +14,8 @@ import pytest
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.run_events import Window
-from distconsole.monitor.rank_history import UNKNOWN, RankHistory
-from distconsole.tui.heat import Heat, heat_of, rows_for
+from distconsole.runs.rank_history import UNKNOWN, RankHistory
+from distconsole.tui.view_models.heat import Heat, heat_of, rows_for
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
 from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed

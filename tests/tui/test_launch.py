@@ -23,10 +23,10 @@ from distconsole.model.events import Event, LaunchKept, ScriptSought
 from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.folders import Folders
-from distconsole.tui.foresight import PlanPreview
-from distconsole.tui.launch_desk import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
+from distconsole.tui.launch_form.plan_preview import PlanPreview
+from distconsole.tui.prompt.folders import Folders
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView
 from distconsole.tui.views.launch_fields import FieldRow, PathSuggester
 from fakes import scenes

@@ -22,7 +22,7 @@ from distconsole.model.events import Event
 from distconsole.operations.control import Wish
 from distconsole.tui import open_screen
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.agents import AgentNode

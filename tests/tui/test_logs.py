@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.widgets.log_tail import LogTail
 from fakes import scenes

@@ -19,7 +19,7 @@ from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, Event, FindingMade
 from distconsole.model.run_events import GpuSample
-from distconsole.monitor.store import RunStore
+from distconsole.runs.store.store import RunStore
 from fakes import scenes
 from fakes.album import ALL, LIT, TINY, Page, pictures
 from fakes.journals import Journal

@@ -10,8 +10,8 @@ import pytest
 from textual import events
 
 from distconsole.model.events import Event
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.precedence import LONGEST_SECONDS, InputPriority
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.terminal.input_priority import LONGEST_SECONDS, InputPriority
 from distconsole.tui.transcript import Transcript
 from distconsole.tui.views.run import RunView
 from fakes import scenes

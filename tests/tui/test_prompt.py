@@ -11,11 +11,11 @@ from textual.events import Key
 from distconsole.config.paths import runs_dir
 from distconsole.grammar import Vocabulary
 from distconsole.model import requests as ask
-from distconsole.monitor.store import RunStore
-from distconsole.tui.answers import WITHIN_SECONDS, RestOfAnswer
-from distconsole.tui.prompt import Prompt
-from distconsole.tui.question import Question
-from distconsole.tui.themes import NAMES
+from distconsole.runs.store.store import RunStore
+from distconsole.tui.prompt.answers import WITHIN_SECONDS, RestOfAnswer
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.question import Question
+from distconsole.tui.theme.themes import NAMES
 from fakes import scenes
 from fakes.journals import Journal
 from fakes.stage import (

@@ -16,10 +16,10 @@ from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.run_events import PlanMade
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.jobs import Ending
-from distconsole.tui.prompt import Prompt
-from distconsole.tui.question import Question
-from distconsole.tui.shortcuts import Shortcuts
-from distconsole.tui.startup import wants_startup
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.question import Question
+from distconsole.tui.prompt.shortcuts import Shortcuts
+from distconsole.tui.prompt.startup import wants_startup
 from fakes import scenes
 from fakes.stage import (
     ATTACH,

@@ -8,11 +8,11 @@ import pytest
 
 from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
-from distconsole.monitor.store import RunStore
+from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.pictures import Clocks
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.replaying import ReplayTask
+from distconsole.tui.view_models.hosts import Clocks
 from fakes import scenes
 from fakes.journals import START, Journal
 from fakes.stage import LARGE, on_screen, screen_text, settled, staged, typed

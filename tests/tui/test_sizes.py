@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.keys import VIEWS
+from distconsole.tui.prompt.keys import VIEWS
 from fakes import scenes
 from fakes.stage import (
     ATTACH,

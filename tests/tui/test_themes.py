@@ -12,9 +12,9 @@ from textual.color import Color
 
 from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
-from distconsole.monitor.store import RunStore
+from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.themes import CONTRAST, DARK, LIGHT, LOOKS, NAMES, TERMINAL, first_theme
+from distconsole.tui.theme.themes import CONTRAST, DARK, LIGHT, LOOKS, NAMES, TERMINAL, first_theme
 from fakes import scenes
 from fakes.journals import Journal
 from fakes.stage import ATTACH, MIDDLE, on_screen, screen_text, settled, staged, typed

@@ -14,10 +14,10 @@ from distconsole.errors import UnreachableError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, RunListed
 from distconsole.model.run_events import Metric, RankState, Window
-from distconsole.monitor.rank_view import RankView
-from distconsole.monitor.store import RunStore
-from distconsole.tui.keys import VIEWS
-from distconsole.tui.prompt import Prompt
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.store.store import RunStore
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.views.ranks import RankRow, mark_of, rank_rows
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_tail import LogTail
@@ -228,7 +228,7 @@ def table_text(app: object) -> str:
 
 
 def test_the_first_to_fail_comes_before_all_others() -> None:
-    from distconsole.monitor.timeline import RunTimeline
+    from distconsole.runs.timeline import RunTimeline
 
     timeline = RunTimeline()
     for event in scenes.failing():

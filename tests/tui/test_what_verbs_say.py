@@ -13,8 +13,8 @@ from distconsole.errors import PlanError, RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration
 from distconsole.operations.control import Wish
-from distconsole.tui.dangers import assess
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.confirmations import assess
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt_verbs import shortened
 from distconsole.tui.views.transcript import TranscriptView
 from fakes import scenes

@@ -65,7 +65,7 @@ def _named_as_import(function: Callable[[ModuleType], None]) -> Callable[[Module
 def _module_executed(module: Any) -> None:
     if module.__name__ == "torch":
         process.phase("import_torch")
-    from distconsole_training import torch_patches
+    from distconsole_training.torch_hook import torch_patches
 
     if module.__name__ == "torch":
         torch_patches.install(module)

@@ -75,7 +75,7 @@ def _number(value: Any, step: int) -> Any:
         if value.numel() != 1:
             return None
         if _Reader.scalars is None:
-            from distconsole_training.torch_loss import ScalarReader
+            from distconsole_training.torch_hook.torch_loss import ScalarReader
 
             _Reader.scalars = ScalarReader(torch, thinned=False)
         return _Reader.scalars.read(value.detach(), step)
@@ -85,7 +85,7 @@ def _number(value: Any, step: int) -> Any:
 
 
 def _current_step() -> int:
-    patches = sys.modules.get("distconsole_training.torch_patches")
+    patches = sys.modules.get("distconsole_training.torch_hook.torch_patches")
     watching = getattr(patches, "watching", ())
     return watching[0].current_step() if watching else process.last_step
 

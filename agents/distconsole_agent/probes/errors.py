@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distconsole_agent.protocol import ErrorCode
+from distconsole_agent.contract.protocol import ErrorCode
 
 
 class ProbeError(Exception):

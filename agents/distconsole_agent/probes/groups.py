@@ -9,36 +9,39 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes import (
-    bandwidth,
-    between,
-    collectives,
-    connecting,
-    engines,
-    fabric,
+from distconsole_agent.probes.asking import asked_from
+from distconsole_agent.probes.collectives import job
+from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
+from distconsole_agent.probes.gpu import gpu_load, gpus
+from distconsole_agent.probes.host import (
     folder_speed,
-    gpu_load,
-    gpus,
     holders,
-    interfaces,
     kernel_log,
     launch_path,
-    listening,
     machine,
-    mpi,
-    names,
-    ports,
-    python_env,
-    script,
-    scripts,
     shared_memory,
     shell,
     slurm,
+)
+from distconsole_agent.probes.network import (
+    bandwidth,
+    between,
+    connecting,
+    fabric,
+    interfaces,
+    listening,
+    names,
+    ports,
+)
+from distconsole_agent.probes.software import (
+    engines,
+    mpi,
+    python_env,
+    script,
+    scripts,
     torch_import,
     wheels,
 )
-from distconsole_agent.probes.asking import asked_from
-from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
 
 Facts = dict[str, Any]
 Probe = Callable[[Facts, float], Facts]
@@ -160,6 +163,6 @@ _GROUPS: dict[str, Probe] = {
     "build": wheels.look,
     "build.wheel": wheels.piece,
     "launch": launch_path.look,
-    "coll": collectives.run_ranks,
-    "coll.stop": collectives.stop_ranks,
+    "coll": job.run_ranks,
+    "coll.stop": job.stop_ranks,
 }

@@ -18,8 +18,8 @@ from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import failed, timed_out
 from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.sources import script_source
-from distconsole_agent.spawning import with_setup
-from distconsole_agent.users_program import UsersProgram
+from distconsole_agent.supervisor.spawning import with_setup
+from distconsole_agent.system.users_program import UsersProgram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

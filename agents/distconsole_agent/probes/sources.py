@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WORKER = (
-    "collective_values",
-    "collective_tensors",
-    "collective_torch",
-    "collective_horovod",
-    "collective_mpi",
-    "collective_worker",
+    "collectives.values",
+    "collectives.tensors",
+    "collectives.by_torch",
+    "collectives.by_horovod",
+    "collectives.by_mpi",
+    "collectives.worker",
 )
 """The modules of a rank of a collective job, none before those that it imports."""
 
-LOAD = ("cuda_copies", "load_gpus")
+LOAD = ("standalone.cuda_copies", "standalone.load_gpus")
 """Those of the program that loads GPUs."""
 
 _LOADER = """\
 import base64,json,sys,types,zlib
-for name in("distconsole_agent","distconsole_agent.probes"):
+_P="distconsole_agent.probes"
+for name in("distconsole_agent",_P,_P+".collectives",_P+".standalone"):
  sys.modules[name]=types.ModuleType(name);sys.modules[name].__path__=[]
 for name,text in json.loads(zlib.decompress(base64.b64decode("{packed}"))):
  made=sys.modules[name]=types.ModuleType(name)
@@ -39,23 +40,28 @@ for name,text in json.loads(zlib.decompress(base64.b64decode("{packed}"))):
 
 
 LEAN = "lean_json"
-_IMPORT = f"\nfrom distconsole_agent.probes.{LEAN} import as_json\n".encode()
+_IMPORT = f"\nfrom distconsole_agent.probes.standalone.{LEAN} import as_json\n".encode()
 
 
 def script_source(name: str) -> bytes:
-    """Return the source of the module ``name`` of this package; the one it may import is in it.
+    """Return the source of the module ``name`` of ``standalone``; the one it may import is in it.
 
     Raises:
         ProbeError: if the package was built without it.
     """
-    source = _source(name)
-    return source.replace(_IMPORT, b"\n" + _source(LEAN)) if _IMPORT in source else source
+    source = _source(f"standalone.{name}")
+    return (
+        source.replace(_IMPORT, b"\n" + _source(f"standalone.{LEAN}"))
+        if _IMPORT in source
+        else source
+    )
 
 
 def _source(name: str) -> bytes:
-    source = pkgutil.get_data("distconsole_agent.probes", f"{name}.py")
+    path = name.replace(".", "/")
+    source = pkgutil.get_data("distconsole_agent.probes", f"{path}.py")
     if source is None:
-        raise failed(f"{name}.py is missing from the agent")
+        raise failed(f"{path}.py is missing from the agent")
     return source
 
 
@@ -71,7 +77,7 @@ def packed_script(names: Sequence[str]) -> str:
         names: None before those that it imports.
     """
     modules = [
-        (f"distconsole_agent.probes.{name}", script_source(name).decode("utf-8")) for name in names
+        (f"distconsole_agent.probes.{name}", _source(name).decode("utf-8")) for name in names
     ]
     packed = base64.b64encode(zlib.compress(json.dumps(modules).encode(), 9)).decode("ascii")
     return _LOADER.format(packed=packed, main=names[-1])

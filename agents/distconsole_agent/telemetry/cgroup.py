@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from distconsole_agent.kernel_files import number_of, text_of
+from distconsole_agent.system.kernel_files import number_of, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distconsole_agent.protocol import GPU_FIELDS
+from distconsole_agent.contract.protocol import GPU_FIELDS
 from distconsole_agent.telemetry.device import UnitReading
 from distconsole_agent.telemetry.placement import KnownRanks, Placement, place
 from distconsole_agent.telemetry.processes import ProcessTable

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from distconsole_agent.kernel_files import first_line_of, number_of
+from distconsole_agent.system.kernel_files import first_line_of, number_of
 
 ARPHRD_LOOPBACK = 772
 ARPHRD_INFINIBAND = 32

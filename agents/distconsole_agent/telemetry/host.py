@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distconsole_agent.protocol import NODE_FIELDS
+from distconsole_agent.contract.protocol import NODE_FIELDS
 from distconsole_agent.telemetry import cgroup, hardware
 from distconsole_agent.telemetry.rates import Rate
 

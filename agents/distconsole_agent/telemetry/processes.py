@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from distconsole_agent.users import user_name
+from distconsole_agent.system.users import user_name
 
 MAX_COMMAND = 200
 """Characters of a command line that are kept."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distconsole.checks.reference import reference_page
+from distconsole.checks.engine.reference import reference_page
 
 if __name__ == "__main__":
     sys.stdout.write(reference_page())

@@ -41,7 +41,7 @@ def look_at_input(request: ask.Request, say: Callable[[str], None], descriptor: 
     carries = what_is_in(descriptor)
     if carries is Carries.NOTHING:
         return
-    from distconsole.operations.placing import script_traits  # noqa: PLC0415 - most need no look
+    from distconsole.operations.launch.placing import script_traits  # noqa: PLC0415 - most need no look
 
     reads = any(each in NAMES for each in request.arguments) or script_traits(request).stdin
     if reads and carries is Carries.DATA:

@@ -15,10 +15,10 @@ from distconsole.formats.exposition import Page
 from distconsole.model.events import HostStatus
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
-from distconsole.monitor.pace import is_fresh
-from distconsole.monitor.present import present
-from distconsole.monitor.rank_view import RankView
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.pace import is_fresh
+from distconsole.runs.present import present
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.timeline import RunTimeline
 
 MAX_METRIC_NAMES_A_RANK = 16
 

@@ -19,7 +19,7 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.timeline import RunTimeline
 
 WINDOW_NUMBERS = (
     *("steps", "skipped", "step_ms_mean", "step_ms_p95", "data_ms", "forward_ms"),

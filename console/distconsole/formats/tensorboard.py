@@ -34,8 +34,8 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
-from distconsole.monitor.present import present
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.present import present
+from distconsole.runs.timeline import RunTimeline
 
 FILE_VERSION = "brain.Event:2"
 MAX_RANKS = 256

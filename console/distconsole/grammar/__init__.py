@@ -4,7 +4,7 @@
 an unfinished line may go on. click lives here and nowhere else.
 """
 
-from distconsole.grammar.complete import Completion, Vocabulary, complete_line
+from distconsole.grammar.completion.complete import Completion, Vocabulary, complete_line
 from distconsole.grammar.root import (
     VERBS,
     line_words,

@@ -14,9 +14,9 @@ import click
 
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import DIVIDED
-from distconsole.grammar.command import Pasted
 from distconsole.grammar.launch_options import LAUNCH_OPTIONS
-from distconsole.grammar.pasted import read_command
+from distconsole.grammar.pasting.command import Pasted
+from distconsole.grammar.pasting.read import read_command
 from distconsole.model import requests as ask
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE

@@ -12,7 +12,7 @@ from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.everywhere import on_every, required
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.names import HostName
-from distconsole.remote.link import NodeLink
+from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
 
 PROBE_SECONDS = 30.0

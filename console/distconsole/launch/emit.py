@@ -16,7 +16,7 @@ from distconsole.launch.choose import Choice
 from distconsole.launch.environment import SECRET_NAME
 from distconsole.launch.job import OUTPUT_ENV, Job
 from distconsole.launch.script import ScriptTraits
-from distconsole.launch.slurm_submit import asked_of, words_of
+from distconsole.launch.slurm.submit import asked_of, words_of
 from distconsole.model.job import LaunchPlan
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 

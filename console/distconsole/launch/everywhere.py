@@ -9,11 +9,11 @@ from distconsole.errors import UnreachableError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok, Outcome, failed
-from distconsole.remote.fanout import fan_out
+from distconsole.rpc.fanout import fan_out
 from distconsole.session import Session
 
 if TYPE_CHECKING:
-    from distconsole.remote.link import NodeLink
+    from distconsole.rpc.link import NodeLink
 
 T = TypeVar("T")
 

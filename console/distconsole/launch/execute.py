@@ -11,12 +11,12 @@ from typing import Any
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError, RequestError
 from distconsole.launch.everywhere import on_every, required
-from distconsole.launch.slurm_start import begin_step
+from distconsole.launch.slurm.start import begin_step
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Outcome, failed
-from distconsole.remote.link import NodeLink
-from distconsole.remote.wire import NO_SCRIPT
+from distconsole.rpc.link import NodeLink
+from distconsole.rpc.wire import NO_SCRIPT
 from distconsole.session import Session
 
 PREPARE_SECONDS = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distconsole.launch.addresses import NodeFacts
 from distconsole.model.addresses import Interface
-from distconsole.remote.frames import Hello
+from distconsole.rpc.frames import Hello
 
 
 def facts_of(hello: Hello, reached_at: str = "") -> NodeFacts:

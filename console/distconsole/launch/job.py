@@ -102,7 +102,7 @@ def own_text(text: str) -> str:
 
 
 def fill(text: str, port: str, run_dir: str) -> str:
-    """Return a plan's text as a shim fills it in (``distconsole_agent.processes.fill``)."""
+    """Return a plan's text as a shim fills it in (``distconsole_agent.supervisor.processes.fill``)."""
 
     def filled(found: re.Match[str]) -> str:
         before, name, after = found.groups()

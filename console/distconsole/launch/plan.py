@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from distconsole.errors import PlanError
-from distconsole.launch import horovod, horovod_elastic, mpi, single, slurm, torch, torchrun
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
 from distconsole.launch.choose import (
     Choice,
@@ -25,8 +24,10 @@ from distconsole.launch.engines import (
 )
 from distconsole.launch.environment import verify_env
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text
+from distconsole.launch.launchers import horovod, horovod_elastic, mpi, single, torch, torchrun
 from distconsole.launch.script import ScriptTraits
-from distconsole.launch.slurm import Allocation, below_slurm, is_one_a_node
+from distconsole.launch.slurm import srun
+from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.names import HostName, RunId
@@ -104,7 +105,7 @@ def make_plan(
         run=run,
     )
     plan = _assemble(request, job, choice, (*addresses.notes, *notes))
-    return slurm.in_job(plan, allocation)
+    return srun.in_job(plan, allocation)
 
 
 def _script(request: Run, workdir: str) -> str:
@@ -279,7 +280,7 @@ def _nodes(job: Job, choice: Choice) -> tuple[tuple[NodePlan, ...], bool]:
     plans, are_ranks = _by_launcher(job, choice)
     # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
     tasks = job.slurm_job is not None and choice.launcher is not LauncherName.MPI
-    return slurm.as_tasks(job, plans) if tasks else plans, are_ranks
+    return srun.as_tasks(job, plans) if tasks else plans, are_ranks
 
 
 def _by_launcher(job: Job, choice: Choice) -> tuple[tuple[NodePlan, ...], bool]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from distconsole.launch.environment import shown_env
-from distconsole.launch.horovod_elastic import AGENT
 from distconsole.launch.job import PORT, RUN_DIR, fill
+from distconsole.launch.launchers.horovod_elastic import AGENT
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
 from distconsole.model.run_events import PlanMade, PlannedHost
 

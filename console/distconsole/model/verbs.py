@@ -103,13 +103,13 @@ VERBS: Mapping[type, Verb] = {
     ),
     ask.Explain: Verb("", "check.explain", trusts=False),
     ask.Run: Verb(
-        "run", "launching.run", FULL, interrupt=Interrupt.STOP_RUN,
+        "run", "launch.launching.run", FULL, interrupt=Interrupt.STOP_RUN,
         view=lambda request: "run" if _starts(request) and not request.detach else "transcript",
         live=_starts, role=lambda request: RunRole.RECORDS if _starts(request) else RunRole.NONE,
         writes=lambda request: (request.output,) if request.emit is not None else (),
     ),
     ask.Rerun: Verb(
-        "rerun", "launching.rerun", FULL, live=True, role=RunRole.RECORDS, interrupt=Interrupt.STOP_RUN,
+        "rerun", "launch.launching.rerun", FULL, live=True, role=RunRole.RECORDS, interrupt=Interrupt.STOP_RUN,
         view=lambda request: "transcript" if request.detach else "run",
     ),
     ask.Attach: Verb(
@@ -117,7 +117,7 @@ VERBS: Mapping[type, Verb] = {
         opens=_on_terminal("json"),
     ),
     ask.Replay: Verb(
-        "replay", "past.replay", ("store",), "run", live=True, role=RunRole.REPLAYS, opens=Opens.ALWAYS
+        "replay", "stored.past.replay", ("store",), "run", live=True, role=RunRole.REPLAYS, opens=Opens.ALWAYS
     ),
     ask.Demo: Verb(
         "demo", "demo.demo", ("control", "store"), "check", live=True, role=RunRole.RECORDS,
@@ -128,29 +128,29 @@ VERBS: Mapping[type, Verb] = {
         "top", "top.top", ("sessions", "control"), opens=_on_terminal("json", "once"),
         view=lambda request: "transcript" if request.once else "cluster", live=lambda request: not request.once,
     ),
-    ask.Runs: Verb("runs", "past.runs", ("sessions", "store"), "runs"),
-    ask.Show: Verb("show", "past.show", ("sessions", "store")),
-    ask.Compare: Verb("compare", "compare.compare_runs", ("store",), "compare"),
-    ask.Logs: Verb("logs", "logs.logs", FULL),
+    ask.Runs: Verb("runs", "stored.past.runs", ("sessions", "store"), "runs"),
+    ask.Show: Verb("show", "stored.past.show", ("sessions", "store")),
+    ask.Compare: Verb("compare", "stored.compare.compare_runs", ("store",), "compare"),
+    ask.Logs: Verb("logs", "stored.logs.logs", FULL),
     ask.Export: Verb(
-        "export", "export.export", FULL, writes=lambda request: (request.output,),
+        "export", "stored.export.export", FULL, writes=lambda request: (request.output,),
         interrupt=lambda request: Interrupt.LEAVE_RUN if request.goes_on else Interrupt.END,
     ),
     ask.ReportPage: Verb(
-        "report", "report.report", ("sessions", "store"), writes=lambda request: (request.output,)
+        "report", "stored.report.report", ("sessions", "store"), writes=lambda request: (request.output,)
     ),
     ask.Why: Verb("why", "console_verbs.why"),
     ask.Bench: Verb(
-        "bench strategies", "bench.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False
+        "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False
     ),
     ask.BenchCollectives: Verb(
-        "bench collectives", "bench_collectives.bench_collectives", ("sessions",), interrupt=Interrupt.END_WORK
+        "bench collectives", "bench.collectives.bench_collectives", ("sessions",), interrupt=Interrupt.END_WORK
     ),
-    ask.Prepare: Verb("setup", "setup.prepare", FULL, interrupt=Interrupt.STOP_WORK),
+    ask.Prepare: Verb("setup", "setup.installation.prepare", FULL, interrupt=Interrupt.STOP_WORK),
     ask.Notify: Verb("notify", "notifying.notify"),
     ask.Trust: Verb("trust", "trusting.trust", trusts=False),
-    ask.Foresee: Verb("", "foreseeing.foresee", ("sessions", "control")),
-    ask.Launches: Verb("", "past.launches", ("store",)),
+    ask.Foresee: Verb("", "launch.foreseeing.foresee", ("sessions", "control")),
+    ask.Launches: Verb("", "stored.past.launches", ("store",)),
     ask.OpenConsole: Verb("", "console_verbs.open_console", opens=Opens.ALWAYS),
     ask.ShowHelp: Verb("", "console_verbs.show_help", trusts=False),
 }  # fmt: skip

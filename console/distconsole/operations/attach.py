@@ -9,15 +9,15 @@ from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Attach, Where
-from distconsole.monitor.late import fetch_late, hosts_to_ask
-from distconsole.monitor.planned import stored_plan
-from distconsole.monitor.run_file import RunRecord
-from distconsole.monitor.store import RunStore, meant
-from distconsole.monitor.summary import stored_events
 from distconsole.operations.control import Control
-from distconsole.operations.remote_runs import find_known, known_runs, record_of
 from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run, lasting
+from distconsole.operations.stored.remote_runs import find_known, known_runs, record_of
 from distconsole.operations.watching import journal_opener, watch_run
+from distconsole.runs.following.late import fetch_late, hosts_to_ask
+from distconsole.runs.store.planned import stored_plan
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore, meant
+from distconsole.runs.summary import stored_events
 from distconsole.session import Session
 
 

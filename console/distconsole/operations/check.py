@@ -23,13 +23,13 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
         began: As ``Control`` has it; None takes this moment.
     """
     began = time.monotonic() if began is None else began
-    from distconsole.checks.passport import Passports  # noqa: PLC0415  (for this verb alone)
-    from distconsole.checks.run import run_check  # noqa: PLC0415
-    from distconsole.operations.short_run import short_run  # noqa: PLC0415
+    from distconsole.checks.engine.baseline import Passports  # noqa: PLC0415  (for this verb alone)
+    from distconsole.checks.engine.run import run_check  # noqa: PLC0415
+    from distconsole.operations.launch.short_run import short_run  # noqa: PLC0415
 
     plan = None
     if request.target is not None:
-        from distconsole.operations.targeting import targeted  # noqa: PLC0415
+        from distconsole.operations.launch.targeting import targeted  # noqa: PLC0415
 
         plan = targeted(request, request.target)
     with sessions(request.where) as session:
@@ -67,6 +67,6 @@ def _written(file: str, events: Iterator[Event], session: Session) -> Iterator[E
 
 def explain(request: Explain) -> Iterator[Event]:
     """Say what one check does."""
-    from distconsole.checks.reference import explain_check  # noqa: PLC0415
+    from distconsole.checks.engine.reference import explain_check  # noqa: PLC0415
 
     yield from explain_check(request)

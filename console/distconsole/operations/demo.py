@@ -13,12 +13,12 @@ from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import Event, Narration, RunShown
 from distconsole.model.requests import Check, Demo, LauncherName, Run, Where
 from distconsole.model.run_events import RunEvent
-from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import summarise
-from distconsole.monitor.timeline import RunTimeline
-from distconsole.operations import launching
 from distconsole.operations.check import check
 from distconsole.operations.control import Control
+from distconsole.operations.launch import launching
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import summarise
+from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
 
 NAME = "digits"
@@ -76,7 +76,7 @@ def _require(request: Demo) -> None:
 
 def _embedded(nodes: int, stack: ExitStack) -> Session:
     """Return a session on fresh embedded nodes; ``stack`` ends them and removes their folder."""
-    from distconsole.remote.embedded import EmbeddedCluster  # noqa: PLC0415  (loads paramiko)
+    from distconsole.ssh.embedded import EmbeddedCluster  # noqa: PLC0415  (loads paramiko)
 
     # Short, because a Unix socket's path may have 107 characters.
     folder = stack.enter_context(

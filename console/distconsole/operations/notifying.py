@@ -19,8 +19,8 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, TextMade
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
-from distconsole.monitor.notices import Notices
 from distconsole.operations.telling import NotToldError, post, run_command
+from distconsole.runs.notices import Notices
 
 MAX_WAITING = 32
 LEAVING_SECONDS = 15.0

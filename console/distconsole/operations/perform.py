@@ -14,9 +14,9 @@ from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.verbs import Verb, verb_of
-from distconsole.monitor.store import RunStore
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
+from distconsole.runs.store.store import RunStore
 
 
 def perform(

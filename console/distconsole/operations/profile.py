@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from distconsole.checks.cures import exports, mca_env
+from distconsole.checks.fixes.cures import exports, mca_env
 from distconsole.config.load import is_taken_whole, project_file, trust_as_it_is
 from distconsole.config.paths import PROJECT_FILE
 from distconsole.config.schema import Config

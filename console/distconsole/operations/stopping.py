@@ -11,12 +11,12 @@ from distconsole.model.findings import Severity
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Stop
 from distconsole.model.run_events import LinkChanged, RunEnded, RunFinding
-from distconsole.monitor.planned import stored_end
-from distconsole.monitor.store import RunStore
 from distconsole.operations.attach import remote_record, stored_record, where_of
 from distconsole.operations.control import Control, StopReason
 from distconsole.operations.sessions import SessionSource, hosts_of_run
 from distconsole.operations.watching import WIRE_REASONS, watch_run
+from distconsole.runs.store.planned import stored_end
+from distconsole.runs.store.store import RunStore
 
 
 def stop(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from distconsole.model.notices import Notice
-from distconsole.remote.plain import quote
+from distconsole.ssh.plain import quote
 
 TRIES = 3
 PAUSE_SECONDS = 0.5

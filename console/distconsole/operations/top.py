@@ -15,13 +15,13 @@ from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Top
 from distconsole.model.run_events import GpuSample, NodeSample
-from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow, load_rows
-from distconsole.monitor.samples import load_events
 from distconsole.operations.control import Control
 from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
-from distconsole.remote.frames import SampleBody
-from distconsole.remote.wire import typed
+from distconsole.rpc.frames import SampleBody
+from distconsole.rpc.wire import typed
+from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
+from distconsole.runs.samples import load_events
 from distconsole.session import Session
 
 QUEUED_SAMPLES_A_HOST = 4

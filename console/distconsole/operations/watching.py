@@ -14,15 +14,15 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
 from distconsole.model.run_events import LogLine, RunEvents
-from distconsole.monitor.feed import JournalStream, OpenStream
-from distconsole.monitor.follow import follow
-from distconsole.monitor.place import Place
-from distconsole.monitor.run_file import RunRecord
-from distconsole.monitor.store import RunStore
-from distconsole.monitor.summary import keep_whole
-from distconsole.monitor.timeline import RunTimeline
 from distconsole.operations.control import Command, Control, StopReason, Wish
-from distconsole.remote.stream import Stream
+from distconsole.rpc.stream import Stream
+from distconsole.runs.following.feed import JournalStream, OpenStream
+from distconsole.runs.following.follow import follow
+from distconsole.runs.store.place import Place
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import keep_whole
+from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
 
 STORE_BYTES = 4 << 30

@@ -146,7 +146,7 @@ def show_brief(output: Output, finding: Finding) -> None:
 
 
 def _tried(cure: Cure) -> str:
-    from distconsole.checks.cures import lines_to_type  # noqa: PLC0415 - other verbs need no checks
+    from distconsole.checks.fixes.cures import lines_to_type  # noqa: PLC0415 - other verbs need no checks
 
     return next(iter(lines_to_type(cure)), "")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from distconsole.expression import Fields, Kind, Value
 from distconsole.model.events import ConditionJudged, RankListed
-from distconsole.monitor.rank_fields import RANK_FIELDS
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS
 from distconsole.text.output import Output
 from distconsole.text.tables import bytes_text, number_text, table
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from distconsole.model.run_events import LogLine
-from distconsole.monitor.log_fold import NUMBER, PLACEHOLDER
+from distconsole.runs.logs.fold import NUMBER, PLACEHOLDER
 from distconsole.text.output import Output
 from distconsole.text.paint import Paint
 from distconsole.text.tables import ranks_text

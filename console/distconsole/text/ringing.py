@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from distconsole.model.notices import Notice, Way
-from distconsole.remote.plain import plain_text
+from distconsole.ssh.plain import plain_text
 
 MAX_CHARS = 200
 BELL = "\x07"

@@ -25,9 +25,9 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
-from distconsole.monitor.health import health_line, restarts_text
-from distconsole.monitor.pace import FRESH_SECONDS
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.health import health_line, restarts_text
+from distconsole.runs.pace import FRESH_SECONDS
+from distconsole.runs.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
 from distconsole.text.tables import duration_text, ranks_text

@@ -6,7 +6,7 @@ import sys
 from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model.requests import Replay, Request
-from distconsole.tui.unneeded import spare_unneeded
+from distconsole.tui.terminal.unneeded import spare_unneeded
 
 WITHOUT = (
     "what works without: distconsole check, run SCRIPT, top --once, runs, attach RUN, logs RUN"

@@ -25,18 +25,18 @@ from distconsole.config.shortcuts import startup_file
 from distconsole.grammar import VERBS
 from distconsole.model import requests as ask
 from distconsole.operations import perform
-from distconsole.tui.answers import RestOfAnswer
-from distconsole.tui.appearance import Appearance, asked_theme, no_color
-from distconsole.tui.feeds import Perform
-from distconsole.tui.keys import SCREEN_VERBS
-from distconsole.tui.leaving import NO_KEY_PROTOCOL, Leaving, let_keys_signal
 from distconsole.tui.main_screen import SHORT_LINES, ConsoleScreen
-from distconsole.tui.pictures import Clocks
-from distconsole.tui.shortcuts import Shortcuts, of_user
-from distconsole.tui.sitting import ConsoleSession
-from distconsole.tui.sparing import LowOverheadApp, share_one_heap
-from distconsole.tui.startup import wants_startup
-from distconsole.tui.themes import LOOKS
+from distconsole.tui.prompt.answers import RestOfAnswer
+from distconsole.tui.prompt.keys import SCREEN_VERBS
+from distconsole.tui.prompt.shortcuts import Shortcuts, of_user
+from distconsole.tui.prompt.startup import wants_startup
+from distconsole.tui.session import ConsoleSession
+from distconsole.tui.tasks import Perform
+from distconsole.tui.terminal.leaving import NO_KEY_PROTOCOL, Leaving, let_keys_signal
+from distconsole.tui.terminal.low_overhead import LowOverheadApp, share_one_heap
+from distconsole.tui.theme.appearance import Appearance, asked_theme, no_color
+from distconsole.tui.theme.themes import LOOKS
+from distconsole.tui.view_models.hosts import Clocks
 
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
@@ -181,7 +181,7 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def give_back(self) -> None:
         """Hold the agent's file as small as it travels, too, now that the nodes were asked for theirs."""
-        packing = sys.modules.get("distconsole.remote.pack")
+        packing = sys.modules.get("distconsole.rpc.pack")
         if packing is not None:
             packing.agent_pack().compressed()
         super().give_back()

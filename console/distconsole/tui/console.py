@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 from textual.message import Message
 from textual.widget import Widget
 
-from distconsole.tui.shortcuts import Shortcuts
-from distconsole.tui.sitting import ConsoleSession
+from distconsole.tui.prompt.shortcuts import Shortcuts
+from distconsole.tui.session import ConsoleSession
 from distconsole.tui.watches import Watches
 
 AnyWidget = TypeVar("AnyWidget", bound=Widget)

@@ -9,7 +9,7 @@ from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
 from distconsole.model.verbs import Interrupt, RunRole, interrupt_of
 from distconsole.operations import StopReason
-from distconsole.tui.feeds import RequestTask
+from distconsole.tui.tasks import RequestTask
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TURNS_PER_SECOND = 4

@@ -12,21 +12,21 @@ from textual.containers import Vertical
 
 from distconsole.model import requests as ask
 from distconsole.model.verbs import is_live, verb_of, view_of
-from distconsole.monitor.load_fields import LoadRow
-from distconsole.tui.answers import RestOfAnswer
-from distconsole.tui.appearance import Appearance
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.history import History
+from distconsole.runs.conditions.load_fields import LoadRow
 from distconsole.tui.later import CallOnUiThread, RunLine
-from distconsole.tui.launching import LaunchForm
-from distconsole.tui.offers import LineCompleter
-from distconsole.tui.prompt import Prompt
-from distconsole.tui.question import Question
+from distconsole.tui.launch_form.form import LaunchForm
+from distconsole.tui.prompt.answers import RestOfAnswer
+from distconsole.tui.prompt.completer import LineCompleter
+from distconsole.tui.prompt.history import History
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.question import Question
+from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.replaying import travelled
-from distconsole.tui.screenshots import save_screenshot
-from distconsole.tui.shortcuts import Shortcuts
-from distconsole.tui.sitting import ConsoleSession
-from distconsole.tui.sparing import PunctualScreen
+from distconsole.tui.session import ConsoleSession
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.terminal.low_overhead import PunctualScreen
+from distconsole.tui.terminal.screenshots import save_screenshot
+from distconsole.tui.theme.appearance import Appearance
 from distconsole.tui.title import PRESSES, keys_content, small_content, title_content, too_small
 from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.view_switcher import ViewSwitcher

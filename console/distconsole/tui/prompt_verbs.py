@@ -18,14 +18,14 @@ from distconsole.model import requests as ask
 from distconsole.model.verbs import RunRole, is_live, role_of
 from distconsole.text.run_notes import end_words
 from distconsole.text.tables import duration_text
+from distconsole.tui.confirmations import Danger, assess, may_be_dangerous, overwriting
 from distconsole.tui.console import Console
-from distconsole.tui.dangers import Danger, assess, may_be_dangerous, overwriting
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.harmless import one_line
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
 from distconsole.tui.later import run_in_thread
-from distconsole.tui.prompt import Prompt
-from distconsole.tui.question import Asked, Question, confirmed
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.question import Asked, Question, confirmed
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.views.jobs import JobsView
 from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.widgets.lines import Said

@@ -14,16 +14,16 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
-from distconsole.monitor.moment import Moment
-from distconsole.monitor.playhead import SPEEDS, Axis, Playhead, parse_moment
-from distconsole.monitor.recording import Mark, Recording, Walk
-from distconsole.monitor.run_file import RunFile
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.keys import SCREEN_VERBS
-from distconsole.tui.pictures import LoadPicture
+from distconsole.runs.replay.moment import Moment
+from distconsole.runs.replay.playhead import SPEEDS, Axis, Playhead, parse_moment
+from distconsole.runs.replay.recording import Mark, Recording, Walk
+from distconsole.runs.store.run_file import RunFile
+from distconsole.tui.prompt.keys import SCREEN_VERBS
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.hosts import LoadPicture
 
 if TYPE_CHECKING:
-    from distconsole.monitor.timeline import RunTimeline
+    from distconsole.runs.timeline import RunTimeline
 
 READ_ENTRIES = 128
 """So many entries at once are read while the screen waits."""
@@ -155,7 +155,7 @@ class ReplayTask(RequestTask):
     def _follow(self) -> None:
         assert isinstance(self.request, ask.Replay)
         self._wanted = self._wanted or self.request.at or ""
-        from distconsole.operations.past import open_kept  # noqa: PLC0415 - only who looks back needs it
+        from distconsole.operations.stored.past import open_kept  # noqa: PLC0415 - only who looks back needs it
 
         with open_kept(self.request.run) as run_file:
             folder = runs_dir()

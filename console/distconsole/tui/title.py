@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.style import Style
 
-from distconsole.tui.keymap import Keymap
-from distconsole.tui.keys import Key
+from distconsole.tui.prompt.keymap import Keymap
+from distconsole.tui.prompt.keys import Key
 
 SMALL = (60, 16)
 """Columns and lines below which the last line says so; the screens are made for 80 x 24 and more."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from distconsole.errors import ConsoleError
 from distconsole.text.paint import Paint
-from distconsole.tui.harmless import one_line
+from distconsole.tui.terminal.sanitize import one_line
 
 MAX_SHOWN_LINES = 2000
 MAX_KEPT_LINES = 20_000

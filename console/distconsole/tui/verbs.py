@@ -11,13 +11,13 @@ from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
 from distconsole.tui.console import Console
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
-from distconsole.tui.launching import LaunchForm
-from distconsole.tui.prompt import Prompt
+from distconsole.tui.launch_form.form import LaunchForm
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
 from distconsole.tui.prompt_verbs import PromptVerbs
 from distconsole.tui.replaying import travel
-from distconsole.tui.sitting import screen_words
+from distconsole.tui.session import screen_words
+from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.check import CheckView, Page
 from distconsole.tui.views.cluster import ClusterView
 from distconsole.tui.views.compare import CompareView

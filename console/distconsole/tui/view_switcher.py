@@ -8,11 +8,11 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.launching import LaunchForm
+from distconsole.tui.launch_form.form import LaunchForm
+from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.replaying import ReplayTask, then_shown
-from distconsole.tui.shortcuts import Shortcuts
-from distconsole.tui.sitting import ConsoleSession
+from distconsole.tui.session import ConsoleSession
+from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster import ClusterView
 from distconsole.tui.views.compare import CompareView

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.cuts import audit, blind_spots
 from distconsole.model.names import HostName
-from distconsole.monitor.run_file import StoredEntry
+from distconsole.runs.store.run_file import StoredEntry
 
 
 def entry(seq: int, **body: Any) -> StoredEntry:

@@ -8,19 +8,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distconsole.checks.catalogue import CATALOGUE
-from distconsole.checks.collective import Sweep, work_for
-from distconsole.checks.collective_facts import CollFacts, HorovodCollFacts, MpiCollFacts
-from distconsole.checks.evidence import UNREACHED, HostEvidence, Outcome, View
-from distconsole.checks.facts import Facts, OsFacts, SshFacts
-from distconsole.checks.files import hostfile, junit
-from distconsole.checks.judge import Verdicts, judge
-from distconsole.checks.leaning import needs_of
-from distconsole.checks.net_facts import NetFacts, ReachFacts
-from distconsole.checks.reference import explain, reference_page
-from distconsole.checks.rule import Foreseen, Rule, Said, Unjudged, fail, warn
-from distconsole.checks.select import at_level, select_rules
-from distconsole.checks.timings import bus_factor, message_bytes
+from distconsole.checks.engine.catalogue import CATALOGUE
+from distconsole.checks.engine.files import hostfile, junit
+from distconsole.checks.engine.judge import Verdicts, judge
+from distconsole.checks.engine.leaning import needs_of
+from distconsole.checks.engine.reference import explain, reference_page
+from distconsole.checks.engine.rule import Foreseen, Rule, Said, Unjudged, fail, warn
+from distconsole.checks.engine.select import at_level, select_rules
+from distconsole.checks.facts.collectives import CollFacts, HorovodCollFacts, MpiCollFacts
+from distconsole.checks.facts.evidence import UNREACHED, HostEvidence, Outcome, View
+from distconsole.checks.facts.network import NetFacts, ReachFacts
+from distconsole.checks.facts.node import Facts, OsFacts, SshFacts
+from distconsole.checks.gather.collective import Sweep, work_for
+from distconsole.checks.gather.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from distconsole.checks.catalogue import CATALOGUE, rule_called
-from distconsole.checks.evidence import HostEvidence, View
-from distconsole.checks.facts import convert
-from distconsole.checks.groups import GROUP_NAMES
-from distconsole.checks.judge import Verdicts, judge
-from distconsole.checks.rule import Rule
-from distconsole.checks.target import Launch
+from distconsole.checks.engine.catalogue import CATALOGUE, rule_called
+from distconsole.checks.engine.judge import Verdicts, judge
+from distconsole.checks.engine.rule import Rule
+from distconsole.checks.engine.target import Launch
+from distconsole.checks.facts.evidence import HostEvidence, View
+from distconsole.checks.facts.groups import GROUP_NAMES
+from distconsole.checks.facts.node import convert
 from distconsole.model.cluster import Host
 from distconsole.model.expectation import Expectation
 from distconsole.model.names import HostName

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from distconsole.checks.evidence import HostEvidence, View
-from distconsole.checks.facts import EnvFacts, HorovodFacts
-from distconsole.checks.host_facts import ImportFacts
-from distconsole.checks.rules.timeouts import RULES, RUN_WAITS_SECONDS
-from distconsole.launch.horovod import GLOO_TIMEOUT_SECONDS
+from distconsole.checks.facts.evidence import HostEvidence, View
+from distconsole.checks.facts.host import ImportFacts
+from distconsole.checks.facts.node import EnvFacts, HorovodFacts
+from distconsole.checks.rules.software.timeouts import RULES, RUN_WAITS_SECONDS
+from distconsole.launch.launchers.horovod import GLOO_TIMEOUT_SECONDS
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Finding
 from distconsole.model.names import HostName

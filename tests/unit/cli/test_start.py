@@ -25,9 +25,9 @@ def test_help_loads_no_part_that_does_work(words: list[str]) -> None:
 
 
 def test_a_launch_starts_without_the_judges_of_a_check() -> None:
-    judges = ("distconsole.checks.rules", "distconsole.checks.run")
+    judges = ("distconsole.checks.rules", "distconsole.checks.engine.run")
     program = (
-        "import sys, distconsole.cli.main, distconsole.operations.launching; "
+        "import sys, distconsole.cli.main, distconsole.operations.launch.launching; "
         f"print([name for name in {judges!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -15,7 +15,7 @@ from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.engines import Engines, MpiBuild
 from distconsole.launch.execute import node_spec
-from distconsole.launch.mpi import AS_RANK, TORCH_NAMES
+from distconsole.launch.launchers.mpi import AS_RANK, TORCH_NAMES
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text, plan_event

@@ -16,16 +16,16 @@ from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.environment import read_env_file, shown_env, user_env
 from distconsole.launch.execute import node_spec
 from distconsole.launch.identity import new_run_id, new_secret
+from distconsole.launch.launchers.torchrun import OWN_LOGS
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text, plan_event
-from distconsole.launch.torchrun import OWN_LOGS
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import LauncherName, PassArgs, Run
-from distconsole_agent.processes import fill
+from distconsole_agent.supervisor.processes import fill
 from distconsole_training.records import ENV_VERIFY
 
 TRAITS = ScriptTraits(readable=True, torch=True, distributed=True)
@@ -368,8 +368,8 @@ def test_one_node_of_the_plan_becomes_its_spec() -> None:
 
 
 def test_the_spec_has_the_fields_of_the_protocol() -> None:
-    from distconsole_agent.protocol import SPEC_FIELDS
-    from distconsole_agent.runspec import parse_spec
+    from distconsole_agent.contract.protocol import SPEC_FIELDS
+    from distconsole_agent.contract.runspec import parse_spec
 
     spec = node_spec(plan(Run("train.py", nproc="2")), 0, new_secret(), 17.0)
     assert set(spec) == set(SPEC_FIELDS)

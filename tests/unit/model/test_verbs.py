@@ -14,7 +14,7 @@ from distconsole.grammar.verbs import VERB_COMMANDS
 from distconsole.model import requests as ask
 from distconsole.model.verbs import VERBS, Opens, RunRole, opens_of, role_of, view_of
 from distconsole.operations.perform import operation_of
-from distconsole.tui.keys import VIEWS
+from distconsole.tui.prompt.keys import VIEWS
 
 KINDS = get_args(ask.Request)
 

@@ -13,8 +13,8 @@ from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.names import RunId
 from distconsole.model.requests import ExportFormat
-from distconsole.monitor.store import RunStore
 from distconsole.operations import perform
+from distconsole.runs.store.store import RunStore
 from distconsole.text.show import show_for
 from fakes.journals import START, Journal
 from fakes.sessions import no_session

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.operations.node_programs import build_horovod
-from distconsole.operations.node_programs.build_horovod import Pace, reason
+from distconsole.operations.setup.node_programs import build_horovod
+from distconsole.operations.setup.node_programs.build_horovod import Pace, reason
 
 PROGRAM = Path(build_horovod.__file__)
 SLOW = """\

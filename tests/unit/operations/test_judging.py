@@ -19,11 +19,11 @@ from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
-from distconsole.monitor.entry_writer import EntryWriter
-from distconsole.monitor.follow import encode_entry
-from distconsole.monitor.run_file import RunRecord, StoredEntry
-from distconsole.monitor.store import RunStore
 from distconsole.operations.judging import my_names
+from distconsole.runs.following.follow import encode_entry
+from distconsole.runs.store.entry_writer import EntryWriter
+from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.store import RunStore
 from fakes.sessions import no_session
 
 SLOW = "step_ms.p95_run > 1.1 * median(step_ms.p95_run)"

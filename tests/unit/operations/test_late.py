@@ -17,15 +17,15 @@ from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, RunShown
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, LogLine, RunEnded, RunFinding
-from distconsole.monitor.entry_writer import EntryWriter
-from distconsole.monitor.keeping import encode_entry
-from distconsole.monitor.run_file import RunRecord, StoredEntry
-from distconsole.monitor.store import RunStore
 from distconsole.operations.attach import attach
 from distconsole.operations.control import Control
-from distconsole.operations.kept import run_so_far
-from distconsole.operations.logs import logs
-from distconsole.operations.past import show
+from distconsole.operations.stored.kept import run_so_far
+from distconsole.operations.stored.logs import logs
+from distconsole.operations.stored.past import show
+from distconsole.runs.store.entry_writer import EntryWriter
+from distconsole.runs.store.keeping import encode_entry
+from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.store import RunStore
 
 RUN = RunId("late-1")
 NOW = time.time()

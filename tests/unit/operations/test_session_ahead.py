@@ -13,8 +13,8 @@ from distconsole.errors import ConfigError, ConnectError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Where
-from distconsole.remote.transport import Connection
 from distconsole.session import Session, SessionAhead
+from distconsole.ssh.transport import Connection
 
 HOSTS = tuple(Host(HostName(name)) for name in ("a", "b"))
 

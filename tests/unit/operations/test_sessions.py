@@ -9,7 +9,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Where
 from distconsole.operations.sessions import lasting
-from distconsole.tui.sitting import ConsoleSession
+from distconsole.tui.session import ConsoleSession
 
 
 def cluster(

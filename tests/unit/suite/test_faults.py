@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
-from distconsole.checks.catalogue import rule_called
-from distconsole.checks.select import at_level
+from distconsole.checks.engine.catalogue import rule_called
+from distconsole.checks.engine.select import at_level
 from distconsole.model.requests import Level
 from testbed.faults import BY_NAME, FAULTS, THREE_AT_ONCE, Fault
 from testbed.lab import chosen, lab, listed

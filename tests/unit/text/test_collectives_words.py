@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from distconsole.checks.rule import fail
+from distconsole.checks.engine.rule import fail
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model.check_outcome import with_outcome
@@ -22,7 +22,7 @@ from distconsole.model.reports import (
     VerifiedReport,
 )
 from distconsole.model.requests import BenchCollectives, LauncherName
-from distconsole.operations.bench_collectives import CHECKS, measured
+from distconsole.operations.bench.collectives import CHECKS, measured
 from distconsole.text.bandwidths import size_text
 from distconsole.text.show import show_for
 
@@ -132,8 +132,8 @@ def test_what_could_not_be_measured_has_a_reason_and_an_exit_code(
 
 
 def test_every_engine_has_its_own_checks_and_no_others() -> None:
-    from distconsole.checks.catalogue import CATALOGUE
-    from distconsole.checks.select import select_rules
+    from distconsole.checks.engine.catalogue import CATALOGUE
+    from distconsole.checks.engine.select import select_rules
 
     ids = {
         name: {rule.id for rule in select_rules(CATALOGUE, only=only)}

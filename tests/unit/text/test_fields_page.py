@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from distconsole.expression import ExpressionError, Fields, compiled
-from distconsole.monitor.check_fields import CHECK_FIELDS
-from distconsole.monitor.load_fields import LOAD_FIELDS
-from distconsole.monitor.rank_fields import RANK_FIELDS
-from distconsole.monitor.summary_fields import summary_fields
+from distconsole.runs.conditions.check_fields import CHECK_FIELDS
+from distconsole.runs.conditions.load_fields import LOAD_FIELDS
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS
+from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.text.conditions import fields_table
 
 PAGE = Path(__file__).parents[3] / "docs" / "expressions.md"

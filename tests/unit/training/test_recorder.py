@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.rings import Ring
+from distconsole_agent.journal.rings import Ring
 from distconsole_training import guard, records
 from distconsole_training.identity import Identity
 from distconsole_training.recorder import Recorder

@@ -14,7 +14,7 @@ from distconsole.model.run_events import (
     RunEvents,
     RunRestarted,
 )
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.views.ranks import RANK_COLUMNS, rank_rows
 from fakes import scenes
 

@@ -9,7 +9,7 @@ import pytest
 from distconsole.config.load import trust_as_it_is
 from distconsole.errors import UntrustedError, UsageError
 from distconsole.model import requests as ask
-from distconsole.tui.sitting import ConsoleSession
+from distconsole.tui.session import ConsoleSession
 
 
 def test_a_changed_file_is_asked_about_before_anything_is_done(

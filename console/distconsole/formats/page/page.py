@@ -25,10 +25,10 @@ from distconsole.formats.page.plots import Plot, plot
 from distconsole.formats.page.words import failed_first, findings_of, interesting_ranks, verdict_of
 from distconsole.model.run_events import RankState, RunFinding
 from distconsole.model.time_text import duration_text, is_time, utc_text
-from distconsole.monitor.chronicle import Chronicle, LineEnds
-from distconsole.monitor.rank_view import RankView
-from distconsole.monitor.timeline import PHASE_ORDER, RunTimeline
-from distconsole.remote.plain import plain_lines
+from distconsole.runs.chronicle import Chronicle, LineEnds
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
+from distconsole.ssh.plain import plain_lines
 
 MAX_PLOTS = 12
 MAX_FINDINGS = 60

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from distconsole.formats.figures import LONG, number_text
-from distconsole.monitor.series import Series, usual_range
+from distconsole.runs.series import Series, usual_range
 
 LEAST_SPAN = 1e-100
 """Values less apart are one value."""

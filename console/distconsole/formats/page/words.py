@@ -12,10 +12,10 @@ from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.run_summary import FirstFailure
 from distconsole.model.time_text import duration_text
-from distconsole.monitor.chronicle import Chronicle
-from distconsole.monitor.conclusions import STRAGGLER
-from distconsole.monitor.health import health_line, restarts_text
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.chronicle import Chronicle
+from distconsole.runs.detectors.conclusions import STRAGGLER
+from distconsole.runs.health import health_line, restarts_text
+from distconsole.runs.timeline import RunTimeline
 
 HEADS = {
     EndState.SUCCEEDED: "Succeeded",

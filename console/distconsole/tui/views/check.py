@@ -13,10 +13,10 @@ from textual.widget import Widget
 from distconsole.expression import Condition
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
-from distconsole.monitor.check_fields import CheckRow, check_condition
+from distconsole.runs.conditions.check_fields import CheckRow, check_condition
 from distconsole.text.check import changes_text, proof_text, target_text
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.pairs import Pairs
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.pairs import Pairs
 from distconsole.tui.views.check_words import (
     FINDING_COLUMNS,
     GRID_COLUMNS,

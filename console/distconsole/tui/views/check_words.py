@@ -11,14 +11,14 @@ from distconsole.expression import Condition
 from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckOutcome, CheckReport
-from distconsole.monitor.check_fields import CheckRow
-from distconsole.tui.check_picture import (
+from distconsole.runs.conditions.check_fields import CheckRow
+from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,
     OUTCOME_ORDER,
     SEVERITY_MARKS,
     CheckPicture,
 )
-from distconsole.tui.pairs import LOOKS, Pair, Pairs
+from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
 from distconsole.tui.widgets.line_table import Column
 
 

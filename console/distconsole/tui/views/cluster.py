@@ -12,12 +12,12 @@ from textual.containers import Vertical
 
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.time_text import span_text
-from distconsole.monitor.load_fields import LOAD_FIELDS, LoadRow
-from distconsole.monitor.pace import FRESH_SECONDS
+from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
+from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.text.tables import bytes_text, number_text
-from distconsole.tui.feeds import RequestTask
 from distconsole.tui.later import RunLine
-from distconsole.tui.pictures import LoadPicture
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.hosts import LoadPicture
 from distconsole.tui.views.load_order import head_of
 from distconsole.tui.views.row_order import RowOrder
 from distconsole.tui.widgets.bars import level_bar

@@ -11,9 +11,9 @@ from textual.containers import Horizontal, Vertical
 from distconsole.errors import UsageError
 from distconsole.model.comparison import ComparedCurves, ComparedRun, Comparison, Figure, Setting
 from distconsole.model.events import RunsCompared
-from distconsole.monitor.tally import AXES
+from distconsole.runs.compare.tally import AXES
 from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
-from distconsole.tui.feeds import RequestTask
+from distconsole.tui.tasks import RequestTask
 from distconsole.tui.widgets.curves import Curves, colour_of
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words

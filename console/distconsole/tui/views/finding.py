@@ -14,8 +14,8 @@ from textual.message import Message
 from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import CheckReport
 from distconsole.text.check import changes_text, proof_text
-from distconsole.tui.check_picture import SEVERITY_MARKS
-from distconsole.tui.pairs import LOOKS, Pair, Pairs
+from distconsole.tui.view_models.check import SEVERITY_MARKS
+from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
 from distconsole.tui.widgets.lines import Words
 
 

@@ -10,13 +10,13 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.model.time_text import span_text
-from distconsole.monitor.present import Sight, sights_of, slow_ranks, standing_ranks
-from distconsole.monitor.rank_view import RankView
-from distconsole.monitor.stragglers import Straggler
-from distconsole.monitor.timeline import RunTimeline
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.harmless import shown_name
-from distconsole.tui.heat import PACE, heat_of
+from distconsole.runs.detectors.stragglers import Straggler
+from distconsole.runs.present import Sight, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.timeline import RunTimeline
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.terminal.sanitize import shown_name
+from distconsole.tui.view_models.heat import PACE, heat_of
 from distconsole.tui.widgets.heat_map import HeatMap
 
 MAX_NAMED = 5

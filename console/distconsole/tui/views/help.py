@@ -8,10 +8,10 @@ from textual.containers import VerticalScroll
 
 from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import masked
-from distconsole.tui.key_tables import PARTS as PARTS_WITH_KEYS
-from distconsole.tui.key_tables import keys_here, part_keys, place_of
-from distconsole.tui.keys import SCREEN_VERBS, Key
-from distconsole.tui.shortcuts import Shortcuts
+from distconsole.tui.prompt.key_tables import PARTS as PARTS_WITH_KEYS
+from distconsole.tui.prompt.key_tables import keys_here, part_keys, place_of
+from distconsole.tui.prompt.keys import SCREEN_VERBS, Key
+from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.widgets.bars import PARTS, PHASES, REST
 from distconsole.tui.widgets.lines import Words
 

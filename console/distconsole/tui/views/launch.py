@@ -19,11 +19,11 @@ from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, FieldKind, launch_
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
-from distconsole.tui.folders import Folders
-from distconsole.tui.harmless import one_line
 from distconsole.tui.jobs import spinner
-from distconsole.tui.launch_desk import LaunchFormModel
-from distconsole.tui.pictures import LoadPicture
+from distconsole.tui.launch_form.model import LaunchFormModel
+from distconsole.tui.prompt.folders import Folders
+from distconsole.tui.terminal.sanitize import one_line
+from distconsole.tui.view_models.hosts import LoadPicture
 from distconsole.tui.views.launch_fields import FieldRow
 from distconsole.tui.views.launch_words import (
     HOST_COLUMNS,

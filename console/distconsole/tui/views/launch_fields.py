@@ -15,10 +15,10 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Checkbox, Input, Label, Select
 
-from distconsole.grammar.complete import path_names
+from distconsole.grammar.completion.complete import path_names
 from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, YES, FieldKind, LaunchField
-from distconsole.tui.folders import Folders
-from distconsole.tui.harmless import one_line
+from distconsole.tui.prompt.folders import Folders
+from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.lines import Words
 
 FILE = "FILE"

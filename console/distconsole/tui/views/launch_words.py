@@ -14,10 +14,10 @@ from distconsole.model.events import LaunchKept
 from distconsole.model.run_events import GpuSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.text.tables import ranks_text
-from distconsole.tui.foresight import PlanPreview
-from distconsole.tui.harmless import one_line
-from distconsole.tui.launch_desk import Trouble
-from distconsole.tui.pictures import LoadPicture
+from distconsole.tui.launch_form.model import Trouble
+from distconsole.tui.launch_form.plan_preview import PlanPreview
+from distconsole.tui.terminal.sanitize import one_line
+from distconsole.tui.view_models.hosts import LoadPicture
 from distconsole.tui.views.runs import STATE_STYLES
 from distconsole.tui.widgets.line_table import Column
 

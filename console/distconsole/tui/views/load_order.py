@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from distconsole.model.run_events import GpuSample
-from distconsole.monitor.load_fields import LoadRow
+from distconsole.runs.conditions.load_fields import LoadRow
 
 Number = TypeVar("Number", int, float)
 

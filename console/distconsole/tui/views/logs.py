@@ -16,15 +16,15 @@ from distconsole.errors import ConsoleError
 from distconsole.model.moments import span_seconds, time_of_day
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text
-from distconsole.monitor.log_filter import (
+from distconsole.runs.logs.filter import (
     LogFilter,
     parse_filter,
     parse_pattern,
 )
-from distconsole.monitor.log_lines import Scribe
-from distconsole.monitor.log_rows import LogRows
-from distconsole.tui.feeds import RequestTask
+from distconsole.runs.logs.lines import Scribe
+from distconsole.runs.logs.rows import LogRows
 from distconsole.tui.replaying import ReplayTask
+from distconsole.tui.tasks import RequestTask
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_bars import bars_text
 from distconsole.tui.widgets.log_line import LineStyle, colours_on

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
-from distconsole.monitor.pace import is_fresh
-from distconsole.monitor.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
-from distconsole.monitor.rank_view import RankView
-from distconsole.monitor.stragglers import DATA, STEP
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.detectors.stragglers import DATA, STEP
+from distconsole.runs.pace import is_fresh
+from distconsole.runs.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.timeline import RunTimeline
 from distconsole.text.tables import bytes_text, number_text
 from distconsole.tui.widgets.bars import level_bar, parts_bar, phases_bar
 from distconsole.tui.widgets.line_table import Column

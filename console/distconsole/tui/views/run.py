@@ -14,15 +14,15 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from distconsole.expression import Condition, compiled
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
-from distconsole.monitor.health import Tone, health_of
-from distconsole.monitor.present import age_text
-from distconsole.monitor.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
+from distconsole.runs.health import Tone, health_of
+from distconsole.runs.present import age_text
+from distconsole.runs.timeline import RunTimeline
 from distconsole.text.tables import duration_text, number_text
-from distconsole.tui.check_picture import SEVERITY_MARKS
-from distconsole.tui.feeds import RequestTask
-from distconsole.tui.keys import SORTS
 from distconsole.tui.later import RunLine
+from distconsole.tui.prompt.keys import SORTS
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.views.heat import HeatPage
 from distconsole.tui.views.ranks import (
     GPU_TITLES,

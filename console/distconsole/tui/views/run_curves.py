@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from distconsole.model.time_text import is_time
-from distconsole.monitor.pace import is_fresh
-from distconsole.monitor.present import Present, age_text, present
-from distconsole.monitor.series import Series
-from distconsole.monitor.timeline import RunTimeline
+from distconsole.runs.pace import is_fresh
+from distconsole.runs.present import Present, age_text, present
+from distconsole.runs.series import Series
+from distconsole.runs.timeline import RunTimeline
 from distconsole.text.tables import number_text
-from distconsole.tui.feeds import RequestTask
+from distconsole.tui.tasks import RequestTask
 from distconsole.tui.widgets.plot import Curve, figure
 
 

@@ -16,11 +16,11 @@ from distconsole.errors import ConsoleError
 from distconsole.model.comparison import LETTERS
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text
-from distconsole.monitor.summary import seen_in
-from distconsole.monitor.summary_fields import summary_fields
+from distconsole.runs.conditions.summary_fields import summary_fields
+from distconsole.runs.summary import seen_in
 from distconsole.text.tables import duration_text, number_text
-from distconsole.tui.feeds import RequestTask
 from distconsole.tui.later import RunLine
+from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.row_order import RowOrder
 from distconsole.tui.widgets.line_table import Column, LineTable
 from distconsole.tui.widgets.lines import Words

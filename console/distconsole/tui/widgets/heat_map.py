@@ -25,8 +25,8 @@ from textual.widget import Widget
 from distconsole.formats.cividis import CIVIDIS
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.text.tables import number_text
-from distconsole.tui.harmless import shown_name
-from distconsole.tui.heat import LEVELS, PACE, Heat, Worst
+from distconsole.tui.terminal.sanitize import shown_name
+from distconsole.tui.view_models.heat import LEVELS, PACE, Heat, Worst
 
 SHADES = "·░▒▓█"
 """The scale where colours do not count; a space is unknown."""

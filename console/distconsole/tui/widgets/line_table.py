@@ -21,7 +21,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from distconsole.tui.palette import cursor_style
+from distconsole.tui.theme.palette import cursor_style
 
 NONE_MATCH = "nothing matches the filter; 'filter' alone shows all"
 Row = TypeVar("Row")

@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from distconsole.model.time_text import clock_text
-from distconsole.monitor.lines import CUT_MARK
-from distconsole.monitor.log_fold import Row
-from distconsole.monitor.log_levels import Level
-from distconsole.monitor.log_lines import BookLine, Said, Speaker, said_by
+from distconsole.runs.logs.fold import Row
+from distconsole.runs.logs.levels import Level
+from distconsole.runs.logs.lines import BookLine, Said, Speaker, said_by
+from distconsole.runs.logs.slices import CUT_MARK
 from distconsole.text.tables import ranks_text
 
 SHAPES = "●■▲◆▼"

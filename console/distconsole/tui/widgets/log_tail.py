@@ -22,9 +22,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distconsole.model.run_events import LogLine
-from distconsole.monitor.log_fold import Row
-from distconsole.monitor.log_rows import LogRows, rows_of
-from distconsole.tui.palette import cursor_style
+from distconsole.runs.logs.fold import Row
+from distconsole.runs.logs.rows import LogRows, rows_of
+from distconsole.tui.theme.palette import cursor_style
 from distconsole.tui.widgets.log_line import LineStyle, colours_on, drawn
 
 SHIFT_CELLS = 20

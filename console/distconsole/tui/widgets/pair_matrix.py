@@ -13,8 +13,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from distconsole.tui.harmless import shown_name
-from distconsole.tui.pairs import (
+from distconsole.tui.terminal.sanitize import shown_name
+from distconsole.tui.view_models.pairs import (
     LOOKS,
     WORDS,
     Frame,

@@ -10,8 +10,8 @@ from rich.text import Text
 from textual import events
 
 from distconsole.model.time_text import clock_text
-from distconsole.monitor.playhead import Axis, Playhead
-from distconsole.monitor.recording import Mark
+from distconsole.runs.replay.playhead import Axis, Playhead
+from distconsole.runs.replay.recording import Mark
 from distconsole.text.tables import duration_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.replaying import ReplayTask

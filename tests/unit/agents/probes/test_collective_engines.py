@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.probes.collective_tensors import Prepared, Values, expected, measure
-from distconsole_agent.probes.collective_values import Case, cases_of, iterations_for
-from distconsole_agent.probes.collective_worker import run_cases
+from distconsole_agent.probes.collectives.tensors import Prepared, Values, expected, measure
+from distconsole_agent.probes.collectives.values import Case, cases_of, iterations_for
+from distconsole_agent.probes.collectives.worker import run_cases
 from distconsole_agent.probes.sources import worker_script
 
 OPS = (

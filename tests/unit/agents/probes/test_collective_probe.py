@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import collective_values
+from distconsole_agent.probes.collectives import values as collective_values
 from distconsole_agent.probes.errors import ProbeError
 from fakes.shims import wait_until
 

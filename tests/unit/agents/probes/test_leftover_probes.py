@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import holders, shared_memory
-from distconsole_agent.probes.procfs import Process, read_process, uptime_seconds
+from distconsole_agent.probes.host import holders, shared_memory
+from distconsole_agent.probes.host.procfs import Process, read_process, uptime_seconds
 
 
 @contextmanager

@@ -14,9 +14,11 @@ import psutil
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import inspect_python, mpi, programs
+from distconsole_agent.contract.protocol import MAX_LINE_BYTES, ErrorCode
+from distconsole_agent.probes import programs
 from distconsole_agent.probes.programs import run_program, run_script
-from distconsole_agent.protocol import MAX_LINE_BYTES, ErrorCode
+from distconsole_agent.probes.software import mpi
+from distconsole_agent.probes.standalone import inspect_python
 from fakes import nvml
 
 CASES = Path(__file__).parents[3] / "cases" / "facts"

@@ -11,17 +11,11 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import (
-    budgets,
-    fabric,
-    kernel_log,
-    logout,
-    machine,
-    mounts,
-    programs,
-    slow_calls,
-)
+from distconsole_agent.probes import programs
+from distconsole_agent.probes.host import budgets, kernel_log, logout, machine, mounts
+from distconsole_agent.probes.network import fabric
 from distconsole_agent.probes.programs import Ended
+from distconsole_agent.probes.standalone import slow_calls
 from fakes import nvml
 
 CASES = Path(__file__).parents[3] / "cases" / "facts"
@@ -224,7 +218,7 @@ def test_a_filesystem_is_accused_where_it_sleeps_and_not_where_it_is_slow(
 ) -> None:
     script = f"""
 import sys, time
-from distconsole_agent.probes import slow_calls
+from distconsole_agent.probes.standalone import slow_calls
 due = time.monotonic() + 1.5
 def folder(path):
     {answers}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import names
+from distconsole_agent.probes.network import names
 from distconsole_agent.probes.programs import Ended
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import handshake
-from distconsole_agent.protocol import ErrorCode
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.probes.network import handshake
 
 SECRET = "ab" * 32
 HERE = "127.0.0.1"

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distconsole_agent.protocol import NODE_FIELDS
+from distconsole_agent.contract.protocol import NODE_FIELDS
 from distconsole_agent.telemetry.host import SURVEY_SECONDS, HostSampler
 
 

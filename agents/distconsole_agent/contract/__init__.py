@@ -1,0 +1,1 @@
+"""What the agent promises to others: the wire protocol, a run's specification, its bounds."""

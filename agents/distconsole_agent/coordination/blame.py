@@ -1,0 +1,214 @@
+"""Who failed first: failures, stops and clock offsets in, one verdict out. Pure: it reads nothing.
+
+A rank that dies takes others with it, and a victim may notice before the parent of the dead one
+does: the kernel closes a dying process's sockets before it tells the parent, so a peer's
+``Connection reset`` can carry an earlier time than the death that caused it. Hence failures that
+read like a consequence take the blame only when nothing else failed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from distconsole_agent.contract.runspec import NodeSpec
+
+CONSEQUENCE_SECONDS = 10.0
+"""A failure so much later than the earliest one is not what caused it."""
+
+NOTICED_SECONDS = 60.0
+"""A failure so much later than the loss of a node that the run outlived does not follow from it."""
+
+USER, SIGINT, SIGTERM, FAILURE = "user", "sigint", "sigterm", "failure"
+STOP_EXIT_CODES = {SIGINT: 130, USER: 143, SIGTERM: 143}
+
+LOST = "lost"
+"""The state of a run in the eyes of a node that has lost the others, which may go on without it."""
+
+SHIM_GONE = "its shim is gone"
+"""Why a node is lost whose host answers."""
+
+MAX_ERROR_CHARS = 1000
+MAX_TRACEBACK_CHARS = 8000
+
+BY_ENGINE = ", perhaps by mpirun"
+"""Said of a rank below mpirun that died of a SIGTERM which no shim sent."""
+
+NODE_LOST = ", after a node was lost"
+"""Said of a rank that was ended because its round of an elastic job went over a node that is gone."""
+
+_CONSEQUENCE = re.compile(
+    r"connection (was )?(reset|closed|refused|aborted)|closed by peer|broken pipe"
+    r"|ConnectionResetError|BrokenPipeError|ConnectionRefusedError"
+    r"|DistNetworkError|recvValue failed|sendBytes failed|recvBytes failed|socket (was )?closed"
+    r"|failed to recv|ncclRemoteError|remote process (exited|has)|NCCL communicator was aborted"
+    r"|watchdog (caught|thread terminated)|collective operation timeout|wait timeout"
+    r"|gloo.{0,80}(timed out|transport)|Application timeout caused pair closure"
+    r"|Horovod has been shut down|HorovodInternalError|HorovodAllreduce.{0,40}failed"
+    rf"|{BY_ENGINE}|{NODE_LOST}|^mpirun exited with code"
+    r"|TCPStore.{0,80}(unreachable|timed? ?out)|No route to host|Connection timed out",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class Failure(NamedTuple):
+    """A rank that ended badly by itself; ``t_ns`` in steady time of its node.
+
+    ``final`` says why to start the ranks anew cannot help, where that is so.
+    """
+
+    node: int
+    rank: int
+    pid: int
+    t_ns: int
+    exit_code: int
+    signal: int | None
+    error: str
+    traceback: str
+    final: str = ""
+
+
+class Stop(NamedTuple):
+    """Somebody asked for the end; ``reason`` is ``user``, ``sigint`` or ``sigterm``."""
+
+    node: int
+    t_ns: int
+    reason: str
+
+
+class NodeLost(NamedTuple):
+    """A node that did not answer for too long, by the clock of who says so; ``why`` where more is known."""
+
+    node: int
+    t_ns: int
+    why: str = ""
+
+
+class Evidence(NamedTuple):
+    """What is known at the end.
+
+    Attributes:
+        lost: Nodes whose loss ended the run.
+        offsets_ns: Node to what must be added to its clock to get node 0's.
+        outlived: Nodes whose loss did not.
+    """
+
+    failures: Sequence[Failure]
+    stops: Sequence[Stop]
+    lost: Sequence[NodeLost]
+    offsets_ns: Mapping[int, int]
+    outlived: Sequence[NodeLost] = ()
+
+
+class Verdict(NamedTuple):
+    """The end of the run as a whole; ``first_failure`` is as in the journal's ``verdict``."""
+
+    state: str
+    exit_code: int
+    first_failure: dict[str, Any] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that ``verdict.json`` and ``shim.jsonl`` hold."""
+        return {
+            "state": self.state,
+            "exit_code": self.exit_code,
+            "first_failure": self.first_failure,
+        }
+
+
+def judge(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
+    """Return the verdict: the exit code is that of the rank that failed first.
+
+    A stop that came before every failure and loss makes the run ``stopped``: what broke while it was
+    taken down is nobody's fault.
+    """
+    stop = min(evidence.stops, key=lambda stop: _corrected(evidence, stop), default=None)
+    failure = first_failure(evidence)
+    if failure is not None and not _precedes_all(evidence, stop):
+        lost = evidence.lost or _lost_shortly_before(evidence, failure)
+        if lost and is_consequence(failure):
+            return _node_lost(evidence, lost, nodes)
+        return Verdict("failed", failure.exit_code, _describe(failure, nodes[failure.node].host))
+    if stop is not None and not _follows_loss(evidence, stop):
+        return Verdict("stopped", STOP_EXIT_CODES[stop.reason], None)
+    if evidence.lost:
+        return _node_lost(evidence, evidence.lost, nodes)
+    return Verdict("succeeded", 0, None)
+
+
+def first_failure(evidence: Evidence) -> Failure | None:
+    """Return the failure that the others followed from, or None when nothing failed."""
+    if not evidence.failures:
+        return None
+    in_order = sorted(evidence.failures, key=lambda failure: _corrected(evidence, failure))
+    latest = _corrected(evidence, in_order[0]) + int(CONSEQUENCE_SECONDS * 1e9)
+    causes = (
+        failure
+        for failure in in_order
+        if not is_consequence(failure) and _corrected(evidence, failure) <= latest
+    )
+    return next(causes, in_order[0])
+
+
+def is_consequence(failure: Failure) -> bool:
+    """Return whether the failure reads like another rank's end seen from outside."""
+    return _CONSEQUENCE.search(f"{failure.error}\n{failure.traceback}") is not None
+
+
+def _precedes_all(evidence: Evidence, stop: Stop | None) -> bool:
+    if stop is None:
+        return False
+    stopped_ns = _corrected(evidence, stop)
+    return all(stopped_ns < _corrected(evidence, failure) for failure in evidence.failures)
+
+
+def _follows_loss(evidence: Evidence, stop: Stop) -> bool:
+    stopped_ns = _corrected(evidence, stop)
+    return any(_corrected(evidence, lost) < stopped_ns for lost in evidence.lost)
+
+
+def _corrected(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
+    if isinstance(moment, NodeLost):  # seen by who judges, not by the node
+        return moment.t_ns
+    return moment.t_ns + evidence.offsets_ns.get(moment.node, 0)
+
+
+def _lost_shortly_before(evidence: Evidence, failure: Failure) -> list[NodeLost]:
+    """Return the outlived losses that a failure may follow from: the ranks notice at their pace."""
+    failed_ns = _corrected(evidence, failure)
+    return [
+        lost
+        for lost in evidence.outlived
+        if failed_ns - _corrected(evidence, lost) <= int(NOTICED_SECONDS * 1e9)
+    ]
+
+
+def _node_lost(
+    evidence: Evidence, losses: Sequence[NodeLost], nodes: Sequence[NodeSpec]
+) -> Verdict:
+    lost = min(losses, key=lambda lost: _corrected(evidence, lost))
+    node = nodes[lost.node]
+    described = {
+        "rank": node.ranks[0] if node.ranks else 0,
+        "host": node.host,
+        "exit_code": 1,
+        "error": f"node {node.host} lost" + (f": {lost.why}" if lost.why else ""),
+        "traceback": "",
+    }
+    return Verdict("failed", 1, described)
+
+
+def _describe(failure: Failure, host: str) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "rank": failure.rank,
+        "host": host,
+        "exit_code": failure.exit_code,
+        "error": failure.error[:MAX_ERROR_CHARS],
+        "traceback": failure.traceback[-MAX_TRACEBACK_CHARS:],
+    }
+    if failure.signal is not None:
+        described["signal"] = failure.signal
+    return described

@@ -1,0 +1,377 @@
+"""The connection between two shims of one run: frames, proof of the secret, delivery exactly once.
+
+The secret itself never travels. Both sides prove that they know it by an HMAC-SHA256 over both
+sides' fresh nonces, and every frame afterwards carries an HMAC over its number and its text under a
+key of that connection and direction: a stranger on the network can cut a connection, not speak in
+it. Texts are not encrypted: they say which rank ended how. It knows no message's meaning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from typing import Any, Callable, NamedTuple
+
+from distconsole_agent.system.loop import READ, WRITE, Loop
+
+MAX_FRAME_BYTES = 64 * 1024
+MAX_HELLO_BYTES = 1024
+MAX_UNSENT_BYTES = 4 * 1024 * 1024
+MAC_HEX = 64
+NONCE_BYTES = 32
+GREETING = "distconsole-coordinator 1"
+
+
+class LinkTimes(NamedTuple):
+    """Every pace and patience of the links between shims, in seconds.
+
+    Attributes:
+        heartbeat: Between two signs of life.
+        silent: A link without one for so long is cut, and what is beyond it goes on unsupervised.
+        give_up: A node without a sign of life for so long is lost, and the run has failed.
+        refused: A coordinator whose host refuses its port for so long, once linked, is gone.
+        handshake: For a connection to prove that it is of the run.
+        connect: For one try to connect.
+        retry: Between two tries.
+        clock: Between two measurements of a clock's offset.
+        farewell: For the verdict to be acknowledged.
+        settle: For all nodes to end after the grace, before the verdict is made without them.
+    """
+
+    heartbeat: float = 1.0
+    silent: float = 10.0
+    give_up: float = 120.0
+    refused: float = 1.0
+    handshake: float = 3.0
+    connect: float = 3.0
+    retry: float = 0.5
+    clock: float = 30.0
+    farewell: float = 5.0
+    settle: float = 10.0
+
+
+def times_for(lost_after_seconds: float) -> LinkTimes:
+    """Return the times of a run whose nodes are lost after so long."""
+    usual = LinkTimes()
+    return usual._replace(
+        give_up=lost_after_seconds, silent=min(usual.silent, lost_after_seconds / 2)
+    )
+
+
+class LinkError(Exception):
+    """The other side is gone, is not of the run, or does not keep to the protocol."""
+
+
+class Wire:
+    """Lines over one non-blocking TCP socket, bounded both ways."""
+
+    def __init__(self, loop: Loop, sock: socket.socket, on_ready: Callable[[], None]) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._on_ready = on_ready
+        self._unread = bytearray()
+        self._unsent = bytearray()
+        self.max_line_bytes = MAX_HELLO_BYTES
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.watch(sock.fileno(), READ, self._ready)
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything was handed to the kernel."""
+        return not self._unsent
+
+    @property
+    def peer_address(self) -> str:
+        """The address of the other side; empty where it has gone."""
+        try:
+            return str(self._sock.getpeername()[0])
+        except OSError:
+            return ""
+
+    def hand_to(self, on_ready: Callable[[], None]) -> None:
+        """Tell somebody else of what comes from now on."""
+        self._on_ready = on_ready
+
+    def lines(self) -> list[bytes]:
+        """Return the lines that have come, without their ends.
+
+        Raises:
+            LinkError: at the end, on an error, and on a line that is too long.
+        """
+        try:
+            chunk = self._sock.recv(MAX_FRAME_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError as error:
+            raise LinkError(str(error)) from None
+        if not chunk:
+            raise LinkError("the connection was closed")
+        self._unread += chunk
+        *lines, rest = bytes(self._unread).split(b"\n")
+        self._unread[:] = rest
+        if any(len(line) > self.max_line_bytes for line in (*lines, rest)):
+            raise LinkError("a line that is too long")
+        return lines
+
+    def write(self, line: bytes) -> None:
+        """Send a line as soon as the socket takes it.
+
+        Raises:
+            LinkError: when the other side does not read, or is gone.
+        """
+        self._unsent += line + b"\n"
+        if len(self._unsent) > MAX_UNSENT_BYTES:
+            raise LinkError("the other side does not read")
+        self._flush()
+
+    def close(self) -> None:
+        """Close it; closing twice is no error."""
+        if self._sock.fileno() >= 0:
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            with contextlib.suppress(LinkError):  # a read tells the same, with its reason
+                self._flush()
+        if events & READ:
+            self._on_ready()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._sock.send(self._unsent)]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._unsent.clear()
+            raise LinkError(str(error)) from None
+        if self._sock.fileno() >= 0:
+            self._loop.watch(
+                self._sock.fileno(), READ | WRITE if self._unsent else READ, self._ready
+            )
+
+
+class Session:
+    """Sealed frames over a wire that has proved itself: each is ``HMAC SPACE JSON``."""
+
+    def __init__(self, wire: Wire, send_key: bytes, receive_key: bytes) -> None:
+        self.wire = wire
+        wire.max_line_bytes = MAX_FRAME_BYTES
+        self._send_key, self._receive_key = send_key, receive_key
+        self._sent = self._received = 0
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message.
+
+        Raises:
+            LinkError: as ``Wire.write``; also when the message is too long.
+        """
+        line = seal(self._send_key, self._sent + 1, message)
+        self._sent += 1
+        self.wire.write(line)
+
+    def open(self, line: bytes) -> dict[str, Any]:
+        """Return the message in a line.
+
+        Raises:
+            LinkError: when it is not the next one that the other side sealed.
+        """
+        self._received += 1
+        mac, _, text = line.partition(b" ")
+        if not _equal(mac, _mac(self._receive_key, self._received, text)):
+            raise LinkError("a frame that the other side did not seal")
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            raise LinkError("a frame that is not an object")
+        return message
+
+    def close(self) -> None:
+        """Close the wire."""
+        self.wire.close()
+
+
+class Delivery:
+    """Messages that must arrive exactly once, over as many connections as it takes."""
+
+    def __init__(self) -> None:
+        self._unacknowledged: list[dict[str, Any]] = []
+        self._posted = 0
+        self.got = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the other side has everything."""
+        return not self._unacknowledged
+
+    def post(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Keep a message until it is acknowledged; return it with its number, to be sent."""
+        self._posted += 1
+        numbered = {**message, "n": self._posted}
+        self._unacknowledged.append(numbered)
+        return numbered
+
+    def acknowledged(self, upto: object) -> None:
+        """Forget what the other side has."""
+        if isinstance(upto, int):
+            self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > upto]
+
+    def missing(self) -> list[dict[str, Any]]:
+        """Return what must be sent (again) over a new connection."""
+        return list(self._unacknowledged)
+
+    def is_new(self, message: dict[str, Any]) -> bool:
+        """Return whether a numbered message came for the first time, and count it.
+
+        Raises:
+            LinkError: when one before it is missing.
+        """
+        number = message.get("n")
+        if not isinstance(number, int) or number > self.got + 1:
+            raise LinkError("a message is missing")
+        if number <= self.got:
+            return False
+        self.got = number
+        return True
+
+
+def seal(key: bytes, number: int, message: dict[str, Any]) -> bytes:
+    """Return the line of one side's ``number``-th message, counted from 1 and without its end.
+
+    Raises:
+        LinkError: when the message is too long.
+    """
+    text = json.dumps(message, separators=(",", ":")).encode("ascii")
+    if len(text) + MAC_HEX + 1 > MAX_FRAME_BYTES:
+        raise LinkError(f"a message of {len(text)} bytes is too long")
+    return _mac(key, number, text) + b" " + text
+
+
+def fresh_nonce() -> str:
+    """Return a nonce that was never used."""
+    return os.urandom(NONCE_BYTES).hex()
+
+
+def greet(nonce: str) -> bytes:
+    """Return the coordinator's first line."""
+    return json.dumps({"hello": GREETING, "nonce": nonce}).encode("ascii")
+
+
+def read_greeting(line: bytes) -> str:
+    """Return the coordinator's nonce.
+
+    Raises:
+        LinkError: when a coordinator does not speak like this.
+    """
+    fields = _fields(line)
+    if fields.get("hello") != GREETING:
+        raise LinkError("not a coordinator of this version")
+    return _nonce(fields.get("nonce"))
+
+
+class Proof(NamedTuple):
+    """What both sides know once a shim has introduced itself; keys and proofs come from it."""
+
+    secret: bytes
+    run: str
+    node: int
+    server_nonce: str
+    client_nonce: str
+
+    def of(self, side: str) -> str:
+        """Return the proof that ``side`` ("client" or "server") knows the secret."""
+        return self._derived(f"{side} proof").hex()
+
+    def key(self, side: str) -> bytes:
+        """Return the key of what ``side`` sends."""
+        return self._derived(f"{side} key")
+
+    def _derived(self, purpose: str) -> bytes:
+        parts = (purpose, self.run, str(self.node), self.server_nonce, self.client_nonce)
+        return _digest(self.secret, json.dumps(parts).encode("ascii"))
+
+
+def introduce(proof: Proof) -> bytes:
+    """Return the shim's answer to the greeting."""
+    fields = {
+        "run": proof.run,
+        "node": proof.node,
+        "nonce": proof.client_nonce,
+        "proof": proof.of("client"),
+    }
+    return json.dumps(fields).encode("ascii")
+
+
+def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) -> Proof:
+    """Return who introduces itself.
+
+    Raises:
+        LinkError: when it does not know the secret.
+    """
+    fields = _fields(line)
+    node, given = fields.get("node"), fields.get("proof")
+    if isinstance(node, bool) or not isinstance(node, int):
+        raise LinkError("an introduction without a node")
+    proof = Proof(secret, run, node, server_nonce, _nonce(fields.get("nonce")))
+    if not isinstance(given, str) or not _same(given, proof.of("client")):
+        raise LinkError("a stranger")
+    return proof
+
+
+def admit(proof: Proof) -> bytes:
+    """Return the coordinator's answer to a shim that proved itself: its own proof."""
+    return json.dumps({"proof": proof.of("server")}).encode("ascii")
+
+
+def check_admission(line: bytes, proof: Proof) -> None:
+    """Check the coordinator's own proof.
+
+    Raises:
+        LinkError: when it does not know the secret.
+    """
+    given = _fields(line).get("proof")
+    if not isinstance(given, str) or not _same(given, proof.of("server")):
+        raise LinkError("a coordinator that does not know the secret")
+
+
+def _same(given: str, expected: str) -> bool:
+    return _equal(given.encode("utf-8", "replace"), expected.encode("ascii"))
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise LinkError("not a handshake")
+    return fields
+
+
+def _nonce(value: object) -> str:
+    if not isinstance(value, str) or len(value) != 2 * NONCE_BYTES or not value.isascii():
+        raise LinkError("a handshake without a nonce")
+    return value
+
+
+def _mac(key: bytes, number: int, text: bytes) -> bytes:
+    return _digest(key, number.to_bytes(8, "big") + text).hex().encode("ascii")
+
+
+def _digest(key: bytes, text: bytes) -> bytes:
+    import hmac  # late, as ``shim.load_late``
+
+    return hmac.digest(key, text, "sha256")
+
+
+def _equal(given: bytes, expected: bytes) -> bool:
+    import hmac
+
+    return hmac.compare_digest(given, expected)

@@ -1,0 +1,406 @@
+"""The run's centre, in the shim of node 0: hears of failures, has all nodes stop, gives the verdict.
+
+It listens on the training address for the life of the run and talks to nobody who does not know
+the run's secret. It starts and ends no process itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable
+
+from distconsole_agent.coordination import blame
+from distconsole_agent.coordination.admission import Admission
+from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session
+from distconsole_agent.coordination.conversation import Conversation
+from distconsole_agent.coordination.link import (
+    FAILURE_GRACE_SECONDS,
+    MAX_WHY_CHARS,
+    OUTLIVED,
+    SHIM_GONE,
+    Link,
+    LinkEvents,
+    read_failure_message,
+    read_integer,
+    read_seconds,
+    read_stop_message,
+)
+from distconsole_agent.coordination.members import Member
+from distconsole_agent.coordination.restarts import Restart, Restarts, again_message
+from distconsole_agent.coordination.supervision import Supervision
+from distconsole_agent.coordination.whose import ANSWER, Whose
+from distconsole_agent.supervisor import notes
+from distconsole_agent.system import steady
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distconsole_agent.contract.runspec import RunSpec
+    from distconsole_agent.coordination.blame import Failure, Stop, Verdict
+    from distconsole_agent.coordination.channel import Proof, Wire
+    from distconsole_agent.system.loop import Loop, Timer
+
+OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
+"""Messages that mean the attempt in which they were said, and nothing after it; what is ``final``
+means the run."""
+
+
+class Coordinator(Link):
+    """Serves the run's other nodes on a free port of its own node's address.
+
+    Attributes:
+        whose: Asks the nodes whose process a connection comes from.
+
+    Raises:
+        OSError: when the address is not this host's.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        spec: RunSpec,
+        events: LinkEvents,
+        times: LinkTimes = LinkTimes(),  # noqa: B008 - a NamedTuple of constants
+        now_ns: Callable[[], int] = steady.now_ns,
+    ) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._events = events
+        self._times = times
+        self._now_ns = now_ns
+        self._failures: list[Failure] = []
+        self._stops: list[Stop] = []
+        self._lost: list[blame.NodeLost] = []
+        self._outlived: list[blame.NodeLost] = []
+        self._offsets_ns: dict[int, int] = {}
+        self._verdict: Verdict | None = None
+        self._farewell_at: float | None = None
+        self._stop_grace: float | None = None
+        self._begun = False
+        self._restarts = Restarts(spec.max_restarts, loop.clock)
+        self._restart = 0
+        self._pause: Timer | None = None
+        self._nodes = [
+            Member(node, self._conversation(index) if index else None)
+            for index, node in enumerate(spec.nodes)
+        ]
+        self.whose = Whose(self._nodes)
+        self._supervision = Supervision(times, events.note, events.written)
+        self._timers: list[Timer] = []
+        self._door: Admission | None = None
+        if len(spec.nodes) > 1:
+            self._door = Admission(loop, spec, times, self._expects, self._admit)
+            self._tick_timer = loop.call_later(times.heartbeat, self._tick)
+
+    @property
+    def endpoint(self) -> tuple[str, int] | None:
+        """Address and port that the other nodes connect to; None in a run of one node."""
+        return self._door.endpoint if self._door is not None else None
+
+    @property
+    def has_outlived(self) -> bool:
+        """Whether the run goes on without a node."""
+        return bool(self._outlived)
+
+    def begin(self) -> None:
+        """See ``Link``; a node has the time of a silent link more to connect for the first time."""
+        self._begun = True
+        self._restarts.begin()
+        for node in self._nodes:
+            if node.conversation is not None and not node.conversation.linked:
+                node.conversation.unlinked_since = self._loop.clock() + self._times.silent
+
+    def failed(self, failure: Failure) -> None:
+        """See ``Link``."""
+        self._restarts.failed()
+        self._failures.append(failure)
+        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
+        self._stop_all(blame.FAILURE, grace, but=failure.node)
+        if self._pause is not None:
+            self._conclude()
+
+    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+        """See ``Link``."""
+        self._stops.append(stop)
+        self._stop_all(stop.reason, grace_seconds, but=stop.node)
+        if self._pause is not None:
+            self._conclude()
+
+    def ended(self) -> None:
+        """See ``Link``."""
+        self._ended(0)
+
+    def command(self, node: int, name: str, command: str) -> None:
+        """Have another node run a shell command, over the connection on which it proved itself."""
+        conversation = self._nodes[node].conversation
+        if conversation is not None:
+            conversation.post({"op": "command", "name": name, "command": command})
+
+    def give_up(self, failures: Sequence[Failure]) -> None:
+        """End a run that cannot go on after failures, or losses of nodes, that it was to outlive."""
+        self._restarts.failed()
+        self._failures.extend(failures)
+        if not failures:
+            self._lost, self._outlived = [*self._lost, *self._outlived], []
+        self._stop_all(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS), but=-1)
+
+    def idle(self, node: int) -> None:
+        """Take that a stopping node has no rank left; once none has, have all kill what is left."""
+        self._nodes[node].idle = True
+        if all(each.idle or each.ended or each.lost for each in self._nodes):
+            self._stop_all(blame.FAILURE, 0.0, but=-1)
+
+    def close(self) -> None:
+        """See ``Link``."""
+        if self._door is not None:
+            self._door.close()
+            self._tick_timer.cancel()
+        self._cancel_timers()
+        for node in self._nodes:
+            if node.conversation is not None:
+                node.conversation.close()
+
+    # Connections
+
+    def _expects(self, index: int) -> bool:
+        return 0 < index < len(self._nodes) and not self._nodes[index].lost
+
+    def _admit(self, wire: Wire, proof: Proof, lines: list[bytes]) -> None:
+        conversation = self._nodes[proof.node].conversation
+        assert conversation is not None
+        self.whose.met(proof.node, wire.peer_address)
+        wire.hand_to(lambda: self._read(wire, conversation))
+        conversation.attach(Session(wire, proof.key("server"), proof.key("client")))
+        conversation.receive(lines)
+
+    def _read(self, wire: Wire, conversation: Conversation) -> None:
+        try:
+            lines = wire.lines()
+        except LinkError as error:
+            conversation.cut(str(error))
+        else:
+            conversation.receive(lines)
+        self._part()
+
+    def _conversation(self, node: int) -> Conversation:
+        return Conversation(
+            self._loop, self._times, partial(self._heard, node), lambda _reason: None
+        )
+
+    # What the nodes say
+
+    def _heard(self, node: int, message: dict[str, Any]) -> None:
+        op = message.get("op")
+        if self._is_late(message):
+            return
+        if op == "ping":
+            self._answer_ping(node, read_integer(message, "t0"))
+        elif op == "clock":
+            self._offsets_ns[node] = read_integer(message, "offset_ns")
+        elif op == "failed":
+            self.failed(read_failure_message(message, node, self._spec))
+        elif op == "stopping":
+            self.stopping(read_stop_message(message, node), read_seconds(message, "grace"))
+        elif op in ("idle", "command_ended", OUTLIVED):
+            self._heard_below_engine(node, message)
+        elif op == "ended":
+            self._ended(node)
+        elif op == ANSWER:
+            self.whose.heard(node, message)
+        elif op == SHIM_GONE:
+            self._bereaved(node, str(message.get("why") or blame.SHIM_GONE)[:MAX_WHY_CHARS])
+        else:
+            raise LinkError(f"an unknown message: {op!r}")
+
+    def _heard_below_engine(self, node: int, message: dict[str, Any]) -> None:
+        """Take what only the nodes of a run that an engine steers say."""
+        if message["op"] == "idle":
+            self.idle(node)
+        elif message["op"] == OUTLIVED:
+            self._events.outlived(read_failure_message(message, node, self._spec))
+        else:
+            name, exit_code = str(message.get("name")), read_integer(message, "exit_code")
+            self._events.command_ended(node, name, exit_code)
+
+    def _is_late(self, message: dict[str, Any]) -> bool:
+        """Whether a message means an attempt that another one has followed."""
+        if message.get("op") not in OF_ATTEMPT or message.get("final"):
+            return False
+        return read_integer(message, "restart") != self._restart
+
+    def _answer_ping(self, node: int, sent_ns: int) -> None:
+        conversation = self._nodes[node].conversation
+        assert conversation is not None
+        conversation.tell({"op": "pong", "t0": sent_ns, "t1": self._now_ns()})
+
+    # The run's end
+
+    def _stop_all(self, reason: str, grace_seconds: float, but: int) -> None:
+        if self._stop_grace is not None and grace_seconds >= self._stop_grace:
+            return
+        self._stop_grace = grace_seconds
+        wait = grace_seconds + self._times.settle
+        self._timers.append(self._loop.call_later(wait, self._settle))
+        message = {"op": "stop", "reason": reason, "grace": grace_seconds}
+        for index, node in enumerate(self._nodes):
+            if index == but or node.lost:
+                continue
+            node.post(message)
+            if node.conversation is None:
+                self._events.stop(reason, grace_seconds)
+
+    def _ended(self, index: int) -> None:
+        self._nodes[index].ended = True
+        self._conclude()
+
+    def _settle(self) -> None:
+        """Wait no longer: who is not linked is lost, who is linked ends later than the verdict."""
+        if self._verdict is not None:
+            return
+        for index, node in enumerate(self._nodes):
+            if node.conversation is not None and not node.conversation.linked and not node.ended:
+                self._lose(index)
+        self._conclude(complete=False)
+
+    def _tick(self) -> None:
+        self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
+        missed: dict[int, float | None] = {}
+        for index, node in enumerate(self._nodes):
+            if node.conversation is None or node.lost:
+                continue
+            node.conversation.beat()
+            if self._begun and self._is_needed(node):
+                missed[index] = node.conversation.quiet_seconds
+        self._supervision.look({self._nodes[i].spec.host: s for i, s in missed.items()})
+        for index, seconds in missed.items():
+            if seconds is not None and seconds > self._times.give_up:
+                self._lose(index)
+        self._part()
+
+    def _bereaved(self, index: int, why: str) -> None:
+        """Take a node's agent at its word that the node's shim is gone."""
+        node = self._nodes[index]
+        if node.conversation is not None:
+            node.conversation.cut(why)
+        if self._is_needed(node) and not node.lost:
+            self._lose(index, why)
+
+    def _is_needed(self, node: Member) -> bool:
+        """Whether a node has something to end, or is about to start again."""
+        return not node.ended or self._pause is not None
+
+    def _lose(self, index: int, why: str = "") -> None:
+        self._nodes[index].lost = True
+        lost = blame.NodeLost(index, self._now_ns(), why)
+        left = sum(not node.lost for node in self._nodes)
+        if self._stop_grace is None and left >= self._spec.min_nodes:
+            self._outlive(lost, left)
+        else:
+            self._lost.append(lost)
+            self._note_loss(lost, "fail", "the run was stopped")
+            grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
+            self._stop_all(blame.FAILURE, grace, but=index)
+        self._conclude()
+
+    def _outlive(self, lost: blame.NodeLost, left: int) -> None:
+        """Go on without a node, and have those that are left know it."""
+        self._outlived.append(lost)
+        of = f"the run goes on with {left} of {len(self._nodes)} nodes"
+        self._note_loss(lost, "warn", of)
+        for node in self._nodes:
+            node.post({"op": "node_lost", "node": lost.node})
+        self._events.node_lost(lost.node)
+
+    def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
+        host = self._nodes[lost.node].spec.host
+        if lost.why:
+            note = notes.shim_gone(host, then, lost.why)
+        else:
+            went_on = self._supervision.ranks_went_on()
+            note = notes.node_lost(host, then, self._times.give_up, ranks_went_on=went_on)
+        self._events.note({**note, "severity": severity})
+
+    def _conclude(self, complete: bool = True) -> None:
+        if self._verdict is not None:
+            self._part()
+            return
+        if complete and not all(node.ended or node.lost for node in self._nodes):
+            return
+        if self._pause is not None and not self._why_not_again(complete=True):
+            return
+        evidence = blame.Evidence(
+            self._failures, self._stops, self._lost, self._offsets_ns, self._outlived
+        )
+        verdict = blame.judge(evidence, self._spec.nodes)
+        if not self._restarts_after(verdict, complete=complete):
+            self._give(verdict)
+
+    # Another attempt
+
+    def _restarts_after(self, failed: Verdict, *, complete: bool) -> bool:
+        """Begin the pause before the next attempt, or say why there is none."""
+        if failed.state != "failed" or not self._spec.max_restarts:
+            return False
+        if why_not := self._why_not_again(complete):
+            return self._tell_why_not(why_not)
+        try:
+            restart = self._restarts.next(*self._events.renew())
+        except OSError as error:
+            why_not = f"its ranks have no port to meet at: {error.strerror or error}"
+            return self._tell_why_not(why_not)
+        self._cancel_timers()
+        seconds = self._restarts.pause_seconds()
+        self._pause = self._loop.call_later(seconds, partial(self._again, restart))
+        self._events.restart(restart, failed, seconds)
+        return True
+
+    def _tell_why_not(self, why_not: str) -> bool:
+        self._events.note(notes.not_restarted(why_not))
+        return False
+
+    def _why_not_again(self, complete: bool) -> str:
+        """Return why the ranks cannot be started anew; empty where they can."""
+        gone = [node.spec.host for node in self._nodes if node.lost]
+        busy = [node.spec.host for node in self._nodes if not (complete or node.ended)]
+        if self._stops:
+            return "the run was asked to stop"
+        return self._restarts.why_not(self._failures, gone, busy)
+
+    def _again(self, restart: Restart) -> None:
+        """Have every node start its ranks anew; none of them has anything left."""
+        self._pause = None
+        self._stop_grace = None
+        self._failures = []
+        self._restart = restart.number
+        self._restarts.begin()
+        for node in self._nodes:
+            node.begin_again()
+            node.post(again_message(restart))
+        self._events.again(restart)
+
+    # The verdict
+
+    def _give(self, verdict: Verdict) -> None:
+        self._cancel_timers()
+        self._verdict = verdict
+        self._farewell_at = self._loop.clock() + self._times.farewell
+        for node in self._nodes:
+            node.post({"op": "verdict", **self._verdict.as_json()})
+        self._events.verdict(self._verdict)
+        self._timers.append(self._loop.call_later(self._times.farewell, self._part))
+        self._part()
+
+    def _cancel_timers(self) -> None:
+        """Let nothing of the attempt that is over happen later."""
+        for timer in (*self._timers, *([self._pause] if self._pause is not None else [])):
+            timer.cancel()
+        self._timers, self._pause = [], None
+
+    def _part(self) -> None:
+        """Finish once every node has the verdict, or has had its time to take it."""
+        if self._verdict is None or not self._nodes[0].ended or self._farewell_at is None:
+            return
+        waited = self._loop.clock() >= self._farewell_at
+        if waited or all(node.has_everything for node in self._nodes):
+            self._farewell_at = None
+            self._events.finished()

@@ -1,0 +1,189 @@
+"""What a shim and the run's other nodes tell each other, as seen by the shim; it sends nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from distconsole_agent.coordination.blame import (
+    MAX_ERROR_CHARS,
+    MAX_TRACEBACK_CHARS,
+    STOP_EXIT_CODES,
+    Failure,
+    Stop,
+    Verdict,
+)
+from distconsole_agent.coordination.channel import LinkError
+
+if TYPE_CHECKING:
+    from distconsole_agent.contract.runspec import RunSpec
+    from distconsole_agent.coordination.restarts import Restart
+
+FAILURE_GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
+ranks that are left wait in a collective that cannot end, and what ends on SIGTERM ends at once."""
+
+SHIM_GONE = "shim_gone"
+"""The ``op`` by which a node's agent says that its shim is gone; ``why`` where more is known."""
+
+OUTLIVED = "outlived"
+"""The ``op`` of a failure that need not end the run."""
+
+MAX_WHY_CHARS = 200
+MAX_RANK = 1 << 31
+
+NODE_LOST = "run.node_lost"
+"""The ``check`` of the note on a node that is lost."""
+
+
+def _renew_nothing() -> tuple[int, str | None]:
+    raise OSError("nothing here gives out ports")
+
+
+class LinkEvents(NamedTuple):
+    """Who is told what comes from the rest of the run.
+
+    Attributes:
+        stop: The run is to end: reason and grace in seconds. May come more than once.
+        verdict: The run's verdict, once.
+        note: Something the operator should know, as a ``note`` of ``shim.jsonl``.
+        finished: Nothing is left to be said; the link may be closed.
+        command: Node 0 has something to run here, by this name; only in runs that an engine steers.
+        command_ended: What node 0 had run on a node under this name has ended with this exit code.
+        outlived: A rank failed by itself, and the engine says what becomes of the run.
+        node_lost: The node with this index is lost, and the run goes on without it.
+        renew: Only on node 0: gives the port at which ranks that are started anew find each other,
+            and the checkpoint that they are to go on from. May raise OSError.
+        restart: Only on node 0: an attempt has failed, and another will follow after so many seconds.
+        again: Start the ranks anew; nothing of them was left, which ``Link.ended`` has said.
+        written: Says how many records the ranks here have written.
+    """
+
+    stop: Callable[[str, float], None]
+    verdict: Callable[[Verdict], None]
+    note: Callable[[dict[str, Any]], None]
+    finished: Callable[[], None]
+    command: Callable[[str, str], None] = lambda _name, _command: None
+    command_ended: Callable[[int, str, int], None] = lambda _node, _name, _exit_code: None
+    outlived: Callable[[Failure], None] = lambda _failure: None
+    node_lost: Callable[[int], None] = lambda _node: None
+    renew: Callable[[], tuple[int, str | None]] = _renew_nothing
+    restart: Callable[[Restart, Verdict, float], None] = lambda _restart, _failed, _seconds: None
+    again: Callable[[Restart], None] = lambda _restart: None
+    written: Callable[[], int] = lambda: 0
+
+
+class Link:
+    """This node's line to the run: to the coordinator, which may be in this very process."""
+
+    def begin(self) -> None:
+        """The ranks start: from now on a node that is not there is missed."""
+        raise NotImplementedError
+
+    def failed(self, failure: Failure) -> None:
+        """A rank of this node failed by itself, in the attempt that goes on."""
+        raise NotImplementedError
+
+    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+        """This node was asked to stop, or to stop faster."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """Nothing of the attempt is left on this node; another one may follow."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        raise NotImplementedError
+
+
+def failure_message(failure: Failure) -> dict[str, Any]:
+    """Return the message that carries a failure to the coordinator."""
+    return {
+        "op": "failed",
+        "rank": failure.rank,
+        "pid": failure.pid,
+        "t_ns": failure.t_ns,
+        "exit_code": failure.exit_code,
+        "signal": failure.signal,
+        "error": failure.error[:MAX_ERROR_CHARS],
+        "traceback": failure.traceback[-MAX_TRACEBACK_CHARS:],
+        "final": failure.final,
+    }
+
+
+def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
+    """Return the failure in a message from ``node``; of a rank that is not its own it has none to tell.
+
+    Raises:
+        LinkError: when it is not one.
+    """
+    rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
+    if rank not in own and (spec.ranks_are_planned or not 0 <= rank < MAX_RANK):
+        rank = own[0] if own else 0
+    signal = message.get("signal")
+    return Failure(
+        node,
+        rank,
+        read_integer(message, "pid"),
+        read_integer(message, "t_ns"),
+        read_integer(message, "exit_code"),
+        None if signal is None else read_integer(message, "signal"),
+        _text(message, "error")[:MAX_ERROR_CHARS],
+        _text(message, "traceback")[-MAX_TRACEBACK_CHARS:],
+        str(message.get("final") or "")[:MAX_WHY_CHARS],
+    )
+
+
+def read_stop_message(message: dict[str, Any], node: int) -> Stop:
+    """Return the stop in a message from ``node``.
+
+    Raises:
+        LinkError: when it is not one.
+    """
+    reason = _text(message, "reason")
+    if reason not in STOP_EXIT_CODES:
+        raise LinkError(f"a stop for no known reason: {reason!r}")
+    return Stop(node, read_integer(message, "t_ns"), reason)
+
+
+def read_verdict_message(message: dict[str, Any]) -> Verdict:
+    """Return the verdict in a message of the coordinator.
+
+    Raises:
+        LinkError: when it is not one.
+    """
+    failure: dict[str, Any] | None = message.get("first_failure")
+    if failure is not None and not isinstance(failure, dict):
+        raise LinkError("a verdict whose first failure is not an object")
+    return Verdict(_text(message, "state"), read_integer(message, "exit_code"), failure)
+
+
+def read_integer(message: dict[str, Any], key: str) -> int:
+    """Return the integer under ``key``.
+
+    Raises:
+        LinkError: when there is none.
+    """
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise LinkError(f"{key} is not an integer")
+    return value
+
+
+def read_seconds(message: dict[str, Any], key: str) -> float:
+    """Return the number of seconds under ``key``.
+
+    Raises:
+        LinkError: when there is none.
+    """
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
+        raise LinkError(f"{key} is not a number of seconds")
+    return float(value)
+
+
+def _text(message: dict[str, Any], key: str) -> str:
+    value = message.get(key)
+    if not isinstance(value, str):
+        raise LinkError(f"{key} is not text")
+    return value

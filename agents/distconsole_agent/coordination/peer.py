@@ -1,0 +1,381 @@
+"""A node's line to the coordinator on node 0: connects, proves itself, measures the clock's offset.
+
+It starts and ends no process; a coordinator that stays away too long is judged like a lost node.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING, Any, Callable
+
+from distconsole_agent.coordination import blame
+from distconsole_agent.coordination.channel import (
+    LinkError,
+    LinkTimes,
+    Proof,
+    Session,
+    Wire,
+    check_admission,
+    fresh_nonce,
+    introduce,
+    read_greeting,
+)
+from distconsole_agent.coordination.conversation import Conversation
+from distconsole_agent.coordination.link import (
+    FAILURE_GRACE_SECONDS,
+    OUTLIVED,
+    Link,
+    LinkEvents,
+    failure_message,
+    read_integer,
+    read_seconds,
+    read_verdict_message,
+)
+from distconsole_agent.coordination.restarts import Restart, read_again_message
+from distconsole_agent.coordination.supervision import Supervision
+from distconsole_agent.coordination.whose import ASK, answer_of
+from distconsole_agent.supervisor import notes
+from distconsole_agent.system import steady
+from distconsole_agent.system.loop import WRITE, Loop
+
+if TYPE_CHECKING:
+    from distconsole_agent.contract.runspec import RunSpec
+    from distconsole_agent.coordination.blame import Failure, Stop, Verdict
+    from distconsole_agent.system.loop import Timer
+
+CLOCK_PINGS = 8
+"""Measurements of which the one with the shortest round trip counts, as in NTP (RFC 5905)."""
+
+
+class Peer(Link):
+    """Holds the connection to the coordinator at ``endpoint`` (address and port)."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        spec: RunSpec,
+        endpoint: tuple[str, int],
+        events: LinkEvents,
+        times: LinkTimes = LinkTimes(),  # noqa: B008 - a NamedTuple of constants
+        now_ns: Callable[[], int] = steady.now_ns,
+    ) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._endpoint = endpoint
+        self._events = events
+        self._times = times
+        self._now_ns = now_ns
+        self._conversation = Conversation(loop, times, self._heard, self._cut)
+        self._supervision = Supervision(times, events.note, events.written)
+        self._connecting: socket.socket | None = None
+        self._meeting: tuple[Wire, Proof | None] | None = None
+        self._wire: Wire | None = None
+        self._attempt_timer: Timer | None = None
+        self._clock_timer: Timer | None = None
+        self._tick_timer: Timer | None = None
+        self._pings_left = 0
+        # No verdict is fair before this clock is known, so "ended" waits for a measurement.
+        self._measured = False
+        self._best: tuple[int, int] | None = None
+        self._restart = 0
+        self._failures: list[Failure] = []
+        self._stops: list[Stop] = []
+        self._verdict: Verdict | None = None
+        self._cut_ns: int | None = None
+        self._refused_since: float | None = None
+        self._why_alone = ""
+        self._alone_ns = 0
+        self._alone = False
+        self._has_ended = False
+        self._finished = False
+
+    def begin(self) -> None:
+        """See ``Link``."""
+        self._conversation.unlinked_since = self._loop.clock()
+        self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
+        self._connect()
+
+    def failed(self, failure: Failure) -> None:
+        """See ``Link``."""
+        self._failures.append(failure)
+        self._post(failure_message(failure))
+
+    def stopping(self, stop: Stop, grace_seconds: float) -> None:
+        """See ``Link``."""
+        self._look_before(stop.t_ns)
+        self._stops.append(stop)
+        message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
+        self._post({**message, "grace": grace_seconds})
+
+    def idle(self) -> None:
+        """Say that no rank is left here, though what started them may be."""
+        self._post({"op": "idle"})
+
+    def command_ended(self, name: str, exit_code: int) -> None:
+        """Say how what node 0 had run here under this name has ended."""
+        self._post({"op": "command_ended", "name": name, "exit_code": exit_code})
+
+    def outlived(self, failure: Failure) -> None:
+        """Say that a rank of this node failed by itself, which need not end the run."""
+        self._conversation.post({**failure_message(failure), "op": OUTLIVED})
+
+    def ended(self) -> None:
+        """See ``Link``; what is to be ordered by this node's clock is, by a measurement of now."""
+        self._has_ended = True
+        if self._failures or self._stops:
+            self._measured = False
+            self._measure_clock()
+        if self._measured:
+            self._post({"op": "ended"})
+        self._conclude_alone()
+        self._part()
+
+    def _post(self, message: dict[str, Any]) -> None:
+        """Say something, and in which attempt it is said."""
+        self._conversation.post({**message, "restart": self._restart})
+
+    def close(self) -> None:
+        """See ``Link``."""
+        for timer in (self._attempt_timer, self._clock_timer, self._tick_timer):
+            if timer is not None:
+                timer.cancel()
+        self._drop_attempt()
+        self._conversation.close()
+
+    # Connecting
+
+    def _connect(self) -> None:
+        self._drop_attempt()
+        if self._alone or self._finished:
+            return
+        self._attempt_timer = self._loop.call_later(self._times.connect, self._retry)
+        try:
+            family, kind, proto, _, where = socket.getaddrinfo(
+                *self._endpoint, type=socket.SOCK_STREAM
+            )[0]
+            self._connecting = sock = socket.socket(family, kind, proto)
+            sock.setblocking(False)
+            number = sock.connect_ex(where)
+        except OSError:
+            self._retry()
+            return
+        if number in (0, errno.EINPROGRESS):
+            self._loop.watch(sock.fileno(), WRITE, lambda _events: self._connected())
+        else:
+            self._not_connected(number)
+
+    def _connected(self) -> None:
+        sock = self._connecting
+        assert sock is not None
+        self._loop.unwatch(sock.fileno())
+        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number != 0:
+            self._not_connected(number)
+            return
+        self._refused_since = None
+        self._connecting = None
+        self._meeting = (Wire(self._loop, sock, self._meet), None)
+
+    def _not_connected(self, number: int) -> None:
+        """Try again, unless the host itself says for long enough that nobody listens any more.
+
+        Only a coordinator that answered once is judged so: node 0's host answers, its shim does not.
+        """
+        if number != errno.ECONNREFUSED or self._cut_ns is None:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = self._loop.clock()
+        elif self._loop.clock() - self._refused_since >= self._times.refused:
+            self._go_alone(blame.SHIM_GONE)
+            return
+        self._retry()
+
+    def _retry(self) -> None:
+        self._drop_attempt()
+        self._attempt_timer = self._loop.call_later(self._times.retry, self._connect)
+
+    def _drop_attempt(self) -> None:
+        if self._attempt_timer is not None:
+            self._attempt_timer.cancel()
+            self._attempt_timer = None
+        if self._connecting is not None:
+            self._loop.unwatch(self._connecting.fileno())
+            self._connecting.close()
+            self._connecting = None
+        if self._meeting is not None:
+            self._meeting[0].close()
+            self._meeting = None
+
+    def _meet(self) -> None:
+        assert self._meeting is not None
+        wire = self._meeting[0]
+        met = False
+        try:
+            lines = wire.lines()
+            while lines and not met:
+                met = self._shake(wire, lines.pop(0))
+        except LinkError:
+            self._cut("")
+            return
+        if met:
+            self._conversation.receive(lines)
+
+    def _shake(self, wire: Wire, line: bytes) -> bool:
+        """Take one line of the handshake; return whether it was the last."""
+        assert self._meeting is not None
+        proof = self._meeting[1]
+        if proof is None:
+            spec = self._spec
+            server_nonce = read_greeting(line)
+            proof = Proof(spec.secret, spec.run, spec.node_index, server_nonce, fresh_nonce())
+            self._meeting = (wire, proof)
+            wire.write(introduce(proof))
+            return False
+        check_admission(line, proof)
+        self._meeting = None
+        self._drop_attempt()
+        self._cut_ns = None
+        self._wire = wire
+        wire.hand_to(lambda: self._read(wire))
+        self._conversation.attach(Session(wire, proof.key("client"), proof.key("server")))
+        self._measure_clock()
+        return True
+
+    def _read(self, wire: Wire) -> None:
+        try:
+            lines = wire.lines()
+        except LinkError as error:
+            self._conversation.cut(str(error))
+            return
+        self._conversation.receive(lines)
+
+    def _look_before(self, t_ns: int) -> None:
+        """Take what waits in the socket: a coordinator that has hung up did so before ``t_ns``."""
+        for _ in ("what it said", "its end"):
+            if self._meeting is not None:
+                self._meet()
+            elif self._wire is not None:
+                self._read(self._wire)
+        if self._cut_ns is not None:
+            self._cut_ns = min(self._cut_ns, t_ns - 1)
+
+    def _cut(self, _reason: str) -> None:
+        self._wire = None
+        self._cut_ns = self._now_ns()
+        if not self._finished:
+            self._retry()
+
+    def _tick(self) -> None:
+        self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
+        self._conversation.beat()
+        seconds = self._conversation.quiet_seconds
+        if self._alone or self._verdict is not None:
+            return
+        first = self._spec.nodes[0].host
+        self._supervision.look({first: seconds})
+        if seconds is not None and seconds > self._times.give_up:
+            self._go_alone("")
+
+    # What the coordinator says
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        op = message.get("op")
+        if op == "pong":
+            self._take_pong(read_integer(message, "t0"), read_integer(message, "t1"))
+        elif op == "stop":
+            self._events.stop(str(message.get("reason")), read_seconds(message, "grace"))
+        elif op == "command":
+            self._events.command(str(message.get("name")), str(message.get("command")))
+        elif op == "node_lost":
+            self._events.node_lost(read_integer(message, "node"))
+        elif op == ASK:
+            self._conversation.post(answer_of(message))
+        elif op == "again":
+            self._take_again(read_again_message(message))
+        elif op == "verdict":
+            self._take_verdict(read_verdict_message(message))
+        else:
+            raise LinkError(f"an unknown message: {op!r}")
+
+    def _take_verdict(self, verdict: Verdict) -> None:
+        if self._verdict is None:
+            self._verdict = verdict
+            self._events.verdict(verdict)
+            self._part()
+
+    def _take_again(self, restart: Restart) -> None:
+        if not self._has_ended or self._verdict is not None:
+            raise LinkError("another attempt, while this node is not done with its own")
+        self._restart = restart.number
+        self._failures, self._has_ended = [], False
+        self._events.again(restart)
+
+    def _part(self) -> None:
+        """Finish once there is a verdict and nothing is left here to end."""
+        if self._verdict is not None and self._has_ended and not self._finished:
+            self._finished = True
+            self._events.finished()
+
+    # A coordinator that is gone
+
+    def _go_alone(self, why: str) -> None:
+        if self._alone or self._verdict is not None:
+            return
+        self._alone = True
+        self._why_alone = why
+        # A shim that is gone was gone when it hung up: a stop asked after that came too late.
+        gone_ns = self._cut_ns if why else None
+        self._alone_ns = self._now_ns() if gone_ns is None else gone_ns
+        self._drop_attempt()
+        host = self._spec.nodes[0].host
+        if why:
+            note = notes.shim_gone(host, "the run was stopped", why)
+        elif self._spec.may_lose_nodes:
+            note = notes.cut_off(self._spec.host, host, self._times.give_up)
+        else:
+            went_on = self._supervision.ranks_went_on()
+            stopped = "the run was stopped"
+            note = notes.node_lost(host, stopped, self._times.give_up, ranks_went_on=went_on)
+        self._events.note(note)
+        self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        self._conclude_alone()
+
+    def _conclude_alone(self) -> None:
+        if self._alone and self._has_ended:
+            lost = [blame.NodeLost(0, self._alone_ns, self._why_alone)]
+            evidence = blame.Evidence(self._failures, self._stops, lost, {})
+            verdict = blame.judge(evidence, self._spec.nodes)
+            if self._spec.may_lose_nodes and not self._why_alone and verdict.state == "failed":
+                # The others may go on: how the run ends is theirs to say.
+                verdict = verdict._replace(state=blame.LOST)
+            self._take_verdict(verdict)
+
+    # Clocks
+
+    def _measure_clock(self) -> None:
+        if self._clock_timer is not None:
+            self._clock_timer.cancel()
+        self._clock_timer = self._loop.call_later(self._times.clock, self._measure_clock)
+        self._pings_left, self._best = CLOCK_PINGS, None
+        self._ping()
+
+    def _ping(self) -> None:
+        self._pings_left -= 1
+        self._conversation.tell({"op": "ping", "t0": self._now_ns()})
+
+    def _take_pong(self, sent_ns: int, there_ns: int) -> None:
+        now_ns = self._now_ns()
+        round_trip_ns = now_ns - sent_ns
+        offset_ns = there_ns - (sent_ns + round_trip_ns // 2)
+        if round_trip_ns >= 0 and (self._best is None or round_trip_ns < self._best[0]):
+            self._best = (round_trip_ns, offset_ns)
+            self._conversation.tell(
+                {"op": "clock", "offset_ns": offset_ns, "rtt_ns": round_trip_ns}
+            )
+        if self._pings_left > 0:
+            self._ping()
+        elif not self._measured:
+            self._measured = True
+            if self._has_ended:
+                self._post({"op": "ended"})

@@ -1,0 +1,164 @@
+"""``--max-restarts``: whether ranks that failed are started anew, after which pause, and with what.
+
+The coordinator asks it; it starts and stops nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from distconsole_agent.coordination.channel import LinkError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distconsole_agent.contract.runspec import RunSpec
+    from distconsole_agent.coordination.blame import Failure, Verdict
+
+ENV_RESTART, ENV_CHECKPOINT = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
+
+ENV_TORCHRUNS = "TORCHELASTIC_RESTART_COUNT"
+"""What torchrun calls the same; ranks that are given it are told the truth."""
+
+CHECKPOINT_FILE = "checkpoint"
+"""In the run's folder on node 0: rank 0 writes there the path of the checkpoint that is newest."""
+
+MAX_PATH_BYTES = 4096
+
+QUICK_SECONDS = 5.0
+"""An attempt that fails sooner is followed by a pause, which doubles while it goes on like that."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+
+
+class Restart(NamedTuple):
+    """One restart.
+
+    Attributes:
+        number: How often the ranks were started anew, from 1.
+        of: How often they may be.
+        port: Where the ranks find each other from now on.
+        checkpoint: What they are to go on from, where rank 0 has left a path.
+    """
+
+    number: int
+    of: int
+    port: int
+    checkpoint: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the nodes and the journals are told of it."""
+        return {"restart": self.number, "of": self.of, "checkpoint": self.checkpoint}
+
+    def applied(self, spec: RunSpec) -> RunSpec:
+        """Return ``spec`` with the variables by which the ranks know of the restart."""
+        news = {ENV_RESTART: str(self.number)}
+        if ENV_TORCHRUNS in spec.env:
+            news[ENV_TORCHRUNS] = str(self.number)
+        if self.checkpoint is not None:
+            news[ENV_CHECKPOINT] = self.checkpoint
+        return spec._replace(env={**spec.env, **news}, restart=self.number)
+
+
+class Restarts:
+    """Counts the attempts of one run.
+
+    Args:
+        allowed: How often the ranks may be started anew.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, allowed: int, clock: Callable[[], float]) -> None:
+        self._allowed = allowed
+        self._clock = clock
+        self._number = self._quick = 0
+        self._begun: float | None = None
+        self._failed: float | None = None
+        self._pausing = False
+
+    def why_not(
+        self, failures: Sequence[Failure], gone: Sequence[str], busy: Sequence[str]
+    ) -> str:
+        """Return why the ranks cannot be started anew; empty where they can.
+
+        Args:
+            failures: Those of the attempt.
+            gone: Hosts that are lost.
+            busy: Hosts that have not ended in time.
+        """
+        if gone:
+            return f"without {', '.join(gone)} its ranks have no place"
+        if busy:
+            return f"what runs on {', '.join(busy)} does not end"
+        final = next((failure.final for failure in failures if failure.final), "")
+        if final or self._number < self._allowed or self._pausing:
+            return final
+        if self._allowed == 1:
+            return "its one restart is used up"
+        return f"all {self._allowed} restarts are used up"
+
+    def begin(self) -> None:
+        """Note that the ranks of an attempt start now."""
+        self._begun, self._failed, self._pausing = self._clock(), None, False
+
+    def failed(self) -> None:
+        """Note that a rank of the attempt failed now."""
+        if self._failed is None:
+            self._failed = self._clock()
+
+    def next(self, port: int, checkpoint: str | None) -> Restart:
+        """Count one more restart and return it."""
+        self._number += 1
+        self._pausing = True
+        return Restart(self._number, self._allowed, port, checkpoint)
+
+    def pause_seconds(self) -> float:
+        """Return how long to wait before the next attempt; 0 after one that lived for a while."""
+        now = self._clock()
+        ended = now if self._failed is None else self._failed
+        if self._begun is not None and ended - self._begun >= QUICK_SECONDS:
+            self._quick = 0
+            return 0.0
+        self._quick += 1
+        return min(FIRST_PAUSE_SECONDS * 2.0 ** (self._quick - 1), LONGEST_PAUSE_SECONDS)
+
+
+def last_checkpoint(run_dir: str) -> str | None:
+    """Return the path that the job has left in ``run_dir`` for whoever starts it anew."""
+    try:
+        with open(os.path.join(run_dir, CHECKPOINT_FILE), "rb") as file:
+            path = os.fsdecode(file.read(MAX_PATH_BYTES).split(b"\n")[0])
+    except OSError:
+        return None
+    return path if os.path.isabs(path) and path.isprintable() and os.path.exists(path) else None
+
+
+def again_message(restart: Restart) -> dict[str, Any]:
+    """Return the message by which the coordinator has a node start its ranks anew."""
+    return {"op": "again", **restart.as_json(), "port": restart.port}
+
+
+def read_again_message(message: dict[str, Any]) -> Restart:
+    """Return the restart in a message of the coordinator.
+
+    Raises:
+        LinkError: when it is none.
+    """
+    numbers = [message.get(key) for key in ("restart", "of", "port")]
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
+        raise LinkError("a restart without its numbers")
+    number, of, port = map(int, numbers)  # type: ignore[arg-type]
+    checkpoint = message.get("checkpoint")
+    if checkpoint is not None and (not isinstance(checkpoint, str) or "\0" in checkpoint):
+        raise LinkError("a checkpoint that is not a path")
+    return Restart(number, of, port, checkpoint)
+
+
+def restart_event(restart: Restart, failed: Verdict, pause_seconds: float) -> dict[str, Any]:
+    """Return what ``shim.jsonl`` keeps of the decision: the attempt that failed, and what follows."""
+    return {
+        **restart.as_json(),
+        "pause": round(pause_seconds, 3),
+        "first_failure": failed.first_failure,
+    }

@@ -1,0 +1,235 @@
+"""Whose process is at the other end of a TCP connection: asked of this kernel, or of the host that it comes from.
+
+A protocol that has no place for a secret, Horovod's, is closed with it to the other users of the run's hosts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from distconsole_agent.coordination.channel import LinkError
+from distconsole_agent.coordination.link import read_integer
+from distconsole_agent.supervisor.proctree import descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distconsole_agent.coordination.members import Member
+
+MAX_ASKED = 1024
+"""Questions that wait for another node's answer."""
+
+ASK, ANSWER = "whose", "owned"
+"""The ``op`` of a question to a node, and of what it says."""
+
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST = 4, 20, 1
+_HEADER = struct.Struct("=IHHII")
+_QUESTION = struct.Struct("=BBBBI2s2s16s16sIII")
+_ANSWER = struct.Struct("=BBBB2s2s44xIIIII")
+"""struct inet_diag_req_v2 and inet_diag_msg of linux/inet_diag.h (sock_diag(7))."""
+_ANY_STATE = _NO_COOKIE = 0xFFFFFFFF
+_SECONDS = 2.0
+
+End = tuple[str, int]
+
+
+class Ends(NamedTuple):
+    """A connection, by the addresses and ports of who made it and of who took it."""
+
+    maker: End
+    taker: End
+
+
+class Holder(NamedTuple):
+    """Who holds a socket, which ``inode`` names among the open files of a process."""
+
+    uid: int
+    inode: int
+
+    @property
+    def open_file(self) -> str:
+        """What a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
+        return f"socket:[{self.inode}]"
+
+
+class Whose:
+    """Asks the run's nodes about connections that the first one gets.
+
+    Args:
+        nodes: In the run's order; the first one is this.
+    """
+
+    def __init__(self, nodes: Sequence[Member]) -> None:
+        self._nodes = nodes
+        self._addresses = [{node.spec.address} for node in nodes]
+        self._asked: dict[int, tuple[set[int], Callable[[bool], None]]] = {}
+        self._questions = 0
+
+    def met(self, node: int, address: str) -> None:
+        """Note an address from which a node has proved that it knows the run's secret."""
+        self._addresses[node].add(address)
+
+    def ask(self, ends: Ends, answer: Callable[[bool], None]) -> None:
+        """Have ``answer`` called with whether a process of this user made a connection to this node.
+
+        A node that is not linked is asked when it is.
+        """
+        uid = uid_of(ends.maker, ends.taker)
+        if uid is not None:
+            answer(is_trusted(uid))
+            return
+        asked = {
+            index
+            for index, node in enumerate(self._nodes)
+            if index and not node.lost and ends.maker[0] in self._addresses[index]
+        }
+        if not asked or len(self._asked) >= MAX_ASKED:
+            answer(False)
+            return
+        self._questions += 1
+        self._asked[self._questions] = (set(asked), answer)
+        for index in asked:
+            message = {"op": ASK, "id": self._questions, "maker": ends.maker, "taker": ends.taker}
+            self._nodes[index].post(message)
+
+    def heard(self, node: int, message: dict[str, Any]) -> None:
+        """Take what a node says that was asked; one that says yes is enough.
+
+        Raises:
+            LinkError: when it says nothing of a question.
+        """
+        number = read_integer(message, "id")
+        asked, answer = self._asked.get(number, (set(), None))
+        if answer is None or node not in asked:
+            return
+        asked.discard(node)
+        if message.get("ours") is True or not asked:
+            del self._asked[number]
+            answer(message.get("ours") is True)
+
+
+def answer_of(message: dict[str, Any]) -> dict[str, Any]:
+    """Return this node's answer to another one's question.
+
+    Raises:
+        LinkError: when it is none.
+    """
+    try:
+        maker, taker = ((str(at), int(port)) for at, port in (message["maker"], message["taker"]))
+        uid = uid_of(maker, taker)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise LinkError("a question about no connection") from None
+    ours = uid is not None and is_trusted(uid)
+    return {"op": ANSWER, "id": message.get("id"), "ours": ours}
+
+
+def is_trusted(uid: int) -> bool:
+    """Return whether a user may take part: this one, root, or one as whom a process of the run goes on."""
+    if uid in (0, os.getuid()):
+        return True
+    return any(_uid_of_process(pid) == uid for pid in descendants(os.getpid()))
+
+
+def uid_of(near: End, far: End) -> int | None:
+    """Return who holds the socket at ``near`` that is connected to ``far``; None if none is held here.
+
+    Nobody holds one that its process has closed already: whose it was is not to be known.
+
+    Raises:
+        ValueError: when an address is none.
+    """
+    holder = _holder(near, far)
+    return None if holder is None else holder.uid
+
+
+def listener_at(end: End) -> Holder | None:
+    """Return who would get a connection to ``end``, an address of this node; None where nobody listens.
+
+    Raises:
+        ValueError: when the address is none.
+    """
+    return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - nobody binds it
+
+
+def _holder(near: End, far: End) -> Holder | None:
+    packed = [_packed(address) for address, _port in (near, far)]
+    family = socket.AF_INET if len(packed[0]) == 4 else socket.AF_INET6
+    ports = [port.to_bytes(2, "big") for _address, port in (near, far)]
+    try:
+        return _ask_kernel(family, ports, packed)
+    except OSError:
+        return _read_table(family, ports, packed)
+
+
+def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
+    """Ask by sock_diag(7).
+
+    Raises:
+        OSError: where the kernel cannot answer.
+    """
+    question = _QUESTION.pack(
+        *(family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE, *ports, *addresses),
+        *(0, _NO_COOKIE, _NO_COOKIE),
+    )
+    header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(_SECONDS)
+        kernel.send(header + question)
+        reply = kernel.recv(8192)
+    if _HEADER.unpack_from(reply)[1] != _SOCK_DIAG_BY_FAMILY:
+        (number,) = struct.unpack_from("=i", reply, _HEADER.size)
+        if number == -errno.ENOENT:
+            return None
+        raise OSError(-number, "sock_diag")
+    told = _ANSWER.unpack_from(reply, _HEADER.size)
+    holder = Holder(int(told[9]), int(told[10]))
+    # A listener is what answers where no such connection is.
+    same = [told[4], told[5]] == ports
+    return holder if holder.inode and same else None
+
+
+def _read_table(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
+    """Look into proc(5)'s table of all connections, where addresses that listen may be any."""
+    near, far = (
+        f"{_in_hex(address)}:{port.hex().upper()}" for address, port in zip(addresses, ports)
+    )
+    anywhere = f"{'0' * 2 * len(addresses[0])}:{ports[0].hex().upper()}"
+    try:
+        with open("/proc/net/tcp" if family == socket.AF_INET else "/proc/net/tcp6") as table:
+            rows = [line.split() for line in table]
+    except OSError:
+        return None
+    wanted = ([near, far], [anywhere, far])
+    found = (Holder(int(row[7]), int(row[9])) for row in rows if row[1:3] in wanted)
+    return next((holder for holder in found if holder.inode), None)
+
+
+def _in_hex(address: bytes) -> str:
+    """Return an address as that table has it: words of 4 bytes, each as this machine keeps it."""
+    words = struct.unpack(f"={len(address) // 4}I", address)
+    return "".join(f"{word:08X}" for word in words)
+
+
+def _packed(address: str) -> bytes:
+    """Return an address in bytes; one of IPv4 that is written as one of IPv6 is the former.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    bare = address.partition("%")[0]
+    bare = bare[7:] if bare.startswith("::ffff:") and "." in bare else bare
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in bare else socket.AF_INET, bare)
+    except OSError:
+        raise ValueError(f"{address!r} is no address") from None
+
+
+def _uid_of_process(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None

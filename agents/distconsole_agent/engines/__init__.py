@@ -1,0 +1,1 @@
+"""Runs whose ranks another program starts: mpirun, elastic Horovod, Slurm's srun."""

@@ -1,0 +1,375 @@
+"""Node 0's part of a run by elastic Horovod: what Horovod's driver asks of the run, and is told of it.
+
+It knows which ranks run on which node; it starts and ends no process. The driver is a process of
+this user below this shim (``elastic_driver``); still, what it says is checked like a stranger's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from distconsole_agent.coordination.channel import LinkError, Wire
+from distconsole_agent.engines.elastic_driver import SOCKET
+from distconsole_agent.system import unix
+from distconsole_agent.system.loop import READ, Loop
+
+if TYPE_CHECKING:
+    from distconsole_agent.contract.runspec import RunSpec
+    from distconsole_agent.coordination.blame import Failure
+    from distconsole_agent.engines.kvstore import Reply, Request
+
+NO_PLACE = b"-1,-1,-1,-1,-1,-1"
+"""What Horovod tells a rank that is not of the job (hosts.INVALID_SLOT_INFO)."""
+
+GLOBAL_SCOPE, NAME_PREFIX = b"global", b"rank_"
+"""Where ranks look for all others, and what begins the first of the two keys of each (http_store.cc
+of Horovod, rendezvous/context.cc of Gloo)."""
+
+MEET_SECONDS = 600.0
+"""How long ranks may take to be all there; Horovod's own HOROVOD_ELASTIC_TIMEOUT."""
+
+PATIENCE_SECONDS = 3.0
+"""A rank that has not noticed a failure after so long is in a collective with one that has."""
+
+MAX_LINE_BYTES = 1 << 20
+MAX_RANKS_NAMED = 8
+TIME_LIMIT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+MAX_ASKS = 1 << 16
+MAX_WHY_CHARS = 500
+
+_PLACE = re.compile(r"^-?\d{1,7}(,-?\d{1,7}){5}$")
+_ASKED = re.compile(rb"^([0-9A-Za-z.-]{1,255}):(\d{1,7})$")
+
+
+class Slot(NamedTuple):
+    """Where one rank may run: the node's index, and its local rank there."""
+
+    node: int
+    local_rank: int
+
+
+class ElasticEvents(NamedTuple):
+    """Who is told what the driver wants.
+
+    Attributes:
+        start: Start this rank, with these variables.
+        end: End this rank; its end is nobody's failure.
+        begin: The ranks find each other anew.
+        release: What the store was to hold, it need not hold any more.
+        note: Something the operator should know.
+        over: The run is over: why it failed, or nothing; and the failures that it had.
+    """
+
+    start: Callable[[Slot, dict[str, str]], None]
+    end: Callable[[Slot], None]
+    begin: Callable[[], None]
+    release: Callable[[], None]
+    note: Callable[[dict[str, Any]], None]
+    over: Callable[[str, list[Failure]], None]
+
+
+class Elastic:
+    """Serves the driver, from ``open`` to ``close``.
+
+    Attributes:
+        is_over: Whether the driver has said how the run ended.
+        running: The ranks that were started and have not ended, as far as is known.
+    """
+
+    def __init__(self, loop: Loop, spec: RunSpec, events: ElasticEvents) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._events = events
+        self._names = [host_name(index, node.host) for index, node in enumerate(spec.nodes)]
+        self._indexes = {name: index for index, name in enumerate(self._names)}
+        self._lost: set[int] = set()
+        self._failures: dict[Slot, Failure] = {}
+        self._asks: dict[int, tuple[Slot, Reply]] = {}
+        self._asked = 0
+        self._rounds = 0
+        self._size = 0
+        self._told = 0
+        self._broken = False
+        self._there: tuple[set[bytes], set[bytes]] = (set(), set())
+        """Keys of the ranks that have said where they are, and that have said their host's name."""
+        self._wire: Wire | None = None
+        self._listener: socket.socket | None = None
+        self._path = ""
+        self.is_over = False
+        self.running: set[Slot] = set()
+
+    def open(self, run_dir: str) -> None:
+        """Listen for the driver.
+
+        Raises:
+            OSError: when the socket cannot be made.
+        """
+        self._path = os.path.join(run_dir, SOCKET)
+        self._listener = unix.listen(self._path, 1)
+        self._listener.setblocking(False)
+        self._loop.watch(self._listener.fileno(), READ, self._accept)
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._listener is not None:
+            self._loop.unwatch(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    # What happens in the run
+
+    def ended(self, slot: Slot, exit_code: int) -> None:
+        """Take that a rank has ended; ``failed`` came before, where it failed by itself."""
+        if slot in self.running:
+            self.running.discard(slot)
+            self._tell(ended=[self._names[slot.node], slot.local_rank, exit_code])
+            self._break_round()
+            if exit_code and not self._have_met:
+                self._end("a rank ended before all had met")
+
+    def failed(self, failure: Failure) -> None:
+        """Take that a rank failed by itself; what becomes of the run the driver says."""
+        ranks = self._spec.nodes[failure.node].ranks
+        if failure.rank in ranks:
+            self._failures[Slot(failure.node, ranks.index(failure.rank))] = failure
+
+    def node_lost(self, index: int) -> None:
+        """Take that a node is lost, and its ranks with it."""
+        self._lost.add(index)
+        self._tell_hosts()
+        for slot in sorted(self.running):
+            if slot.node == index:
+                self.ended(slot, 1)
+
+    def asked(self, request: Request, reply: Reply) -> bool:
+        """Take the question of a rank for its place, of all that is asked of the store."""
+        if request.scope != b"rank_and_size":
+            return False
+        slot = self._slot(request.key)
+        if slot is None or len(self._asks) >= MAX_ASKS:
+            reply(NO_PLACE)
+            return True
+        self._asked += 1
+        self._asks[self._asked] = slot, reply
+        self._tell(ask=self._asked, host=self._names[slot.node], slot=slot.local_rank)
+        return True
+
+    def holds(self, request: Request) -> bool:
+        """Return whether a rank that looks for another has to wait until all are there.
+
+        Ranks have only ``HOROVOD_GLOO_TIMEOUT_SECONDS`` to find each other, for which some may
+        start too late. Each writes ``rank_R`` and then ``R`` before it reads those of the others,
+        so all begin with that at once. Where one has ended they shall not wait in vain.
+        """
+        if request.scope != GLOBAL_SCOPE or self._broken:
+            return False
+        return len(self._there[request.key.startswith(NAME_PREFIX)]) < self._size
+
+    def kept(self, request: Request) -> None:
+        """Take that the store has kept a value, which may be what all wait for."""
+        if request.scope == GLOBAL_SCOPE:
+            there = self._there[request.key.startswith(NAME_PREFIX)]
+            there.add(request.key)
+            if len(there) == self._size:
+                self._events.release()
+
+    # The driver
+
+    def _accept(self, _events: int) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        if self._wire is not None or unix.peer_uid(sock) != os.getuid():
+            sock.close()
+            return
+        self._wire = Wire(self._loop, sock, self.read)
+        self._wire.max_line_bytes = MAX_LINE_BYTES
+        self._tell_hosts()
+
+    def read(self) -> None:
+        """Take what the driver has said."""
+        try:
+            for line in self._wire.lines() if self._wire is not None else []:
+                self._take(json.loads(line))
+        except (LinkError, ValueError, TypeError, LookupError, AttributeError):
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Hear the driver no more; its own end says the rest."""
+        if self._wire is not None:
+            self._wire.close()
+
+    def _tell(self, **message: Any) -> None:
+        if self._wire is None:
+            return
+        try:
+            self._wire.write(json.dumps(message).encode("ascii"))
+        except LinkError:
+            self._hang_up()
+
+    def _tell_hosts(self) -> None:
+        hosts = [
+            [self._names[index], len(node.ranks)]
+            for index, node in enumerate(self._spec.nodes)
+            if index not in self._lost
+        ]
+        # Of a plan that asks for all its nodes, all must be left.
+        fewest = min(self._spec.min_nodes, len(self._spec.nodes))
+        self._tell(hosts=hosts, min_hosts=fewest)
+
+    def _take(self, message: object) -> None:
+        if not isinstance(message, dict):
+            raise TypeError("not an object")
+        if self.is_over:
+            return
+        if "start" in message:
+            slot = self._placed(message["start"])
+            env = {str(name): str(value) for name, value in message["env"].items()}
+            self.running.add(slot)
+            self._events.start(slot, env)
+        elif "end" in message:
+            self._give_up(self._placed(message["end"]))
+        elif "round" in message:
+            self._begin([self._indexes[name] for name in message["round"]], int(message["size"]))
+        elif "answer" in message:
+            self._answer(message["answer"], message["place"])
+        elif "outlived" in message:
+            self._outlived(self._placed(message["outlived"]))
+        elif "over" in message:
+            self._end(str(message["over"])[:MAX_WHY_CHARS])
+
+    def _give_up(self, slot: Slot) -> None:
+        """End a rank that has not failed, on a host that Horovod has given up."""
+        if slot not in self.running:
+            return
+        self._events.end(slot)
+        node = self._spec.nodes[slot.node]
+        rank = node.ranks[slot.local_rank]
+        summary = f"rank {rank} on {node.host} is ended: Horovod uses {node.host} no more"
+        note = {"check": "run.rank_lost", "severity": "info", "summary": summary}
+        hint = "a host goes with the first of its ranks that fails"
+        self._events.note({**note, "hint": hint, "rank": rank, "host": node.host})
+
+    def _answer(self, ask: int, place: str) -> None:
+        _, reply = self._asks.pop(ask)
+        if _PLACE.match(place):
+            reply(place.encode("ascii"))
+
+    @property
+    def _have_met(self) -> bool:
+        """Whether the ranks have been a world once: before that none has anything to go on from.
+
+        The first ``hvd.init()`` is outside of what Horovod repeats, so all would fail in it, after
+        its time limit.
+        """
+        return self._rounds > 1 or len(self._there[False]) == self._size
+
+    def _end(self, why: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._events.over(why, list(self._failures.values()))
+
+    def _break_round(self) -> None:
+        """Keep no rank waiting for one that will not come; Horovod has a time limit for that."""
+        self._broken = True
+        self._events.release()
+
+    def _begin(self, nodes: list[int], size: int) -> None:
+        self._rounds += 1
+        self._size, self._broken, self._there = size, False, (set(), set())
+        self._events.begin()
+        self._loop.call_later(MEET_SECONDS, partial(self._give_up_meeting, self._rounds))
+        if self._rounds == 1:
+            return
+        planned = sum(len(node.ranks) for node in self._spec.nodes)
+        hosts = ", ".join(self._spec.nodes[index].host for index in nodes)
+        summary = f"Horovod goes on with {size} of {planned} ranks, on {hosts}"
+        note = {"check": "run.world_size", "severity": "info", "summary": summary}
+        hint = "each rank is shown under the number with which it began"
+        self._events.note({**note, "hint": hint})
+
+    def _give_up_meeting(self, number: int) -> None:
+        if number == self._rounds:
+            self._break_round()
+
+    def _outlived(self, slot: Slot) -> None:
+        """Say of what a rank died whose end is not that of the run; of a lost node all is said."""
+        self._loop.call_later(PATIENCE_SECONDS, partial(self._tell_awaited, self._rounds))
+        failure = self._failures.get(slot)
+        if failure is None:
+            return
+        host = self._spec.nodes[slot.node].host
+        then = f"Horovod goes on from the last commit without {host}"
+        self._events.note(
+            {
+                "check": "run.rank_lost",
+                "severity": "warn",
+                "summary": f"rank {failure.rank} on {host} failed: {failure.error}; {then}",
+                "hint": f"distconsole logs {self._spec.run} --rank {failure.rank}",
+                "rank": failure.rank,
+                "host": host,
+                "seen": failure.traceback,
+            }
+        )
+
+    def _tell_awaited(self, number: int) -> None:
+        """Say for whom Horovod waits before it goes on, once a round."""
+        awaited = self.running - {slot for slot, _ in self._asks.values()}
+        if number != self._rounds or number == self._told or self.is_over or not awaited:
+            return
+        self._told = number
+        nodes = self._spec.nodes
+        ranks = [nodes[slot.node].ranks[slot.local_rank] for slot in sorted(awaited)]
+        named = ", ".join(map(str, ranks[:MAX_RANKS_NAMED]))
+        more = f" and {len(ranks) - MAX_RANKS_NAMED} more" if len(ranks) > MAX_RANKS_NAMED else ""
+        limit = self._spec.env.get(TIME_LIMIT, "30")
+        whom = f"ranks {named}{more}, which have" if len(ranks) > 1 else f"rank {named}, which has"
+        self._events.note(
+            {
+                "check": "run.awaited",
+                "severity": "info",
+                "summary": f"Horovod waits for {whom} not noticed the failure: {limit} s at most",
+                "hint": f"a smaller {TIME_LIMIT} (--env) makes this shorter",
+            }
+        )
+
+    # Names
+
+    def _slot(self, key: bytes) -> Slot | None:
+        found = _ASKED.match(key)
+        if found is None:
+            return None
+        try:
+            return self._placed([found[1].decode("ascii"), int(found[2])])
+        except LookupError:
+            return None
+
+    def _placed(self, named: list[Any]) -> Slot:
+        """Return the slot that the driver means.
+
+        Raises:
+            LookupError: when the plan has none there.
+        """
+        name, local_rank = named
+        slot = Slot(self._indexes[name], int(local_rank))
+        if not 0 <= slot.local_rank < len(self._spec.nodes[slot.node].ranks):
+            raise LookupError(f"no slot {local_rank} on {name}")
+        return slot
+
+
+def host_name(index: int, host: str) -> str:
+    """Return what Horovod calls a host; it becomes a part of an HTTP path."""
+    return f"{index}-{re.sub(r'[^A-Za-z0-9.-]+', '-', host)}"[:255]

@@ -1,0 +1,188 @@
+"""Horovod's own elastic driver, with hosts from the run's coordinator and ranks started by the shims.
+
+What is changed of Horovod 0.28's is said at each place. It is imported by the driver's program
+alone, for it needs the node's Horovod.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from horovod.runner.elastic.discovery import HostDiscovery, HostManager
+from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.registration import FAILURE, SUCCESS, WorkerStateRegistry
+from horovod.runner.gloo_run import create_slot_env_vars
+
+from distconsole_agent.engines.elastic_driver import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from distconsole_agent.engines.elastic_driver import ShimLine
+
+
+def drive(line: ShimLine) -> str:
+    """Run Horovod's driver until the job is over; return why it failed, or nothing.
+
+    Args:
+        line: Knows the hosts already.
+    """
+    keep_order(list(line.hosts))
+    driver = Driver(line)
+    line.on_ask = lambda *asked: in_thread(driver.answer, *asked)
+    driver.start(sum(line.hosts.values()), driver.run_rank)
+    driver.over.wait()
+    return driver.why or ""
+
+
+def keep_order(planned: Iterable[str]) -> None:
+    """Have Horovod place ranks in the order of the plan; it would take the hosts from a set.
+
+    No host that was gone comes again, so the oldest keep the lowest ranks, as Horovod needs it.
+    """
+
+    def in_order(available: set[str], _previous: list[str]) -> list[str]:
+        return [host for host in planned if host in available]
+
+    HostManager.order_available_hosts = staticmethod(in_order)
+
+
+class CoordinatorsHosts(HostDiscovery):  # type: ignore[misc]
+    """The hosts that the run's coordinator has; none that the plan lacks, none that is lost."""
+
+    def __init__(self, line: ShimLine) -> None:
+        self._line = line
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """See Horovod."""
+        return dict(self._line.hosts)
+
+
+class ShimsStore:
+    """What the driver takes for its rendezvous server: the key-value store in the shim."""
+
+    def __init__(self, line: ShimLine) -> None:
+        self._line = line
+
+    def init(self, placed: list[Any]) -> None:
+        """Begin anew with the ranks that are placed."""
+        hosts = list(dict.fromkeys(slot.hostname for slot in placed))
+        self._line.send(round=hosts, size=len(placed))
+
+    def stop(self) -> None:
+        """Nothing: it lives as long as the run."""
+
+
+class Hosts(HostManager):  # type: ignore[misc]
+    """Horovod's list of the hosts that it uses, which ends what is left on one that it gives up.
+
+    Horovod itself has a thread for each rank look several times a second whether that is so.
+    """
+
+    def __init__(self, discovery: HostDiscovery, line: ShimLine) -> None:
+        super().__init__(discovery)
+        self._line = line
+
+    def blacklist(self, host: str) -> None:
+        """See Horovod."""
+        super().blacklist(host)
+        for slot in self._line.running(host):
+            self._line.send(end=[host, slot])
+
+
+class States(WorkerStateRegistry):  # type: ignore[misc]
+    """Horovod's count of who is there, has failed or has ended: once all are counted it goes on."""
+
+    def __init__(self, driver: Driver, host_manager: HostManager, line: ShimLine) -> None:
+        super().__init__(driver, host_manager)
+        self._line = line
+
+    def _wait(self, key: tuple[str, int], state: str, rendezvous_id: int) -> int:
+        """See Horovod, which would count a rank twice that failed just before its question came."""
+        if self._states.get(key) != state:
+            raise RuntimeError(f"{key} is {self._states.get(key)}")
+        if state == FAILURE:
+            self._line.send(outlived=list(key))
+        return int(super()._wait(key, state, rendezvous_id))
+
+
+class Driver(ElasticDriver):  # type: ignore[misc]
+    """Horovod's, which waits for no further hosts: there are none.
+
+    Ranks do not tell it where they listen for changes of the hosts: hosts only go, which the ranks
+    notice by themselves, and telling a rank 0 whose host does not answer holds Horovod's driver up
+    for minutes.
+
+    Attributes:
+        why: Why the job failed; empty when it succeeded, None as long as it runs.
+        over: Set when it does not run any more.
+    """
+
+    def __init__(self, line: ShimLine) -> None:
+        self.why: str | None = None
+        self._line = line
+        self._failed_hosts: set[str] = set()
+        discovery = CoordinatorsHosts(line)
+        super().__init__(ShimsStore(line), discovery, 1, sum(line.hosts.values()))
+        with self._wait_hosts_cond:  # its own thread looks for hosts already
+            self._host_manager = Hosts(discovery, line)
+            self._host_manager.update_available_hosts()
+        self._worker_registry = States(self, self._host_manager, line)
+        self.over: threading.Event = self._shutdown
+
+    def run_rank(self, slot: Any, _events: list[threading.Event]) -> tuple[int, float]:
+        """Have a rank started, wait for its end, and return its exit code and when that was."""
+        place = slot.hostname, slot.local_rank
+        end = self._line.expect(*place)
+        self._line.send(start=place, env=create_slot_env_vars(slot))
+        end.wait()
+        return end.code, time.time()
+
+    def answer(self, ask: int, host: str, slot: int) -> None:
+        """Answer a rank that asks for its place, once all are there or have ended.
+
+        One that has no place any more gets no answer: it is being ended.
+        """
+        try:
+            self.record_ready(host, slot)
+        except (RuntimeError, threading.BrokenBarrierError):
+            return  # it failed while it waited
+        if not self.finished() and self.has_rank_assignment(host, slot):
+            place = self.get_slot_info(host, slot).to_response_string()
+            self._line.send(answer=ask, place=place)
+
+    def resume(self) -> None:
+        """See Horovod; where it would wait for further hosts, the job is over."""
+        if not self._too_few():
+            super().resume()
+
+    def stop(self, error_message: str | None = None) -> None:
+        """See Horovod; the first call says how the job ended."""
+        if self.why is None:
+            self.why = self._judge(error_message)
+        super().stop(error_message)
+
+    def _handle_worker_exit(self, slot_info: Any, exit_code: int, timestamp: float) -> None:
+        """See Horovod, which gives up the host of a rank that fails; too few may be left at once."""
+        host, slot = slot_info.hostname, slot_info.local_rank
+        if exit_code and not self.finished() and self.has_rank_assignment(host, slot):
+            self._failed_hosts.add(host)
+            self._too_few()
+        super()._handle_worker_exit(slot_info, exit_code, timestamp)
+
+    def _too_few(self) -> bool:
+        """Return whether fewer hosts are left than there must be; then the job is over."""
+        left = len(self._line.hosts.keys() - self._failed_hosts)
+        if left >= self._line.min_hosts:
+            return False
+        self.stop(f"of {self._line.min_hosts} hosts that it needs {left} are left")
+        return True
+
+    def _judge(self, error_message: str | None) -> str:
+        if error_message:
+            return error_message
+        if self._worker_registry.count(FAILURE):
+            return "ranks failed"
+        return "" if self._worker_registry.count(SUCCESS) else "no rank is left"

@@ -1,0 +1,345 @@
+"""Horovod's rendezvous: a key-value store over HTTP, in the shim of node 0, for the life of the run.
+
+Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol has no
+place for a secret, so only connections of processes of this user on the run's own hosts are
+answered, what is kept is bounded, and bytes are stored, never read. It has no thread and no process
+of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from distconsole_agent.coordination.whose import Ends
+from distconsole_agent.system import tcp
+from distconsole_agent.system.door import Door
+from distconsole_agent.system.loop import READ, WRITE, Loop
+
+if TYPE_CHECKING:
+    from distconsole_agent.system.loop import Timer
+
+MAX_HEAD_BYTES = 8 * 1024
+MAX_CONNECTIONS = 512
+"""Below the 1024 descriptors that a process may have by default; who is cut off asks again."""
+
+Reply = Callable[[bytes], None]
+
+CONNECTION_SECONDS = 10.0
+BACKLOG = 1024
+
+_REQUEST = re.compile(rb"^(GET|PUT|DELETE) /([^/ ?#]{1,512})/([^/ ?#]{1,512}) HTTP/1\.[01]$")
+_LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,12})[ \t]*$", re.IGNORECASE | re.MULTILINE)
+
+
+class Room(NamedTuple):
+    """How much is kept: bytes of one value, bytes of all of them, and how many there may be."""
+
+    value_bytes: int
+    total_bytes: int
+    keys: int
+
+
+def room_for(world_size: int) -> Room:
+    """Return what ranks of such a job need, and some.
+
+    A rank's value holds an address of some 150 bytes for every other rank, in each of three groups
+    (all, this host's, those with its local rank) and again for each process set.
+    """
+    value_bytes = 64 * 1024 + 1024 * world_size
+    return Room(value_bytes, min(16 * world_size * value_bytes, 1 << 30), 64 * (world_size + 4))
+
+
+class KeyValueStore:
+    """Listens on ``address``, on a free port.
+
+    Args:
+        admits: Says of a connection, at once or later, whether it is of the run; until then it is
+            not read.
+        refused: Told once of an address from which one came that is not.
+
+    Attributes:
+        asks: Takes a GET, and with it the duty to give the value at some time; returns whether it did.
+        holds: Whether the answer to this GET has to wait, until ``release``.
+        kept: Told of a PUT that was done.
+
+    Raises:
+        OSError: when the address is not this host's.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: str,
+        room: Room,
+        admits: Callable[[Ends, Callable[[bool], None]], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._room = room
+        self._admits = admits
+        self._refused = refused
+        self._values: dict[tuple[bytes, bytes], bytes] = {}
+        self._done: dict[bytes, set[bytes]] = {}
+        self._bytes = 0
+        self._strangers: set[str] = set()
+        self._connections: dict[int, _Connection] = {}
+        self._held: list[tuple[Request, Reply]] = []
+        self.asks: Callable[[Request, Reply], bool] = lambda _request, _reply: False
+        self.holds: Callable[[Request], bool] = lambda _request: False
+        self.kept: Callable[[Request], None] = lambda _request: None
+        listener = tcp.listen(address, BACKLOG)
+        self.port = int(listener.getsockname()[1])
+        self._door: Door | None = Door(loop, listener, self._enter)
+
+    def close(self) -> None:
+        """Stop listening and forget everything; closing twice is no error."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+        for connection in list(self._connections.values()):
+            connection.close()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every value: the ranks begin to find each other anew."""
+        self._values.clear()
+        self._done.clear()
+        self._bytes = 0
+
+    def release(self) -> None:
+        """Answer every GET that has no longer to wait."""
+        held, self._held = self._held, []
+        for request, reply in held:
+            if self.holds(request):
+                self._held.append((request, reply))
+            else:
+                reply(self._get(request))
+
+    def _enter(self, sock: socket.socket) -> None:
+        try:
+            ends = Ends(_end(sock.getpeername()), _end(sock.getsockname()))
+        except OSError:  # gone already
+            sock.close()
+            return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            self._close_oldest()
+        connection = self._connections[sock.fileno()] = _Connection(
+            self._loop, sock, self._room.value_bytes, self._answer, self._connections
+        )
+        self._admits(ends, partial(self._admit, connection, ends.maker[0]))
+
+    def _admit(self, connection: _Connection, address: str, ours: bool) -> None:
+        if ours:
+            connection.begin()
+        else:
+            connection.close()
+            self._turn_away(address)
+
+    def _turn_away(self, address: str) -> None:
+        if address not in self._strangers and len(self._strangers) < MAX_CONNECTIONS:
+            self._strangers.add(address)
+            self._refused(address)
+
+    def _close_oldest(self) -> None:
+        """Make room for a connection; one that waits for somebody else's answer is not the oldest."""
+        connections = self._connections.values()
+        oldest = next((each for each in connections if not each.waits), None)
+        (oldest or next(iter(connections))).close()
+
+    def _answer(self, request: Request, reply: Reply) -> bytes | None:
+        """Return the answer; None where ``reply`` gets it later."""
+        method, scope, key, body = request
+        if method == b"PUT":
+            if not self._put(scope, key, body):
+                return _response(507)
+            self.kept(request)
+            return _response(200)
+        if method == b"DELETE":
+            self._delete(scope, key)
+            return _response(200)
+        if self.asks(request, lambda value: reply(_response(200, value))):
+            return None
+        if self.holds(request):
+            self._held.append((request, reply))
+            return None
+        return self._get(request)
+
+    def _get(self, request: Request) -> bytes:
+        value = self._values.get((request.scope, request.key))
+        return _response(404) if value is None else _response(200, value)
+
+    def _put(self, scope: bytes, key: bytes, value: bytes) -> bool:
+        old = self._values.get((scope, key))
+        size = self._bytes + len(value) - len(old or b"")
+        if size > self._room.total_bytes:
+            return False
+        if old is None and len(self._values) >= self._room.keys:
+            return False
+        self._bytes = size
+        self._values[scope, key] = value
+        return True
+
+    def _delete(self, scope: bytes, key: bytes) -> None:
+        """Note that the rank ``key`` has what it needs; once all in a scope have, forget the scope.
+
+        A rank says so as soon as it is connected to the others, who may still have to read what it
+        wrote; and the same names come again when a script calls ``hvd.init()`` again. A rank R
+        writes ``R`` and ``rank_R``, and all have written before the first is connected to all.
+        """
+        kept = [known for known in self._values if known[0] == scope]
+        done = self._done.setdefault(scope, set())
+        done.add(key)
+        if done.issuperset(name for _scope, name in kept if name.isdigit()):
+            for known in kept:
+                self._bytes -= len(self._values.pop(known))
+            del self._done[scope]
+
+
+def _end(where: tuple[object, ...]) -> tuple[str, int]:
+    """Return the address and the port of a socket's name, which is longer for IPv6."""
+    address, port = where[:2]
+    return str(address), int(str(port))
+
+
+class Request(NamedTuple):
+    """What one connection asks; ``body`` is empty unless it is a PUT."""
+
+    method: bytes
+    scope: bytes
+    key: bytes
+    body: bytes
+
+
+class _Connection:
+    """One request and its answer, after which it is closed, as Horovod's own server does.
+
+    Attributes:
+        waits: Whether somebody else is to answer.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        max_body_bytes: int,
+        answer: Callable[[Request, Reply], bytes | None],
+        among: dict[int, _Connection],
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._max_body_bytes = max_body_bytes
+        self._answer = answer
+        self._among = among
+        self._unread = bytearray()
+        self._unsent: memoryview | None = None
+        self.waits = False
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._timer: Timer = loop.call_later(CONNECTION_SECONDS, self.close)
+
+    def begin(self) -> None:
+        """Read from it; one that was closed meanwhile stays so."""
+        if self._sock.fileno() >= 0:
+            self._loop.watch(self._sock.fileno(), READ, self._ready)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        if self._sock.fileno() >= 0:
+            self._among.pop(self._sock.fileno(), None)
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
+
+    def _ready(self, events: int) -> None:
+        if events & READ and self._unsent is None:
+            self._read()
+        if self._unsent is not None:
+            self._send()
+
+    def _read(self) -> None:
+        try:
+            chunk = self._sock.recv(1 << 16)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.close()
+            return
+        if self.waits:
+            return
+        self._unread += chunk
+        try:
+            request = read_request(bytes(self._unread), self._max_body_bytes)
+        except ValueError:
+            self._unsent = memoryview(_response(400))
+            return
+        if request is not None:
+            self._take(request)
+
+    def _take(self, request: Request) -> None:
+        self.waits = True
+        answer = self._answer(request, self._reply)
+        if answer is not None:
+            self._unsent = memoryview(answer)
+            self.waits = False
+        elif self.waits:
+            self._timer.cancel()
+
+    def _reply(self, answer: bytes) -> None:
+        """Send an answer that comes late; who has gone meanwhile gets nothing."""
+        if self.waits and self._sock.fileno() >= 0:
+            self.waits = False
+            self._unsent = memoryview(answer)
+            self._timer = self._loop.call_later(CONNECTION_SECONDS, self.close)
+            self._loop.watch(self._sock.fileno(), WRITE, self._ready)
+
+    def _send(self) -> None:
+        assert self._unsent is not None
+        try:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._unsent:
+            self._loop.watch(self._sock.fileno(), WRITE, self._ready)
+        else:
+            self.close()
+
+
+def read_request(text: bytes, max_body_bytes: int) -> Request | None:
+    """Return the request that ``text`` holds; None while it is not all there.
+
+    Raises:
+        ValueError: when it is none of the three that are answered, or too long.
+    """
+    head, blank, rest = text.partition(b"\r\n\r\n")
+    if len(head) > MAX_HEAD_BYTES:
+        raise ValueError("a head that is too long")
+    if not blank:
+        return None
+    first, _, fields = head.partition(b"\r\n")
+    asked = _REQUEST.match(first)
+    if asked is None:
+        raise ValueError("not a request for SCOPE/KEY")
+    found = _LENGTH.search(fields.replace(b"\r\n", b"\n"))
+    length = int(found[1]) if found else 0
+    if length > max_body_bytes:
+        raise ValueError("a value that is too long")
+    if len(rest) < length:
+        return None
+    return Request(asked[1], asked[2], asked[3], rest[:length])
+
+
+_REASONS = {200: b"OK", 400: b"Bad Request", 404: b"Not Found", 507: b"Insufficient Storage"}
+
+
+def _response(status: int, body: bytes = b"") -> bytes:
+    head = b"HTTP/1.0 %d %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    return head % (status, _REASONS[status], len(body)) + body

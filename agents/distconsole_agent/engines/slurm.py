@@ -1,0 +1,244 @@
+"""Slurm's commands as a node's agent runs them for a console; it reads no state and decides nothing.
+
+A job that a console submits holds its nodes with a script that waits, on its first node, for the
+words to start: they are not known before Slurm has chosen the nodes. In an allocation that was
+there before, the first node's agent starts them itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.coordination.restarts import last_checkpoint
+from distconsole_agent.engines.slurm_words import STEP_ENDED, STEP_LOG, STEP_SCRIPT, read_complaint
+from distconsole_agent.node_folder.folders import default_node_dir, own_folder
+from distconsole_agent.server.shim_calls import ask_shim
+from distconsole_agent.system.users_program import UsersProgram
+
+if TYPE_CHECKING:
+    from distconsole_agent.node_folder.runs import Runs
+
+COMMAND_SECONDS = 30.0
+HOLDER_SECONDS = 60.0
+"""How long a job that runs may take until its script waits for words: prologs come first."""
+
+SHIM_SECONDS = 60.0
+"""How long srun may take until a shim answers."""
+
+KEPT = (
+    "SLURM_CONF",
+    "SLURM_JWT",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_SUBMIT_DIR",
+    "SLURM_SUBMIT_HOST",
+)
+"""Variables of Slurm that are no options of srun."""
+
+
+def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict[str, Any]:
+    """Do what the op ``slurm`` asks for.
+
+    Raises:
+        Refusal: ``bad_request``, ``start_failed`` with what Slurm's command said, or ``storage``.
+    """
+    what = request.get("do")
+    if what == "submit":
+        argv = tuple(_words(request, "argv"))
+        if argv[:1] != ("sbatch",):
+            raise bad_request("argv is sbatch and its words")
+        return {"job": submit(argv, environment)}
+    if what == "show":
+        argv = ("scontrol", "-d", "-o", "show", "job", _job(request))
+        return {"text": command(argv, environment)}
+    if what == "cancel":
+        command(("scancel", "--quiet", _job(request)), environment)
+        return {"cancelled": True}
+    if what == "step":
+        return _begin_step(request, environment, runs)
+    if what == "checkpoint":
+        return {"path": last_checkpoint(runs.folder(request.get("run")))}
+    if what == "shim":
+        return await_shim(_text(request, "run"), runs)
+    raise bad_request(f"slurm cannot {str(what)[:40]!r}")
+
+
+def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
+    """Submit a job that holds its nodes until it is told what to start; return its number."""
+    told = command(argv, environment)
+    job = told.strip().splitlines()[-1].partition(";")[0] if told.strip() else ""
+    if not job.isdigit():
+        raise Refusal(ErrorCode.START_FAILED, f"sbatch named no job: {told.strip()[:200]}")
+    return job
+
+
+def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
+    """Return what one of Slurm's commands prints.
+
+    Raises:
+        Refusal: ``start_failed``, with its own words.
+    """
+    try:
+        with UsersProgram(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd="/",
+        ) as done:
+            try:
+                out, err = done.communicate(timeout=COMMAND_SECONDS)
+            except BaseException:
+                done.kill()
+                raise
+    except FileNotFoundError:
+        raise Refusal(
+            ErrorCode.START_FAILED,
+            f"there is no {argv[0]} on this host",
+            "--slurm-login names a host that has Slurm's commands",
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Refusal(ErrorCode.START_FAILED, f"{argv[0]} did not work: {error}") from None
+    if done.returncode:
+        words = err.decode("utf-8", "replace").strip().splitlines()
+        told = "; ".join(line.partition(": error: ")[2] or line for line in words[-3:])
+        raise Refusal(
+            ErrorCode.START_FAILED, f"{argv[0]}: {told[:500] or f'code {done.returncode}'}"
+        )
+    return out.decode("utf-8", "replace")
+
+
+def _begin_step(
+    request: dict[str, Any], environment: dict[str, str], runs: Runs
+) -> dict[str, Any]:
+    """Have this node, the first of a run, start the shims of all its nodes."""
+    run, job = _text(request, "run"), _job(request)
+    folder, held = runs.folder(run), request.get("held") is True
+    ended = [*runs.program.argv, "step-ended", "--run", folder]
+    path = os.path.join(folder, STEP_SCRIPT)
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(step_script(folder, _words(request, "argv"), ended))
+    except OSError as error:
+        raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+    if held:
+        tell_holder(job, ["/bin/bash", path, "--held"])
+    else:
+        runs.start_detached(run, ["/bin/bash", path], environment)
+    return {"started": True}
+
+
+def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
+    """Return what srun is a child of.
+
+    A step outlives its srun, so somebody must notice when that is killed. A job's options are in
+    its variables, and srun would take them for its own (as many tasks as the job asked for, one
+    GPU a task). Slurm signals every process of a job, so srun has heard what is let be here. How srun
+    ended is noted before Python has started: whoever misses a shim looks there.
+    """
+    log, note = (shlex.quote(os.path.join(folder, name)) for name in (STEP_LOG, STEP_ENDED))
+    return f"""#!/bin/bash
+trap : TERM INT HUP USR1 USR2
+exec 2>>{log}
+for name in ${{!SLURM_*}} ${{!SBATCH_*}} ${{!SRUN_*}} ${{!SALLOC_*}}; do
+    case $name in
+        {"|".join(KEPT)}) ;;
+        *) unset "$name" ;;
+    esac
+done
+cd /
+{shlex.join(srun)} </dev/null >>{log}
+code=$?
+(umask 077; printf '{{"exit_code": %d}}\n' "$code" >{note}.new) && mv {note}.new {note}
+exec {shlex.join(ended)} --code "$code" "$@"
+"""
+
+
+def tell_holder(job: str, words: list[str], clock: Callable[[], float] = time.monotonic) -> None:
+    """Tell the script that holds a job on this node what to become.
+
+    Raises:
+        Refusal: ``start_failed``, when it does not wait here.
+    """
+    folder = default_node_dir()
+    path = os.path.join(folder, f"slurm-{job}")
+    deadline = clock() + HOLDER_SECONDS
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            own_folder(folder)
+            try:
+                pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno not in (errno.ENXIO, errno.ENOENT):
+                    raise storage(f"{path}: {error.strerror}") from None
+            else:
+                os.write(pipe, (shlex.join(words) + "\n").encode())
+                os.close(pipe)
+                return
+        if clock() > deadline:
+            raise Refusal(
+                ErrorCode.START_FAILED,
+                f"job {job} runs, but its script does not wait in {folder}",
+                "has the job a /tmp of its own (job_container/tmpfs)? "
+                "Then take salloc, and distconsole run inside it",
+            )
+        time.sleep(0.02)
+
+
+def await_shim(run: str, runs: Runs) -> dict[str, Any]:
+    """Return the ``status`` of this node's shim once srun has started it, and attend to the run.
+
+    Raises:
+        Refusal: ``start_failed``, with the last words of srun where it ended on this node.
+    """
+    folder = runs.folder(run)
+    deadline, pause = time.monotonic() + SHIM_SECONDS, 0.002
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            status = ask_shim(os.path.join(folder, "shim.sock"), {"op": "status"}, SHIM_SECONDS)
+            runs.adopt(run, status.get("pid"))
+            return {
+                "coordinator": status.get("coordinator"),
+                "master_port": status.get("master_port"),
+                "shim_pid": status.get("pid"),
+            }
+        if os.path.exists(os.path.join(folder, STEP_ENDED)):
+            break
+        time.sleep(pause)
+        pause = min(pause * 1.1, 0.1)
+    said = read_complaint(folder) or "it said nothing"
+    raise Refusal(
+        ErrorCode.START_FAILED,
+        f"srun did not start the run's supervisor: {said}",
+        "a job with a /tmp of its own (job_container/tmpfs) needs node_dir in the configuration",
+    )
+
+
+def _job(request: dict[str, Any]) -> str:
+    job = _text(request, "job")
+    if not job.isdigit():
+        raise bad_request("job is the number of a job")
+    return job
+
+
+def _text(request: dict[str, Any], key: str) -> str:
+    value = request.get(key)
+    if not isinstance(value, str) or not value:
+        raise bad_request(f"{key} is missing")
+    return value
+
+
+def _words(request: dict[str, Any], key: str) -> list[str]:
+    value = request.get(key)
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise bad_request(f"{key} is a list of words")
+    return value

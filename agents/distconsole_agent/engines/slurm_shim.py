@@ -1,0 +1,227 @@
+"""The shim of a node whose ranks Slurm accounts for: srun started it, and Slurm may end it.
+
+Slurm signals every process of a step at once, the ranks as well as the shim. So a rank that ends
+by SIGTERM is not judged before it is known whether Slurm did that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable
+
+from distconsole_agent.coordination import blame
+from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, NODE_LOST
+from distconsole_agent.engines.slurm_words import read_reason, read_srun_death
+from distconsole_agent.supervisor.shim import Shim
+from distconsole_agent.system import steady
+
+if TYPE_CHECKING:
+    from distconsole_agent.contract.runspec import RunSpec
+    from distconsole_agent.coordination.restarts import Restart
+    from distconsole_agent.supervisor.control import Answer
+    from distconsole_agent.supervisor.processes import RankProcess
+    from distconsole_agent.system.loop import Loop
+
+SUSPECT_SECONDS = 0.2
+"""How long after a rank's death by SIGTERM the shim's own may come."""
+
+WHY_SECONDS, WHY_PACE_SECONDS = 2.0, 0.02
+"""How long srun, on the first node, may take to say why Slurm ended the step."""
+
+ALONE_SECONDS = 4.0
+"""A node that Slurm ended and that hears nothing from the first one for so long says so itself: the
+first one may still wait for srun."""
+
+KILL_WAIT_SECONDS = 25.0
+"""How long ranks that Slurm has told to end may write a checkpoint: Slurm's own KillWait is 30 s
+unless configured otherwise, and then it kills them and us."""
+
+SRUN_SECONDS = 0.5
+"""How long after the loss of a node the end of a killed srun, which Slurm ends the step for, may take
+to be noted on the first node."""
+
+MAX_ERROR_CHARS = 500
+
+NOT_OURS = (
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+"""Slurm passes a job's signals to all processes of a step: they are meant for the ranks."""
+
+
+class SlurmShim(Shim):
+    """A ``Shim`` that is a task of a step."""
+
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+        self._suspects: list[RankProcess] = []
+        self._ended_ns: int | None = None
+        self._explained = False
+        self._told_to_stop = False
+        self._srun_failed = False
+        self._asks_srun = False
+        self._gone_waits = False
+        super().__init__(loop, run_dir, spec, oom_score_adj)
+        for number in NOT_OURS:
+            signal.signal(number, _hear_nothing)
+
+    @property
+    def exit_code(self) -> int:
+        """The run's, so that Slurm's accounting has it too."""
+        return self._verdict.exit_code if self._verdict is not None else 1
+
+    def _answer(self, request: dict[str, Any]) -> Answer:
+        if request.get("op") == "fail":
+            return self._told_of_failure(request)
+        return super()._answer(request)
+
+    def _told_of_failure(self, request: dict[str, Any]) -> Answer:
+        """The run has lost its srun."""
+        if self._state == "prepared":
+            self._request_stop(blame.USER, 0.0)
+        elif self._verdict is None and (
+            self._asks_srun or not self._teardown.begun or self._between_attempts
+        ):
+            code = request.get("exit_code")
+            error = str(request.get("error"))[:MAX_ERROR_CHARS]
+            self._fail_by_srun(error, code if isinstance(code, int) else 1)
+        return {"ok": True}
+
+    def _fail_by_srun(self, error: str, exit_code: int) -> None:
+        if not self._srun_failed:
+            self._srun_failed = True
+            self._fail_as(error, exit_code, None, steady.now_ns())
+
+    def _note(self, note: dict[str, Any]) -> None:
+        super()._note(note)
+        if note["check"] == NODE_LOST and self._spec.node_index == 0 and not self._asks_srun:
+            self._asks_srun = True
+            self._ask_srun(self._loop.clock() + SRUN_SECONDS)
+
+    def _ask_srun(self, deadline: float) -> None:
+        """Look whether a node was lost because Slurm ends the step of a srun that was killed."""
+        death = read_srun_death(self._run_dir)
+        if death is None and self._loop.clock() < deadline and not self._srun_failed:
+            self._loop.call_later(WHY_PACE_SECONDS, partial(self._ask_srun, deadline))
+            return
+        if death is not None:
+            self._fail_by_srun(*death)
+        self._asks_srun = False
+        self._release()
+
+    @property
+    def _between_attempts(self) -> bool:
+        """Whether nothing is left here and more may follow."""
+        return self._is_gone and self._verdict is None and self._spec.max_restarts > 0
+
+    # Signals
+
+    def _terminated(self) -> None:
+        """Slurm ends the step, unless we are ending it ourselves."""
+        if self._state == "prepared":
+            super()._terminated()
+            return
+        ending = self._teardown.begun and not self._suspects and not self._between_attempts
+        if self._ended_ns is not None or ending:
+            return
+        self._ended_ns = steady.now_ns()
+        self._suspects.clear()
+        self._teardown.told = True
+        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        if self._spec.node_index == 0:
+            self._look_for_why(self._loop.clock() + WHY_SECONDS)
+        else:
+            self._explained = True
+            self._loop.call_later(ALONE_SECONDS, self._explain_alone)
+
+    def _begin_stop(self, reason: str, grace_seconds: float) -> None:
+        if self._ended_ns is not None and reason == blame.FAILURE:
+            grace_seconds = max(grace_seconds, KILL_WAIT_SECONDS)
+        super()._begin_stop(reason, grace_seconds)
+
+    def _look_for_why(self, deadline: float) -> None:
+        why = read_reason(self._run_dir)
+        if not why and self._loop.clock() < deadline:
+            self._loop.call_later(WHY_PACE_SECONDS, partial(self._look_for_why, deadline))
+            return
+        self._explain(why or f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+        self._explained = True
+        self._release()
+
+    def _explain_alone(self) -> None:
+        if not self._told_to_stop and self._verdict is None:
+            self._explain(f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+
+    def _explain(self, why: str) -> None:
+        assert self._ended_ns is not None
+        number = int(signal.SIGTERM)
+        self._fail_as(why, 128 + number, number, self._ended_ns)
+
+    def _fail_as(self, error: str, exit_code: int, number: int | None, t_ns: int) -> None:
+        index = self._spec.node_index
+        rank = self._spec.nodes[index].ranks[0]
+        told = (exit_code, number, error, "", "Slurm has ended the step")
+        self._fail(blame.Failure(index, rank, os.getpid(), t_ns, *told))
+
+    def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
+        self._told_to_stop = True
+        stop = partial(super()._stop_from_link, reason, grace_seconds)
+        if reason == blame.FAILURE and grace_seconds > 0 and self._ended_ns is None:
+            # Slurm signals node after node: the ranks here may be about to hear of it from Slurm.
+            self._loop.call_later(SUSPECT_SECONDS, partial(self._stop_late, stop, self._restart))
+        else:
+            stop()
+
+    def _stop_late(self, stop: Callable[[], None], restart: int) -> None:
+        if restart == self._restart:
+            stop()
+
+    # Another attempt
+
+    def _forget_attempt(self, restart: Restart) -> None:
+        super()._forget_attempt(restart)
+        self._suspects.clear()
+        self._told_to_stop = self._gone_waits = False
+
+    def _has_to_end(self) -> bool:
+        """Whether Slurm has ended the step here, and the first node did not know it yet."""
+        if self._ended_ns is not None:
+            self._explain(f"Slurm ended the step on {self._spec.host} (SIGTERM)")
+        return self._ended_ns is not None or super()._has_to_end()
+
+    # Ends
+
+    def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
+        ended = rank.ended
+        assert ended is not None
+        if stopped_ns is None and ended.signal == signal.SIGTERM:
+            self._suspects.append(rank)
+            self._loop.call_later(SUSPECT_SECONDS, partial(self._judge_suspect, rank))
+        else:
+            super()._judge(rank, stopped_ns)
+
+    def _judge_suspect(self, rank: RankProcess) -> None:
+        if rank in self._suspects:
+            self._suspects.remove(rank)
+            super()._judge(rank, None)
+        self._release()
+
+    def _gone(self) -> None:
+        unexplained = self._ended_ns is not None and not self._explained
+        if self._suspects or unexplained or self._asks_srun:
+            self._gone_waits = True
+            return
+        super()._gone()
+
+    def _release(self) -> None:
+        if self._gone_waits:
+            self._gone_waits = False
+            self._gone()
+
+
+def _hear_nothing(_number: int, _frame: object) -> None:
+    """Let a signal be; a handler and not SIG_IGN, which would be inherited."""

@@ -1,0 +1,229 @@
+"""One run that is not over: the thread that drains its sources until its journal has an ``end``.
+
+If another agent (of another version) writes the journal, this one reads along, and takes over once
+that one is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distconsole_agent.contract.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
+from distconsole_agent.journal.drain import Drain
+from distconsole_agent.journal.journal import Journal, JournalError, Reader
+from distconsole_agent.journal.lines import body_of
+from distconsole_agent.node_folder.folders import remove_tree, write_private
+from distconsole_agent.supervisor.notes import record_damaged
+
+SYNC_SECONDS = 30.0
+"""How long the disk may take until it keeps a run's record for good, before its end is noted."""
+
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
+"""Pause after a disk that is full or an error of ours; it doubles while nothing gets better."""
+
+DUE_SECONDS = 0.002
+"""So long after windows are due they are looked for."""
+
+READ_ALONG_SECONDS = 0.25
+"""Pace of reading a journal that another agent writes."""
+
+
+class ActiveRun:
+    """A run that goes on on this node.
+
+    Args:
+        folder: Its folder.
+        spec: Its ``spec.json``.
+        over: Called once, from the run's thread, when its journal has ended.
+
+    Attributes:
+        kept: Whether the disk may still keep the record of how it ended.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        spec: dict[str, Any],
+        over: Callable[[ActiveRun], None],
+    ) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.run: str = spec["run"]
+        self.kept = True
+        self.journal = Journal(os.path.join(folder, "journal"))
+        self._over = over
+        self._drain: Drain | None = None
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name=f"run {self.run}", daemon=True)
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def leave(self) -> None:
+        """End the thread and let another agent go on with the journal; the run is not touched."""
+        self._leave.set()
+        self._thread.join()
+        self.journal.close()
+
+    def rank_processes(self) -> list[dict[str, Any]]:
+        """Return the processes of the run's ranks here."""
+        drain = self._drain
+        return drain.rank_processes() if drain is not None else []
+
+    def give_sample(self, sample: dict[str, Any]) -> None:
+        """Take one sample of the node's load for the journal."""
+        drain = self._drain
+        if drain is not None:
+            body = {"node": sample["node"], "gpus": sample["gpus"]}
+            drain.samples.append({"t": sample["t"], "kind": "sample", **body})
+
+    @property
+    def state(self) -> str:
+        """``prepared``, ``running``, or how it ended."""
+        drain = self._drain
+        if self.journal.ended:
+            return str(last_entry(self.journal).get("state"))
+        if drain is None:
+            started = '"event":"started"' in _head(os.path.join(self.folder, "shim.jsonl"))
+        else:
+            started = drain.ranks.first_started_ns > 0
+        return "running" if started else "prepared"
+
+    def _attend(self) -> None:
+        pause = RETRY_SECONDS
+        while not self._leave.is_set():
+            try:
+                if self._go_on():
+                    break
+                self._leave.wait(READ_ALONG_SECONDS)
+                pause = RETRY_SECONDS
+                continue
+            except (OSError, JournalError) as error:
+                complain(f"run {self.run}: {error}")
+            # The one guard of this thread: a run that nobody attends would lose its record.
+            except Exception as error:  # noqa: BLE001
+                complain(f"run {self.run}: {type(error).__name__}: {error}")
+            self._leave.wait(pause)
+            pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+        if self.journal.ended:
+            self._finish()
+
+    def _go_on(self) -> bool:
+        """Drain or read along until the run is over or we leave; return whether that is so."""
+        if not self.journal.open_writer():
+            self.journal.refresh()
+            return self.journal.ended
+        drain = self._drain = Drain(self.folder, self.spec, self.journal)
+        try:
+            self._tick_on(drain)
+        finally:
+            self._drain = None
+            drain.close()
+        return True
+
+    def _tick_on(self, drain: Drain) -> None:
+        heard_at = time.monotonic()
+        to_say = [_loss_note(self.journal)] if self.journal.lost_bytes else []
+        while not drain.over and not self._leave.is_set():
+            try:
+                if to_say:
+                    self.journal.append(to_say, {})
+                    to_say = []
+                if drain.tick():
+                    heard_at = time.monotonic()
+                self.journal.say_trouble("")
+            except OSError as error:
+                # Nothing was lost: the same batch is tried again.
+                complain(f"run {self.run}: {error}")
+                self.journal.say_trouble(f"{error.strerror}: {error.filename or self.folder}")
+                self._leave.wait(RETRY_SECONDS)
+            quiet = time.monotonic() - heard_at > QUIET_SECONDS
+            pace = QUIET_TICK_SECONDS if quiet else TICK_SECONDS
+            self._leave.wait(min(pace, drain.due_seconds + DUE_SECONDS))
+
+    def _finish(self) -> None:
+        """Leave what the run's end looked like, and give back the memory of its rings.
+
+        Who finds the one or misses the other reads neither journal nor rings again.
+        """
+        try:
+            self.kept = self._sync()
+            if self.kept:
+                write_summary(self.folder, self.journal)
+            rings = self.spec.get("rings")
+            if isinstance(rings, str):
+                remove_tree(rings)
+        except (OSError, JournalError) as error:
+            complain(f"run {self.run}: {error}")
+        self._over(self)
+        self.journal.close()
+
+    def _sync(self) -> bool:
+        """Wait until the disk keeps the journal and what it refers to; return whether it does."""
+        logs = os.path.join(self.folder, "logs")
+        files = [os.path.join(logs, name) for name in os.listdir(logs)]
+        kept = self.journal.sync_with([*files, logs], SYNC_SECONDS)
+        if not kept:
+            why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
+            complain(f"run {self.run}: its record may not outlive a power cut: {why}")
+        return kept
+
+
+def _loss_note(journal: Journal) -> dict[str, Any]:
+    note = record_damaged(journal.lost_bytes, journal.last_seq)
+    return {"t": round(time.time(), 6), "kind": "note", **note}
+
+
+def write_summary(folder: str, journal: Journal) -> None:
+    """Write ``ended.json``: the ``end`` entry and who wrote it, so that nobody has to search it.
+
+    Raises:
+        OSError: when it cannot be written.
+        JournalError: when the journal cannot be read.
+    """
+    end = {**last_entry(journal), "journal": journal.journal_id}
+    write_private(os.path.join(folder, "ended.json"), end)
+
+
+def last_entry(journal: Journal) -> dict[str, Any]:
+    """Return the last entry; empty when there is none.
+
+    Raises:
+        OSError: when the journal cannot be read.
+        JournalError: when the journal is damaged.
+    """
+    reader = Reader(journal.folder, journal.last_seq - 1)
+    try:
+        lines = reader.read()
+    finally:
+        reader.close()
+    return dict(json.loads(body_of(lines[-1]))) if lines else {}
+
+
+def complain(text: str) -> None:
+    """Say something in the agent's own log, which starts over when it is too long."""
+    from distconsole_agent.contract.limits import AGENT_LOG_BYTES
+
+    try:
+        if os.fstat(2).st_size > AGENT_LOG_BYTES:
+            os.ftruncate(2, 0)
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+        sys.stderr.write(f"{stamp} {text[:2000]}\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def _head(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536).replace(" ", "")
+    except OSError:
+        return ""

@@ -1,0 +1,396 @@
+"""One run's sources (shim, logs, rings, telemetry) into its journal, a batch at a time.
+
+It keeps nothing that a mark or a source cannot give back, so it may be killed at any point. It
+starts and stops no process, except what a dead shim left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from distconsole_agent.contract.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
+from distconsole_agent.contract.runspec import MPI
+from distconsole_agent.coordination import blame
+from distconsole_agent.coordination.last_word import tell_in_background
+from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
+from distconsole_agent.journal.journal import Journal, Mark
+from distconsole_agent.journal.log_sources import LogSources
+from distconsole_agent.journal.rank_states import Entry, RankStates
+from distconsole_agent.journal.recorders import Recorders
+from distconsole_agent.journal.story import Story
+from distconsole_agent.journal.tail import ShimLines
+from distconsole_agent.journal.worlds import numbers_itself, planned_world
+from distconsole_agent.node_folder.proofs import shim_may_live
+from distconsole_agent.supervisor import notes
+from distconsole_agent.supervisor.failures import Raised, forget_raised, read_raised
+from distconsole_agent.supervisor.proctree import kill_run, read_stat
+from distconsole_agent.supervisor.runlog import has_ended
+from distconsole_agent.system.paces import to_next_second
+
+MAX_BATCH_ENTRIES = 4096
+
+LARGE_KINDS = frozenset({"log", "window", "sample", "check"})
+"""What a journal on a full disk does without, so that it can say how the run ended."""
+
+UNBORN_SECONDS = 60.0
+"""A folder without ``shim.pid`` is being prepared for at most so long."""
+
+LATER_SECONDS, MOST_LATE_SECONDS = 0.002, 0.5
+"""Each node tells its windows so much after the node before it, so that very many do not all at once."""
+
+KEPT_SECONDS = 1.0
+"""How long the disk may take to keep what was written, before the end is."""
+
+SRUN_SECONDS = 3.0
+"""How long, once its shim has died, the end of the srun that started it may take to be noted here."""
+
+
+class Drain:
+    """The sources of one run on this node.
+
+    Args:
+        folder: The run's folder.
+        spec: Its ``spec.json``.
+        journal: Opened for writing.
+        monotonic: Seconds; paces everything here.
+        wall_ns: UNIX nanoseconds; stamps entries.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        spec: dict[str, Any],
+        journal: Journal,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._folder = folder
+        self._errors = os.path.join(folder, "errors")
+        self._spec = spec
+        self._journal = journal
+        self._monotonic, self._wall_ns = monotonic, wall_ns
+        self.samples: deque[Entry] = deque(maxlen=8)
+        nodes, index = spec["nodes"], spec["node_index"]
+        # Ranks of mpirun report themselves to the shim, so each is known as if it were its child.
+        engine_ranks = spec.get("engine_ranks") is not False or spec.get("launcher") == MPI
+        self.ranks = RankStates(
+            list(nodes[index]["ranks"]),
+            engine_ranks=engine_ranks,
+            watched=bool(spec.get("watch", True)),
+            planned_world=planned_world(spec),
+            own_numbers=numbers_itself(spec),
+        )
+        rings = spec.get("rings") or os.path.join(folder, "rings")
+        self._recorders = Recorders(rings, self.ranks, wall_ns)
+        self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
+        self._logs = LogSources(
+            os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
+        )
+        self._story = Story(spec, self.ranks)
+        self._entries: list[Entry] = []
+        self._shim_offset = 0
+        self._unread_told = 0
+        self._has_to_end, self._left_out = False, 0
+        self._unkept_told = False
+        self._next_window = self._next_check = self._next_scan = 0.0
+        self._late = min(MOST_LATE_SECONDS, index * LATER_SECONDS)
+        self._srun_until: float | None = None
+        self._unborn_since = 0.0
+        self._restore()
+
+    @property
+    def over(self) -> bool:
+        """Whether the journal has its ``end``."""
+        return self._journal.ended
+
+    @property
+    def due_seconds(self) -> float:
+        """How long until the next windows are due."""
+        return max(0.0, self._next_window - self._monotonic())
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self._shim.close()
+        self._recorders.close()
+        self._logs.close()
+
+    def tick(self) -> bool:
+        """Take what is new and write it as a batch; return whether shim or ranks said something.
+
+        Raises:
+            OSError: when the journal cannot be written; the next call tries the same again.
+        """
+        # What could not be written last time. Nothing is read before it is.
+        try:
+            self._commit()
+        except OSError:
+            if self._has_to_end or not has_ended(self._folder):
+                raise
+            # Room may never come, and everybody waits for how the run ended.
+            self._has_to_end = True
+            self._commit()
+        now = self._monotonic()
+        told = not self.over and self._take_shim(now)
+        return (not self.over and self._take_rest(now)) or told
+
+    def _take_rest(self, now: float) -> bool:
+        if now >= self._next_scan:
+            self._next_scan = now + RING_SCAN_SECONDS
+            self._open_sources()
+        printed = self._logs.take(now, self._t())
+        self._entries += printed
+        if now >= self._next_window or self._recorders.busy:
+            self._next_window = now + to_next_second(self._wall_ns() / 1e9 - self._late)
+            self._take_windows()
+            while self.samples:
+                self._entries.append(self.samples.popleft())
+        if now >= self._next_check:
+            self._next_check = now + SHIM_CHECK_SECONDS
+            self._say_unkept()
+            if self._shim_is_gone() and not self._waits_for_srun(now):
+                self._lose(now)
+        self._commit()
+        return bool(printed)
+
+    def rank_processes(self) -> list[dict[str, Any]]:
+        """Return the processes of this node's ranks, for mapping GPUs."""
+        found = {
+            rank.rank: (rank.local_rank, rank.pid)
+            for rank in list(self.ranks)
+            if rank.alive and rank.pid is not None
+        }
+        return [
+            {
+                "rank": rank,
+                "local_rank": local_rank,
+                "pid": pid,
+                "cuda_visible_devices": self._cuda_visible_devices(rank),
+            }
+            for rank, (local_rank, pid) in found.items()
+        ]
+
+    def _restore(self) -> None:
+        """Go on where the journal's last mark says."""
+        mark = self._journal.mark
+        upto = mark.get("shim", {}).get("offset", 0)
+        while self._shim_offset < upto and (events := self._shim.read()):
+            for offset, event in events:
+                if offset <= upto:
+                    self._apply(event)
+                    self._shim_offset = offset
+        self._shim.offset = self._shim_offset = upto
+        self._entries.clear()
+        self.ranks.restore(mark.get("ranks", {}))
+        self._open_sources()
+
+    def _open_sources(self) -> None:
+        """Open logs and rings that have appeared."""
+        mark = self._journal.mark
+        self._recorders.scan(mark.get("rings", {}))
+        self._say_unread()
+        self._logs.open(mark.get("logs", {}))
+
+    def _say_unread(self) -> None:
+        """Tell of rings that cannot be opened, whenever they are more than ever."""
+        unread = self._recorders.unread
+        if len(unread) <= self._unread_told:
+            return
+        self._unread_told = len(unread)
+        self._say(notes.rings_unread(len(unread), next(iter(unread.values()))))
+
+    def _say(self, note: notes.Note) -> None:
+        self._entries.append({"t": self._t(), "kind": "note", **note})
+
+    def _say_unkept(self) -> None:
+        """Tell, once, that the disk has refused to keep the record of this run."""
+        if self._journal.sync_failure and not self._unkept_told:
+            self._unkept_told = True
+            self._say(notes.record_unkept(self._journal.sync_failure))
+
+    def _take_shim(self, now: float) -> bool:
+        told = False
+        # A batch that fails between two events leaves the rest of them for the next time.
+        self._shim.offset = self._shim_offset
+        for offset, event in self._shim.read():
+            self._next_scan = 0.0
+            told = True
+            kind = event["event"]
+            if kind in ("exited", "failed", "ended", "attempt"):
+                # What a process printed and recorded comes before its end.
+                one = event.get("rank") if kind in ("exited", "failed") else None
+                over = kind in ("ended", "attempt")
+                self._take_everything(now, one, event["t_ns"], over=over)
+            if kind == "attempt":
+                self._commit()  # the rings go now
+            if kind == "ended":
+                self._prepare_end()
+            self._apply(event)
+            self._shim_offset = offset
+            if len(self._entries) >= MAX_BATCH_ENTRIES or kind == "ended":
+                self._commit()
+            if self.over:
+                break
+        return told
+
+    def _prepare_end(self) -> None:
+        """Give the disk its time for all before the end: what goes wrong cannot be told after it."""
+        self._commit()
+        self._journal.sync_with([], KEPT_SECONDS)
+        self._say_unkept()
+
+    def _apply(self, event: Entry) -> None:
+        """Fold one event of the shim into entries."""
+        if event["event"] == "attempt":
+            self._recorders.begin_again(event["restart"], event["t_ns"])
+            forget_raised(self._errors, event["t_ns"])
+        self._entries += self._story.tell(event)
+
+    def _take_everything(
+        self, now: float, rank: int | None, ended_ns: int, *, over: bool = True
+    ) -> None:
+        """Take all that a rank (or all ranks) left until it ended, in batches of bounded size."""
+        self._open_sources()
+        only = rank if self.ranks.engine_ranks else None
+        numbered = None if only is None else self.ranks.number_of(only)
+        self._entries += self._recorders.drain(numbered, ended_ns=ended_ns, everybody=rank is None)
+        if not self.ranks.engine_ranks:
+            self._take_vanished(self._wall_ns() / 1e9)
+        while ends := self._logs.take_ends(now, self._t(), only, over=over):
+            self._entries += ends
+            self._commit()
+
+    def _t(self) -> float:
+        return round(self._wall_ns() / 1e9, 6)
+
+    def _take_windows(self) -> None:
+        self._entries += self._recorders.drain()
+        now_ns = self._wall_ns()
+        self._entries += self.ranks.old_enough(now_ns)
+        monotonic_ns = int(self._monotonic() * 1e9)
+        for rank, seconds, median in self._recorders.silent(monotonic_ns):
+            self._entries += self.ranks.paused(rank, seconds, median, now_ns / 1e9)
+        if not self.ranks.engine_ranks:
+            self._take_vanished(now_ns / 1e9)
+
+    def _take_vanished(self, t: float) -> None:
+        gone = [
+            (number, pid, finished)
+            for number, pid, finished in self._recorders.gone()
+            if (rank := self.ranks.get(number)) is not None and rank.alive and rank.pid == pid
+        ]
+        if not gone:
+            return
+        raised = {each.pid for each in self._raised()}
+        for number, pid, finished in gone:
+            state = "failed" if pid in raised else "exited" if finished else "killed"
+            self._entries += self.ranks.vanished(number, pid, state, t)
+
+    def _raised(self) -> list[Raised]:
+        return read_raised(self._errors, past=True)
+
+    def _shim_is_gone(self) -> bool:
+        """Return whether the shim has died without a word."""
+        path = os.path.join(self._folder, "shim.pid")
+        try:
+            with open(path, encoding="ascii") as file:
+                pid, starttime = map(int, file.read().split())
+        except FileNotFoundError:
+            now = self._monotonic()
+            self._unborn_since = self._unborn_since or now
+            return now - self._unborn_since > UNBORN_SECONDS
+        except (OSError, ValueError):
+            return False
+        stat = read_stat(pid)
+        if stat is not None and stat.starttime == starttime and stat.state not in "ZX":
+            return False
+        if shim_may_live(self._folder):
+            return False  # /proc told nothing, for want of a descriptor perhaps
+        # It may have written its last words since they were looked for.
+        self._take_shim(self._monotonic())
+        return not self.over
+
+    def _waits_for_srun(self, now: float) -> bool:
+        """Return whether the srun that started the dead shim may still say why it died."""
+        if not has_srun(self._folder):
+            return False
+        if self._srun_until is None:
+            kill_run(self._folder)
+            self._srun_until = now + SRUN_SECONDS
+        return now < self._srun_until
+
+    def _lose(self, now: float) -> None:
+        """End a run whose shim has died: nothing of it may stay on this node."""
+        left = kill_run(self._folder)
+        t = self._t()
+        self._take_everything(now, None, self._wall_ns())
+        self._prepare_end()
+        death = read_srun_death(self._folder)
+        if death is not None:
+            rank = self._spec["nodes"][0]["ranks"][0]
+            told = (0, rank, 0, 0, death.exit_code, None, death.error, "")
+            self._story.add(blame.Failure(*told))
+        reason = death.error if death is not None else read_reason(self._folder)
+        self._say(notes.supervisor_lost(reason, left, outlived=self._story.may_be_outlived))
+        self._entries += self.ranks.lose(t)
+        if not self._story.judged and self._spec["node_index"] == 0:
+            # The coordinator died with the shim: nobody else will judge.
+            self._entries += self._story.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
+        elif not self._story.judged:
+            tell_in_background(self._folder, reason or "")
+        self._entries.append(self._story.end_lost(t))
+
+    def _cuda_visible_devices(self, rank: int) -> str | None:
+        name = "CUDA_VISIBLE_DEVICES"
+        for placed in self._spec.get("ranks") or ():
+            if placed.get("rank") == rank and name in (placed.get("env") or {}):
+                return str(placed["env"][name])
+        if name in (self._spec.get("env") or {}):
+            return str(self._spec["env"][name])
+        if name in (self._spec.get("unset") or ()):
+            return None
+        visible = self._spec.get("visible_devices")
+        return visible if isinstance(visible, str) else None
+
+    def _commit(self) -> None:
+        if not self._entries:
+            return
+        if self._has_to_end:
+            self._journal.append(self._what_counts(), self._changed(), last=True)
+        else:
+            self._journal.append(self._entries, self._changed())
+        self._entries = []
+
+    def _what_counts(self) -> list[Entry]:
+        """Return the entries without what the disk has no room for, which is counted and told."""
+        kept = [entry for entry in self._entries if entry["kind"] not in LARGE_KINDS]
+        self._left_out += len(self._entries) - len(kept)
+        if self._left_out and kept and kept[-1]["kind"] == "end":
+            note = notes.record_cut(self._left_out, os.path.join(self._folder, "logs"))
+            kept.insert(-1, {"t": kept[-1]["t"], "kind": "note", **note})
+            self._left_out = 0
+        return kept
+
+    def _changed(self) -> Mark:
+        """Return the positions that the journal's mark does not say yet."""
+        now: Mark = {
+            "shim": {"offset": self._shim_offset},
+            "logs": self._logs.marks(),
+            "rings": self._recorders.marks(),
+            "ranks": self.ranks.states(),
+        }
+        known = self._journal.mark
+        return {
+            group: changed
+            for group, positions in now.items()
+            if (
+                changed := {
+                    name: value
+                    for name, value in positions.items()
+                    if known.get(group, {}).get(name) != value
+                }
+            )
+        }

@@ -1,0 +1,338 @@
+"""A run's journal: entries with gapless numbers and how far each source was read; it reads no source.
+
+A batch of entries and one mark line go to the file with a single ``write``. The mark says how far
+each source had been read when the batch was made, so a journal that is cut back to its last mark
+agrees with its marks, wherever its writer died. Marks hold what changed; the first line of each
+segment holds everything. A segment that is full is compressed and stays readable.
+
+When the power fails, the end of the files may be lost, or be zeros. So each line has a checksum,
+and a journal is cut at the first line that is not as it was written. The numbers behind the cut are
+given again, to other entries: each writer therefore signs with an identity of its own and notes how
+many entries of the writers before it the journal still has, so that a reader who has more of them
+learns it (``still_has``). What says how the run went is synced at once, by a thread of its own.
+
+Reference: the cut-to-last-mark recovery is that of any write-ahead log (Mohan et al., ARIES, 1992).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from distconsole_agent.contract.limits import SEGMENT_BYTES
+from distconsole_agent.journal.lines import dump, is_end, seq_of
+from distconsole_agent.journal.reader import JournalError, Reader
+from distconsole_agent.journal.state import (
+    Mark,
+    State,
+    merge,
+    packed_path,
+    plain_path,
+    read_state,
+    segments,
+)
+from distconsole_agent.journal.upkeep import Upkeep, compress, sync
+from distconsole_agent.system.room import keep_room
+
+__all__ = ["Journal", "JournalError", "Mark", "Reader"]
+
+SYNCED_KINDS = frozenset({"failure", "verdict", "restart", "attempt", "end"})
+"""Entries that are on the disk soon after they are written, whatever happens to the power."""
+
+MAX_KEPT = 64
+"""Writers before this one that a journal knows by name: one a start of an agent."""
+
+CLOSE_SECONDS = 2.0
+
+KEPT_BYTES = 256 * 1024
+"""Room that the disk keeps ahead of the last batch; half of it is for how the run ended."""
+
+
+class Journal:
+    """The journal in one folder: one writer over all processes, any number of readers.
+
+    Attributes:
+        last_seq: Number of the last entry that is safely in the file; 0 when there is none.
+        ended: Whether the last entry is ``end``.
+        writable: Whether this object is the writer.
+        mark: How far the sources were read, merged over all marks.
+        journal_id: Who wrote last; empty while that is the first version.
+        trouble: Why nothing can be written for now; empty while it can.
+        lost_bytes: What was cut off behind a damaged line when this object became the writer.
+        sync_failure: Why the disk may not keep what was written; empty while it does.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.last_seq = 0
+        self.ended = False
+        self.writable = False
+        self.mark: Mark = {}
+        self.journal_id = ""
+        self.trouble = ""
+        self.lost_bytes = 0
+        self.sync_failure = ""
+        self._kept: dict[str, int] = {}
+        self._own_id = ""
+        self._news = threading.Condition()
+        self._upkeep = Upkeep(self._take_sync_failure)
+        self._closed = False
+        self._lock_fd = -1
+        self._fd = -1
+        self._size = 0
+        self._room = 0
+        self._number = 0
+        self._named = 0
+        """The segment whose name is synced."""
+        self._cursor: Reader | None = None
+
+    def open_writer(self) -> bool:
+        """Become the writer and cut the journal to its last mark; False if another process is.
+
+        Raises:
+            OSError: when the folder cannot be used.
+        """
+        if self.writable:
+            return True
+        if self._lock_fd < 0:
+            self._lock_fd = os.open(
+                os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self._recover()
+        self.writable = True
+        self._publish()
+        return True
+
+    def append(self, entries: list[dict[str, Any]], changed: Mark, *, last: bool = False) -> None:
+        """Write ``entries``, numbered on from the last, and ``changed`` positions as one batch.
+
+        Args:
+            last: They say how the run ended: they may use the room that is kept for that.
+
+        Raises:
+            OSError: when it could not be written; the journal is then as before, and so are
+                ``last_seq`` and ``mark``.
+        """
+        if self._fd < 0 or (self._size >= SEGMENT_BYTES and not last):
+            self._next_segment()
+        begins = self.journal_id != self._own_id
+        lines = [self._signature({})] if begins else []
+        for seq, entry in enumerate(entries, self.last_seq + 1):
+            lines.append(dump({"seq": seq, **entry}))
+        lines.append(dump({"mark": changed}))
+        self._write(b"".join(lines), last=last)
+        self._sign()
+        merge(self.mark, changed)
+        self.last_seq += len(entries)
+        self.ended = self.ended or bool(entries and entries[-1].get("kind") == "end")
+        if begins or not SYNCED_KINDS.isdisjoint(entry["kind"] for entry in entries):
+            self._sync_later()
+        self._publish()
+
+    def refresh(self) -> None:
+        """Learn what another process has written; for a journal that is not ours to write."""
+        if self.writable:
+            return
+        if self._cursor is None:
+            self._cursor = Reader(self.folder, self.last_seq)
+        before = self.last_seq
+        for line in self._cursor.read_all():
+            self.last_seq = seq_of(line)
+            self.ended = is_end(line)
+        self.journal_id = self._cursor.journal_id or self.journal_id
+        if self.last_seq != before:
+            self._publish()
+
+    def read_signature(self) -> None:
+        """Learn who wrote last and what is there; for a journal that is not ours to write.
+
+        Raises:
+            OSError: when it cannot be read.
+        """
+        if not self.writable:
+            try:
+                state = read_state(self.folder)
+            except FileNotFoundError:  # a segment was compressed meanwhile
+                state = read_state(self.folder)
+            self.journal_id, self._kept = state.journal_id, state.kept
+            self.last_seq = max(self.last_seq, state.last_seq)
+
+    def still_has(self, journal_id: str, after: int) -> int:
+        """Return how many of the first ``after`` entries that ``journal_id`` wrote are here still."""
+        kept = self._kept.get(journal_id, 0)
+        return min(after, self.last_seq if journal_id == self.journal_id else kept)
+
+    def wait(self, after: int, given_up: Callable[[], bool], told: str = "") -> bool:
+        """Wait until there is an entry after ``after``, or ``trouble`` is not what was ``told``.
+
+        Returns:
+            False once it closed or was ``given_up``.
+        """
+
+        def has_news() -> bool:
+            return self.last_seq > after or self.trouble != told
+
+        with self._news:
+            self._news.wait_for(lambda: has_news() or self._closed or given_up())
+            return has_news()
+
+    def say_trouble(self, why: str) -> None:
+        """Let those who wait know why nothing can be written, or, if empty, that it can again."""
+        if why != self.trouble:
+            self.trouble = why
+            self._publish()
+
+    def wake(self) -> None:
+        """Let everyone who waits ask again whether they have given up."""
+        self._publish()
+
+    def sync_with(self, paths: list[str], seconds: float) -> bool:
+        """Wait until the disk keeps what was written, and ``paths``; return whether it does by then."""
+        self._upkeep.add("logs", partial(sync, *paths))
+        return self._upkeep.wait(seconds) and not self.sync_failure
+
+    def close(self) -> None:
+        """Stop writing, wake everyone who waits, and let another process write."""
+        with self._news:
+            self._closed = True
+            self.writable = False
+            self._news.notify_all()
+        self._upkeep.close(CLOSE_SECONDS)
+        if self._room:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)  # gives back what it did not need
+        for fd in (self._fd, self._lock_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._lock_fd = -1
+        if self._cursor is not None:
+            self._cursor.close()
+
+    def segments(self) -> list[int]:
+        """Return the numbers of the segments that exist, in order."""
+        return segments(self.folder)
+
+    def plain(self, number: int) -> str:
+        """Return the path of a segment that is still written or not yet compressed."""
+        return plain_path(self.folder, number)
+
+    def _publish(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _recover(self) -> None:
+        """Take over from the last mark, and cut what follows it."""
+        state = read_state(self.folder)
+        self.last_seq, self.ended, self.mark = state.last_seq, state.ended, state.mark
+        self.journal_id, self._kept = state.journal_id, state.kept
+        self.lost_bytes = state.lost_bytes
+        self._number, self._own_id = state.number, secrets.token_hex(8)
+        self._remove_after(state)
+        if state.number and not state.packed:
+            path = self.plain(state.number)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            os.ftruncate(self._fd, state.size)
+            self._size = state.size
+        for number in self.segments():
+            if number < state.number and os.path.exists(self.plain(number)):
+                self._compress_later(number)
+
+    def _remove_after(self, state: State) -> None:
+        """Remove what lies behind the last segment that is sound: a reader would go on there."""
+        gone = [self.plain(state.number)] if state.packed else []
+        for number in self.segments():
+            if number > state.number:
+                gone += [self.plain(number), packed_path(self.folder, number)]
+        for path in gone:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def _next_segment(self) -> None:
+        """Begin a segment with everything that its marks would have to repeat."""
+        full, size, finished = self._fd, self._size, self._number
+        path = self.plain(finished + 1)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        room, self._room = self._room, 0
+        self._fd, self._size = os.open(path, flags, 0o600), 0
+        try:
+            self._write(self._signature(self.mark))
+        except OSError:
+            os.close(self._fd)
+            self._fd, self._size, self._room = full, size, room
+            raise
+        self._sign()
+        self._number = finished + 1
+        if full >= 0:
+            os.close(full)
+            self._compress_later(finished)
+
+    def _signature(self, mark: Mark) -> bytes:
+        """Return a mark that says who writes from here on."""
+        journal = {"id": self._own_id, "kept": self._kept_by_now()}
+        return dump(
+            {"mark": mark, "last_seq": self.last_seq, "ended": self.ended, "journal": journal}
+        )
+
+    def _kept_by_now(self) -> dict[str, int]:
+        if self.journal_id == self._own_id:
+            return self._kept
+        kept = {writer: min(last, self.last_seq) for writer, last in self._kept.items()}
+        kept[self.journal_id] = self.last_seq
+        return dict(list(kept.items())[-MAX_KEPT:])
+
+    def _sign(self) -> None:
+        self._kept, self.journal_id = self._kept_by_now(), self._own_id
+
+    def _write(self, data: bytes, *, last: bool = False) -> None:
+        self._take_room(self._size + len(data), last=last)
+        rest = memoryview(data)
+        try:
+            # A disk that is almost full takes a part; the next write says why it took no more.
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            self._room = 0
+            raise
+        self._size += len(data)
+
+    def _sync_later(self) -> None:
+        """Have the disk keep the segment that is written, and its name where that is new."""
+        paths = [self.plain(self._number)]
+        if self._named != self._number:
+            paths.append(self.folder)
+            self._named = self._number
+        self._upkeep.add(" ".join(paths), partial(sync, *paths))
+
+    def _take_room(self, upto: int, *, last: bool) -> None:
+        """Keep the disk's room ahead of what is written; the end of it is for last words.
+
+        Raises:
+            OSError: where there is none for a batch up to ``upto``; nothing was written then.
+        """
+        if upto + KEPT_BYTES // 2 <= self._room:
+            return
+        if keep_room(self._fd, upto + KEPT_BYTES):
+            self._room = upto + KEPT_BYTES
+        elif self._room and upto > self._room - (0 if last else KEPT_BYTES // 2):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.plain(self._number))
+
+    def _compress_later(self, number: int) -> None:
+        """Replace a segment by its compressed form; one that cannot be stays as it is."""
+        packed = packed_path(self.folder, number)
+        job = partial(compress, self.plain(number), packed)
+        self._upkeep.add(f"compress {number}", job)
+
+    def _take_sync_failure(self, error: OSError) -> None:
+        self.sync_failure = f"{error.strerror}: {error.filename or self.folder}"

@@ -1,0 +1,279 @@
+"""Where each rank of this node is in its life, folded into ``state`` entries; pure.
+
+It is told what the shim and the recorders saw, and asks nothing of the system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from distconsole_agent.contract.limits import RUNNING_SECONDS, STALL_SECONDS, STALL_STEPS
+
+ENDED = ("exited", "failed", "killed")
+
+MAX_RANK = 1_000_000
+
+Entry = dict[str, Any]
+
+
+class RankState:
+    """One rank of this node."""
+
+    __slots__ = ("local_rank", "pid", "rank", "started_ns", "state")
+
+    def __init__(self, rank: int, local_rank: int) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        self.pid: int | None = None
+        self.state = ""
+        self.started_ns = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.state != "" and self.state not in ENDED
+
+
+class RankStates:
+    """The ranks of one run on this node.
+
+    Args:
+        world_ranks: The global ranks that live here, in local order.
+        engine_ranks: Whether the processes that the shim starts are the ranks themselves.
+        watched: Whether the ranks have recorders.
+        planned_world: How many ranks are to meet, on all nodes; None where the plan does not say.
+        own_numbers: Whether the process group that a process joins says which rank it is.
+    """
+
+    def __init__(
+        self,
+        world_ranks: list[int],
+        *,
+        engine_ranks: bool,
+        watched: bool = True,
+        planned_world: int | None = None,
+        own_numbers: bool = False,
+    ) -> None:
+        self.engine_ranks = engine_ranks
+        self.planned_world = planned_world
+        self._watched = watched
+        self._planned = frozenset(world_ranks)
+        self.stopping = False
+        self.first_started_ns = 0
+        self.last_exit: tuple[int, int] | None = None
+        self._ranks = {rank: RankState(rank, index) for index, rank in enumerate(world_ranks)}
+        self._process_ranks: dict[int, int] = {}
+        self._own_numbers = own_numbers and engine_ranks
+        self._numbers: dict[int, int] = {}
+        """Rank of the plan -> its number in its process group, where that is another one."""
+
+    def __iter__(self) -> Iterator[RankState]:
+        return iter(self._ranks.values())
+
+    def get(self, rank: int) -> RankState | None:
+        """Return the rank numbered ``rank``, if it lives here."""
+        return self._ranks.get(rank)
+
+    def states(self) -> dict[str, list[Any]]:
+        """Return rank -> what a mark keeps of it."""
+        return {
+            str(rank.rank): [rank.state, rank.pid, rank.local_rank] for rank in self if rank.state
+        }
+
+    def restore(self, states: dict[str, list[Any]]) -> None:
+        """Take over the states of a mark; for after the events so far were told again."""
+        for number, (state, pid, local_rank) in states.items():
+            if self._own_numbers and int(number) not in self._planned:
+                self.renumber(min(self._planned), int(number), 0.0)
+            rank = self._ranks.setdefault(int(number), RankState(int(number), local_rank))
+            rank.state, rank.pid, rank.local_rank = state, pid, local_rank
+
+    def of_process(self, pid: int, parent_pid: int, told_rank: int) -> int:
+        """Return the rank of a process with a recorder; -1 while it is not known.
+
+        Args:
+            pid: The process.
+            parent_pid: Its parent.
+            told_rank: What it believes, -1 if nothing.
+        """
+        if self.engine_ranks and pid in self._process_ranks:
+            return self._process_ranks[pid]
+        if 0 <= told_rank <= MAX_RANK:
+            return told_rank
+        for relative in (pid, parent_pid):
+            if relative in self._process_ranks:
+                if self.engine_ranks:
+                    return self._process_ranks[relative]
+                if len(self._ranks) == 1:
+                    return next(iter(self._ranks))
+        return -1
+
+    def number_of(self, planned: int) -> int:
+        """Return the number of a rank that the plan, and so the shim and the log files, call so."""
+        return self._numbers.get(planned, planned)
+
+    def renumber(self, known: int, number: int, t: float) -> list[Entry]:
+        """Take that a process group calls the rank that is ``known`` here by another number."""
+        rank = self._ranks.get(known)
+        if not self._own_numbers or rank is None or number in self._ranks or number > MAX_RANK:
+            return []
+        planned = next((p for p, own in self._numbers.items() if own == known), known)
+        self._numbers[planned] = rank.rank = number
+        self._ranks[number] = self._ranks.pop(known)
+        for pid, of in self._process_ranks.items():
+            self._process_ranks[pid] = number if of == known else of
+        return [self._entry(rank, t)] if rank.alive else []
+
+    def is_engines_own(self, parent_pid: int) -> bool:
+        """Return whether a process with this parent was started by an engine: it is a rank itself."""
+        return not self.engine_ranks and parent_pid in self._process_ranks
+
+    def started(self, event: Entry) -> list[Entry]:
+        """Take a ``started`` event of the shim."""
+        number, pid, t_ns = _int(event, "rank"), _int(event, "pid"), _int(event, "t_ns")
+        if number is None or pid is None or t_ns is None:
+            return []
+        self.first_started_ns = self.first_started_ns or t_ns
+        self._process_ranks[pid] = number
+        if self.engine_ranks:
+            rank = self._ranks.setdefault(number, RankState(number, 0))
+            rank.local_rank = _int(event, "local_rank") or 0
+            begun = [rank]
+        else:
+            begun = list(self)
+        for rank in begun:
+            rank.pid = pid if self.engine_ranks else None
+            rank.started_ns = t_ns
+            rank.state = "starting"
+        return [self._entry(rank, t_ns / 1e9) for rank in begun]
+
+    def begin_again(self) -> None:
+        """Take that every process of these ranks has ended and that they will be started anew."""
+        self.stopping = False
+        self.last_exit = None
+        for planned, number in self._numbers.items():
+            self._ranks[planned] = rank = self._ranks.pop(number)
+            rank.rank = planned
+        self._numbers.clear()
+
+    def exited(self, event: Entry) -> list[Entry]:
+        """Take an ``exited`` event of the shim."""
+        number, t_ns = _int(event, "rank"), _int(event, "t_ns")
+        code, signal = _int(event, "exit_code"), _int(event, "signal")
+        if number is None or t_ns is None or code is None:
+            return []
+        self.last_exit = max(self.last_exit or (0, 0), (int(code != 0), code))
+        if self.engine_ranks:
+            rank = self._ranks.get(self.number_of(number))
+            ended = [rank] if rank is not None else []
+        else:
+            ended = [rank for rank in self if rank.alive and not self._is_nobody(rank)]
+        entries = []
+        for rank in ended:
+            rank.state = self._end_state(code, signal)
+            how: Entry = {"t_ns": t_ns}
+            if self.engine_ranks or code == 0 or rank.pid == _int(event, "pid"):
+                how.update(exit_code=code, signal=signal)
+            entries.append(self._entry(rank, t_ns / 1e9, how))
+        return entries
+
+    def found(self, number: int, local_rank: int, pid: int, t: float) -> list[Entry]:
+        """Take a rank that an engine started and that was found by its recorder."""
+        rank = self._ranks.setdefault(number, RankState(number, max(0, local_rank)))
+        if self.engine_ranks or rank.pid == pid:
+            return []
+        rank.pid = pid
+        if local_rank >= 0:
+            rank.local_rank = local_rank
+        rank.state = "starting"
+        return [self._entry(rank, t)]
+
+    def trains(self, number: int, t: float) -> list[Entry]:
+        """Take a sign that a rank is past its start."""
+        rank = self._ranks.get(number)
+        if rank is None or rank.state not in ("starting", "stalled"):
+            return []
+        rank.state = "running"
+        return [self._entry(rank, t)]
+
+    def vanished(self, number: int, pid: int, state: str, t: float) -> list[Entry]:
+        """Take the end of a process that an engine started; nobody told us its exit code."""
+        rank = self._ranks.get(number)
+        if self.engine_ranks or rank is None or rank.pid != pid or not rank.alive:
+            return []
+        rank.state = state
+        return [self._entry(rank, t)]
+
+    def failed(self, event: Entry) -> list[Entry]:
+        """Take who failed with what, which of a rank that an engine started nobody else says."""
+        rank, code = self._ranks.get(_int(event, "rank") or 0), _int(event, "exit_code")
+        t_ns, signal = _int(event, "t_ns"), _int(event, "signal")
+        if self.engine_ranks or rank is None or rank.pid is None or code is None or t_ns is None:
+            return []
+        rank.state = "failed" if signal is None else "killed"
+        how: Entry = {"t_ns": t_ns, "exit_code": code, "signal": signal}
+        return [self._entry(rank, t_ns / 1e9, how)]
+
+    def old_enough(self, now_ns: int) -> list[Entry]:
+        """Return the ranks that have lived so long that they count as running.
+
+        A rank that an engine has yet to start is not one of them: its recorder will tell.
+        """
+        due = [
+            rank
+            for rank in self
+            if rank.state == "starting"
+            and now_ns - rank.started_ns > RUNNING_SECONDS * 1e9
+            and (rank.pid is not None or not self._watched)
+        ]
+        return [entry for rank in due for entry in self.trains(rank.rank, now_ns / 1e9)]
+
+    def paused(
+        self, number: int, idle_seconds: float, median_seconds: float | None, t: float
+    ) -> list[Entry]:
+        """Take how long a rank has made no step; it may have stalled."""
+        rank = self._ranks.get(number)
+        if rank is None or rank.state != "running" or median_seconds is None:
+            return []
+        if idle_seconds <= max(STALL_SECONDS, STALL_STEPS * median_seconds):
+            return []
+        rank.state = "stalled"
+        return [self._entry(rank, t)]
+
+    def lose(self, t: float) -> list[Entry]:
+        """End every rank that has not ended: its shim is gone, and what was left has been killed."""
+        entries = []
+        for rank in self:
+            if rank.alive and not self._is_nobody(rank):
+                rank.state = "failed"
+                entries.append(self._entry(rank, t, {"t_ns": int(t * 1e9)}))
+        return entries
+
+    def _is_nobody(self, rank: RankState) -> bool:
+        """Tell whether a planned number was taken by no process, while others took unplanned ones.
+
+        A script that spawns its ranks numbers them itself; the plan had one number for the node.
+        """
+        return rank.pid is None and any(each.rank not in self._planned for each in self)
+
+    def _end_state(self, code: int, signal: int | None) -> str:
+        if signal is not None:
+            return "killed"
+        return "exited" if code == 0 or self.stopping else "failed"
+
+    def _entry(self, rank: RankState, t: float, how: Entry | None = None) -> Entry:
+        return {
+            "t": round(t, 6),
+            "kind": "state",
+            "rank": rank.rank,
+            "local_rank": rank.local_rank,
+            "pid": rank.pid,
+            "state": rank.state,
+            **(how or {}),
+        }
+
+
+def _int(event: Entry, key: str) -> int | None:
+    value = event.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,388 @@
+"""The rings of one run: which rank each belongs to, and what they say since last time, as entries.
+
+It decides nothing about a rank's life; it reports what it saw to ``RankStates``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from distconsole_agent.contract.limits import MAX_RINGS
+from distconsole_agent.journal.checked import Checks, checked_path, is_check
+from distconsole_agent.journal.rank_states import Entry, RankStates
+from distconsole_agent.journal.rings import METRIC, PHASE, PHASES, RING_SUFFIX, STEP, Record, Ring
+from distconsole_agent.journal.windows import Offset, StepMemory, cut, window
+from distconsole_agent.journal.worlds import world_of
+from distconsole_agent.supervisor.proctree import read_stat
+
+REBUILT_RECORDS = 4096
+"""Records before the cursor that are looked at again after a restart of the agent."""
+
+TRAINING = (STEP, METRIC)
+LIVE_PHASES = ("init_process_group", "first_step")
+
+
+class Recorder:
+    """One ring and its place in the run."""
+
+    def __init__(self, path: str) -> None:
+        """Raises: OSError, ValueError: as ``Ring``."""
+        self.ring = Ring(path)
+        self._path = path
+        self.rank = -1
+        self.active = False
+        self.offset = Offset(0)
+        self.guard_errors = 0
+        self.lost_told = 0
+        self.was_alive = False
+        self.ended = False
+        self.checks = Checks(path)
+        self._peeked = 0
+        self._trains = False
+
+    @property
+    def started_ns(self) -> int:
+        """When its process started, in UNIX nanoseconds of the process."""
+        return self.ring.header.started_time_ns
+
+    def discard(self) -> None:
+        """Remove what its process wrote: the memory that it lies in is of the node's."""
+        self.ring.close()
+        for path in (self._path, checked_path(self._path)):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def mark(self) -> list[Any]:
+        """Return what a mark keeps of it."""
+        return [
+            self.ring.index,
+            self.guard_errors,
+            self.offset.base,
+            self.offset.counted,
+            self.rank,
+            self.active,
+        ]
+
+    def restore(self, mark: list[Any]) -> None:
+        """Go on where a mark left off."""
+        self.ring.index, self.guard_errors, base, counted, self.rank, self.active = mark
+        self.offset = Offset(base)
+        self.offset.counted = counted
+
+    def trains(self) -> bool:
+        """Whether it holds unread training records; looks only at what is new since last asked."""
+        ring = self.ring
+        if not self._trains and ring.header.written > self._peeked:
+            keep, lost = ring.index, ring.lost
+            ring.index = max(keep, self._peeked)
+            while not self._trains and (taken := ring.read()):
+                self._trains = any(record[3] in TRAINING for record in taken)
+            self._peeked = ring.index
+            ring.index, ring.lost = keep, lost
+        return self._trains
+
+    def read_training(self) -> bool:
+        """Forget what ``trains`` found: its records are being read."""
+        had, self._trains = self._trains, False
+        self._peeked = self.ring.index
+        return had
+
+    def skip(self) -> None:
+        """Pass over what it has recorded so far."""
+        self.ring.index = max(self.ring.index, self.ring.header.written)
+
+    def check_process(self) -> None:
+        """Find out whether its process has ended."""
+        if self.ended:
+            return
+        stat = read_stat(self.ring.header.pid) if self.ring.header.pid > 0 else None
+        alive = stat is not None and stat.state not in "ZX"
+        # A pid of another namespace is never seen alive: such a process ends with its rank.
+        self.was_alive = self.was_alive or alive
+        self.ended = self.ring.header.finished or (self.was_alive and not alive)
+
+
+class Recorders:
+    """All rings in one folder.
+
+    Attributes:
+        unread: Rings that the last ``scan`` could not open, and why; the next one tries again.
+        busy: Whether so much was read that it should be looked again soon.
+    """
+
+    def __init__(self, folder: str, ranks: RankStates, wall_ns: Callable[[], int]) -> None:
+        self._folder = folder
+        self._ranks = ranks
+        self._wall_ns = wall_ns
+        self._found: dict[str, Recorder] = {}
+        self._since_ns = 0
+        self._restart = 0
+        self.unread: dict[str, str] = {}
+        self._active: dict[int, Recorder] = {}
+        self._memory: dict[int, StepMemory] = {}
+        self.busy = False
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for recorder in self._found.values():
+            recorder.ring.close()
+
+    def marks(self) -> dict[str, list[Any]]:
+        """Return ring -> position, for a mark."""
+        return {name: recorder.mark() for name, recorder in self._found.items()}
+
+    def scan(self, marks: dict[str, list[Any]]) -> None:
+        """Open rings that are new; ``marks`` says where known ones go on."""
+        try:
+            names = [name for name in os.listdir(self._folder) if name.endswith(RING_SUFFIX)]
+        except OSError:
+            return
+        self.unread.clear()
+        for name in names:
+            if name in self._found:
+                continue
+            if len(self._found) >= MAX_RINGS:
+                self.unread[name] = f"more than {MAX_RINGS}"
+                continue
+            path = os.path.join(self._folder, name)
+            try:
+                recorder = Recorder(path)
+            except FileNotFoundError:
+                continue
+            except ValueError:
+                # Perhaps its process is still writing the header.
+                continue
+            except OSError as error:
+                self.unread[name] = error.strerror or str(error)
+                continue
+            if self._is_past(recorder):
+                recorder.discard()
+                continue
+            self._found[name] = recorder
+            if name in marks:
+                self._restore(recorder, marks[name])
+
+    def begin_again(self, restart: int, t_ns: int) -> None:
+        """Forget every process of an earlier attempt: at ``t_ns``, UNIX, the ranks are started anew.
+
+        All that they recorded must have been read. A rank's new process counts its steps from 0.
+        """
+        self._restart, self._since_ns = restart, t_ns
+        for name, recorder in list(self._found.items()):
+            if self._is_past(recorder):
+                del self._found[name]
+                recorder.discard()
+        self._active.clear()
+        self._memory.clear()
+        for recorder in self._found.values():
+            recorder.active = False
+
+    def _is_past(self, recorder: Recorder) -> bool:
+        """Return whether a process is of an earlier attempt; a hook of before tells only its time."""
+        attempt = recorder.ring.header.attempt
+        return attempt <= self._restart if attempt else recorder.started_ns < self._since_ns
+
+    def _is_later(self, recorder: Recorder, ended_ns: int, *, everybody: bool) -> bool:
+        """Return whether a process started after the end of those that are told to have ended."""
+        attempt = recorder.ring.header.attempt
+        if everybody and attempt:
+            return attempt > self._restart + 1
+        return recorder.started_ns > ended_ns
+
+    def drain(
+        self, rank: int | None = None, *, ended_ns: int | None = None, everybody: bool = False
+    ) -> list[Entry]:
+        """Return the entries for what was recorded since last time, of one rank or of all.
+
+        Args:
+            rank: Only this rank's.
+            ended_ns: Its processes that started before this UNIX time have ended: of these also
+                what is still hidden behind another ring is read, and of no other.
+            everybody: All processes of the attempt have ended then.
+        """
+        self.busy = False
+        heard = []
+        for recorder in sorted(self._found.values(), key=lambda each: each.started_ns):
+            if recorder.ended and not recorder.active and not recorder.ring.backlog:
+                continue
+            recorder.ring.refresh()
+            final = ended_ns is not None
+            if ended_ns is not None and self._is_later(recorder, ended_ns, everybody=everybody):
+                continue
+            if recorder.rank < 0:
+                recorder.rank = self._rank_of(recorder, final=final)
+            if recorder.rank >= 0 and rank in (None, recorder.rank):
+                recorder.ended = recorder.ended or final
+                heard.append(recorder)
+        self._check_processes(heard)
+        return [entry for recorder in heard for entry in self._take(recorder)]
+
+    def _check_processes(self, heard: list[Recorder]) -> None:
+        """Ask which processes have ended, where it matters: the shim tells of those it started."""
+        claims: dict[int, int] = {}
+        for recorder in heard:
+            claims[recorder.rank] = claims.get(recorder.rank, 0) + 1
+        for recorder in heard:
+            if claims[recorder.rank] > 1 or not self._ranks.engine_ranks:
+                recorder.check_process()
+
+    def silent(self, now_monotonic_ns: int) -> list[tuple[int, float, float | None]]:
+        """Return rank, seconds since its last step, and its median step, where it made steps."""
+        return [
+            (rank, (now_monotonic_ns - memory.last_step_ns) / 1e9, memory.median_seconds())
+            for rank, memory in self._memory.items()
+            if memory.last_step_ns
+        ]
+
+    def gone(self) -> list[tuple[int, int, bool]]:
+        """Return rank, pid and whether it went through its exit handlers, of ended active processes."""
+        return [
+            (rank, each.ring.header.pid, each.ring.header.finished)
+            for rank, each in self._active.items()
+            if each.ended
+        ]
+
+    def _restore(self, recorder: Recorder, mark: list[Any]) -> None:
+        recorder.restore(mark)
+        if recorder.rank < 0:
+            return
+        memory = self._memory.setdefault(recorder.rank, StepMemory())
+        memory.metric_names.update(recorder.ring.names())
+        base = recorder.offset.base
+        if recorder.offset.counted >= 0:
+            memory.last_step = max(memory.last_step, base + recorder.offset.counted)
+        for record in recorder.ring.before(REBUILT_RECORDS):
+            if record[3] == STEP:
+                memory.remember(record[1] + base, record[6])
+                memory.last_step_ns = max(memory.last_step_ns, record[2])
+                if record[7] == record[7]:
+                    memory.step_seconds.append(record[7])
+        if recorder.active:
+            self._active[recorder.rank] = recorder
+
+    def _rank_of(self, recorder: Recorder, *, final: bool) -> int:
+        header = recorder.ring.header
+        own = self._ranks.of_process(header.pid, 0, header.rank)
+        if own >= 0:
+            return own
+        # A child speaks for its parent's rank only if it trains without having said its own, which
+        # one that a script spawned learns with its process group.
+        if not (recorder.trains() or final):
+            return -1
+        header = recorder.ring.refresh()
+        return self._ranks.of_process(header.pid, header.parent_pid, header.rank)
+
+    def _take(self, recorder: Recorder) -> list[Entry]:
+        """Return the entries of one ring, if it is its rank's turn to be heard."""
+        current = self._active.get(recorder.rank)
+        entries: list[Entry] = []
+        if current is not recorder:
+            if current is not None and not self._replaces(recorder, current):
+                if recorder.started_ns < current.started_ns and not current.ended:
+                    # A newer process speaks for the rank; what this one does meanwhile is not its.
+                    recorder.skip()
+                return []
+            if current is not None:
+                entries += self._read(current)
+                current.active = False
+            memory = self._memory.setdefault(recorder.rank, StepMemory())
+            recorder.offset.base = memory.last_step - recorder.offset.counted
+            recorder.active = True
+            self._active[recorder.rank] = recorder
+        header = recorder.ring.header
+        entries += self._ranks.found(
+            recorder.rank,
+            header.local_rank,
+            header.pid,
+            self._time(recorder, header.started_monotonic_ns),
+        )
+        return entries + self._read(recorder)
+
+    def _replaces(self, recorder: Recorder, current: Recorder) -> bool:
+        newer = recorder.started_ns > current.started_ns
+        if newer and current.ended and self._ranks.is_engines_own(recorder.ring.header.parent_pid):
+            return True  # the rank of torchrun's next round
+        return (newer or current.ended) and recorder.trains()
+
+    def _read(self, recorder: Recorder) -> list[Entry]:
+        ring = recorder.ring
+        recorder.read_training()
+        records: list[Record] = []
+        while taken := ring.read(final=recorder.ended):
+            records += taken
+        self.busy = self.busy or len(records) > ring.header.capacity // 4
+        guard_errors = max(recorder.guard_errors, ring.header.guard_errors)
+        dropped = ring.lost - recorder.lost_told + guard_errors - recorder.guard_errors
+        if not records and not dropped:
+            return []
+        recorder.lost_told, recorder.guard_errors = ring.lost, guard_errors
+        entries = self._phases(recorder, records)
+        if any(record[3] in TRAINING for record in records):
+            entries += self._ranks.trains(recorder.rank, self._time(recorder, records[-1][2]))
+        memory = self._memory.setdefault(recorder.rank, StepMemory())
+        for piece in cut(records) or [()]:
+            body = window(recorder.rank, piece, ring.names(), recorder.offset, memory, dropped)
+            dropped = 0
+            if body is not None:
+                t = self._time(recorder, piece[-1][2] if piece else None)
+                entries.append({"t": t, "kind": "window", **body})
+        return entries + self._checks(recorder, records)
+
+    def _checks(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
+        entries: list[Entry] = []
+        for record in filter(is_check, records):
+            body = recorder.checks.take(recorder.rank, record, recorder.offset.of_report)
+            if body is not None:
+                t = self._time(recorder, record[2])
+                entries.append({"t": t, "kind": "check", **body})
+        return entries
+
+    def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
+        rank = self._ranks.get(recorder.rank)
+        begun = rank.started_ns if rank is not None else 0
+        entries: list[Entry] = []
+        for record in records:
+            if record[3] == PHASE and record[5] < len(PHASES):
+                t = self._time(recorder, record[2])
+                world = world_of(record, self._ranks.planned_world)
+                entries += self._renumber(recorder, PHASES[record[5]], world, t)
+                seconds = t - (begun or recorder.started_ns) / 1e9
+                entries.append(
+                    {
+                        "t": t,
+                        "kind": "phase",
+                        "rank": recorder.rank,
+                        "phase": PHASES[record[5]],
+                        "seconds": round(max(0.0, seconds), 6),
+                        **world,
+                    }
+                )
+                if PHASES[record[5]] in LIVE_PHASES:
+                    entries += self._ranks.trains(recorder.rank, t)
+        return entries
+
+    def _renumber(self, recorder: Recorder, phase: str, world: Entry, t: float) -> list[Entry]:
+        """Take the number that its process group gives a rank, where that is what counts."""
+        known, number = recorder.rank, world.get("group_rank")
+        if phase != "init_process_group" or number in (None, known) or number in self._active:
+            return []
+        told = self._ranks.renumber(known, number, t)
+        if told:
+            recorder.rank = number
+            if known in self._active:
+                self._active[number] = self._active.pop(known)
+            if known in self._memory:
+                self._memory[number] = self._memory.pop(known)
+        return told
+
+    def _time(self, recorder: Recorder, monotonic_ns: int | None) -> float:
+        """Return a record's time in UNIX seconds; now, where the process's clocks make no sense."""
+        now = self._wall_ns() / 1e9
+        if monotonic_ns is None:
+            return round(now, 6)
+        header = recorder.ring.header
+        t = (monotonic_ns - header.started_monotonic_ns + header.started_time_ns) / 1e9
+        return round(t if now - 86400 < t <= now else now, 6)

@@ -1,0 +1,279 @@
+"""Reads the rings that ranks write; the only part of the agent that knows their layout.
+
+A ring belongs to a process of the user's, so nothing in it is believed beyond its bounds: it is read
+with ``pread`` (a mapping of a file that is cut short would end the agent by SIGBUS), its capacity is
+limited, and what its header says of pids and ranks are numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from distconsole_agent.contract.limits import MAX_RING_CAPACITY, READ_BYTES
+from distconsole_agent.system.descriptors import is_scarce
+from distconsole_training import records
+from distconsole_training.records import (
+    ALONE,
+    CHECK,
+    CHECKED_SUFFIX,
+    DETAIL,
+    HAS_BATCH,
+    HAS_PARAMETERS,
+    HAS_STATE,
+    LOSS,
+    LOSS_NAME,
+    MAX_CHECKED_BYTES,
+    METRIC,
+    MICRO,
+    NOWHERE,
+    PHASE,
+    PHASES,
+    PLACE,
+    RING_SUFFIX,
+    SAME_EPOCH,
+    SKIPPED,
+    STEP,
+    WRAPPED,
+)
+
+__all__ = [
+    "ALONE",
+    "CHECK",
+    "CHECKED_SUFFIX",
+    "DETAIL",
+    "HAS_BATCH",
+    "HAS_PARAMETERS",
+    "HAS_STATE",
+    "LOSS",
+    "LOSS_NAME",
+    "MAX_CHECKED_BYTES",
+    "METRIC",
+    "MICRO",
+    "NOWHERE",
+    "PHASE",
+    "PHASES",
+    "PLACE",
+    "RING_SUFFIX",
+    "RUN_VARIABLES",
+    "SAME_EPOCH",
+    "SKIPPED",
+    "STEP",
+    "WRAPPED",
+    "Header",
+    "Ring",
+    "training_folder",
+]
+
+RUN_VARIABLES = (
+    records.ENV_RUN,
+    records.ENV_RINGS,
+    records.ENV_ERRORS,
+    records.ENV_HOOK,
+    records.ENV_VERIFY,
+    records.ENV_ATTEMPT,
+)
+"""The variables by which a run reaches its processes; the agent itself must not carry them."""
+
+Record = tuple[
+    Any, ...
+]  # (sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value), or four words
+
+OVERDUE_SECONDS = 2.0
+"""A record that later ones have overtaken is waited for so long."""
+
+UNANNOUNCED_RECORDS = 8
+"""So many records behind the last one announced are looked for when a process has ended."""
+
+_RECORD_BYTES = records.RECORD.size
+_OF_WORDS = (DETAIL, CHECK)
+
+
+def training_folder() -> str:
+    """Return the folder of the installed training package."""
+    return os.path.dirname(os.path.abspath(records.__file__))
+
+
+class Header(NamedTuple):
+    """What a ring says of its process."""
+
+    pid: int
+    rank: int
+    local_rank: int
+    world_size: int
+    capacity: int
+    names_used: int
+    written: int
+    guard_errors: int
+    started_time_ns: int
+    started_monotonic_ns: int
+    parent_pid: int
+    finished: bool
+    attempt: int
+
+
+class Ring:
+    """One ring file, read from ``index`` on.
+
+    Attributes:
+        name: Its file name.
+        header: As of the last ``refresh``.
+        index: The next record to read.
+        lost: Records that were overwritten before they were read, so far.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open ``path``; ``clock`` gives monotonic seconds.
+
+        Raises:
+            OSError: when it cannot be opened.
+            ValueError: when it is not a ring.
+        """
+        self.name = os.path.basename(path)
+        self.index = 0
+        self.lost = 0
+        self._clock = clock
+        self._late = (-1, 0.0)
+        self._names: list[str] = []
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        if is_scarce(self._fd):
+            self.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        try:
+            self.header = self._read_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the descriptor back; may be called several times."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def refresh(self) -> Header:
+        """Read the header again and return it; one that has become nonsense leaves the old one."""
+        with contextlib.suppress(OSError, ValueError):
+            self.header = self._read_header()
+        return self.header
+
+    @property
+    def backlog(self) -> int:
+        """Records written and not yet read, as of the last ``refresh``."""
+        return max(0, self.header.written - self.index)
+
+    def names(self) -> list[str]:
+        """Return the metric names so far, by index."""
+        used = min(max(0, self.header.names_used), records.MAX_NAMES)
+        if len(self._names) < used:
+            have = len(self._names)
+            table = os.pread(
+                self._fd,
+                (used - have) * records.NAME_BYTES,
+                records.NAMES_OFFSET + have * records.NAME_BYTES,
+            )
+            for start in range(0, len(table) - records.NAME_BYTES + 1, records.NAME_BYTES):
+                raw = table[start : start + records.NAME_BYTES].split(b"\0", 1)[0]
+                self._names.append(raw.decode("utf-8", "replace"))
+        return self._names
+
+    def read(self, *, final: bool = False) -> list[Record]:
+        """Return the next records, ``READ_BYTES`` at most, and advance; empty when there are none.
+
+        Args:
+            final: Its process has ended: nothing that is not there now will come.
+        """
+        capacity, written = self.header.capacity, self.header.written
+        if self.index < written - capacity:
+            self.lost += written - capacity - self.index
+            self.index = written - capacity
+        if final:
+            # Of two threads that record at a time, the one that is behind announces last.
+            written += UNANNOUNCED_RECORDS
+        if self.index >= written:
+            return []
+        slot = self.index % capacity
+        count = min(written - self.index, capacity - slot, READ_BYTES // _RECORD_BYTES)
+        data = os.pread(
+            self._fd, count * _RECORD_BYTES, records.RECORDS_OFFSET + slot * _RECORD_BYTES
+        )
+        data = data[: len(data) // _RECORD_BYTES * _RECORD_BYTES]
+        taken: list[Record] = list(records.RECORD.iter_unpack(data))
+        for number, record in enumerate(taken):
+            if record[3] in _OF_WORDS:
+                taken[number] = records.WORDS.unpack_from(data, number * _RECORD_BYTES)
+        # The record with index i is being overwritten from the moment that i + capacity is next.
+        safe_from = self.refresh().written - capacity + 1
+        return self._accept(taken, safe_from, final=final)
+
+    def before(self, count: int) -> list[Record]:
+        """Return up to ``count`` records before ``index`` that still stand, without advancing."""
+        index, lost = self.index, self.lost
+        self.index = max(0, index - count, self.header.written - self.header.capacity + 1)
+        found: list[Record] = []
+        while self.index < index:
+            taken = self.read()
+            if not taken:
+                break
+            found += taken
+        self.index, self.lost = index, lost
+        return [record for record in found if record[0] <= index]
+
+    def _accept(self, taken: list[Record], safe_from: int, *, final: bool) -> list[Record]:
+        """Advance over ``taken`` and return what was neither overwritten nor half written."""
+        whole = range(self.index + 1, self.index + 1 + len(taken))
+        if self.index >= safe_from and [record[0] for record in taken] == list(whole):
+            self.index += len(taken)
+            return taken
+        announced = self.header.written
+        good: list[Record] = []
+        for record in taken:
+            sequence = record[0]
+            if sequence == self.index + 1 and self.index >= safe_from:
+                good.append(record)
+            else:
+                overwritten = sequence > self.index + 1 or self.index < safe_from
+                missing = self.index < announced and (final or self._is_overdue())
+                if not (overwritten or missing):
+                    break
+                self.lost += 1
+            self.index += 1
+        return good
+
+    def _is_overdue(self) -> bool:
+        """Return whether the next record was announced long ago: it is not going to come.
+
+        A thread that took its number and was interrupted writes its record after later ones.
+        """
+        if self._late[0] != self.index:
+            self._late = (self.index, self._clock())
+        return self._clock() - self._late[1] > OVERDUE_SECONDS
+
+    def _read_header(self) -> Header:
+        data = os.pread(self._fd, records.HEADER.size, 0)
+        if len(data) < records.HEADER.size:
+            raise ValueError("too short for a ring")
+        raw = dict(zip(records.HEADER_FIELDS, records.HEADER.unpack(data)))
+        if raw["magic"] != records.MAGIC or raw["record_bytes"] != _RECORD_BYTES:
+            raise ValueError("not a ring")
+        if not 0 < raw["capacity"] <= MAX_RING_CAPACITY or not 0 <= raw["written"] < 1 << 62:
+            raise ValueError("a ring of impossible size")
+        return Header(
+            pid=raw["pid"],
+            rank=raw["rank"],
+            local_rank=raw["local_rank"],
+            world_size=raw["world_size"],
+            capacity=raw["capacity"],
+            names_used=raw["names_used"],
+            written=raw["written"],
+            guard_errors=raw["guard_errors"],
+            started_time_ns=raw["started_time_ns"],
+            started_monotonic_ns=raw["started_monotonic_ns"],
+            parent_pid=raw["parent_pid"],
+            finished=bool(raw["flags"] & records.HEADER_FINISHED),
+            attempt=raw["attempt"],
+        )

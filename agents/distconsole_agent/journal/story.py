@@ -1,0 +1,142 @@
+"""What a run's shim says, folded into journal entries, and how the run is judged by it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distconsole_agent.contract.runspec import MAX_NODES, NodeSpec
+from distconsole_agent.coordination import blame
+from distconsole_agent.journal.rank_states import Entry, RankStates
+
+NOTE_FIELDS = ("check", "severity", "summary", "hint")
+NOTE_MORE_FIELDS = ("host", "seen")
+FAILURE_FIELDS = ("rank", "t_ns", "exit_code", "signal", "error", "traceback")
+RESTART_FIELDS = ("restart", "of", "checkpoint", "pause", "first_failure")
+ATTEMPT_FIELDS = ("restart", "of", "checkpoint")
+VERDICT_FIELDS = ("state", "exit_code", "first_failure")
+
+
+class Story:
+    """One run on this node, as its shim tells it.
+
+    Args:
+        spec: The run's ``spec.json``.
+        ranks: The node's; told of what happens to them.
+    """
+
+    def __init__(self, spec: dict[str, Any], ranks: RankStates) -> None:
+        self._spec = spec
+        self._ranks = ranks
+        self._verdict: Entry | None = None
+        self._failures: list[blame.Failure] = []
+        self._stops: list[blame.Stop] = []
+        self._newest_ns = 0
+        self._tellers: dict[str, Callable[[Entry, float], list[Entry]]] = {
+            "started": lambda event, _t: ranks.started(event),
+            "exited": lambda event, _t: ranks.exited(event),
+            "failed": self._failed,
+            "stopping": self._stopping,
+            "note": self._note,
+            "restart": lambda event, t: [_entry("restart", event, t, RESTART_FIELDS)],
+            "attempt": self._attempt,
+            "verdict": self._take_verdict,
+            "ended": lambda _event, t: [self._end(t)],
+        }
+
+    @property
+    def judged(self) -> bool:
+        """Whether the run has its verdict."""
+        return self._verdict is not None
+
+    @property
+    def may_be_outlived(self) -> bool:
+        """Whether the run may go on without this node: whether it does is not known here."""
+        few = self._spec.get("min_nodes") or MAX_NODES
+        return bool(self._spec["node_index"] != 0 and few < len(self._spec["nodes"]))
+
+    def tell(self, event: Entry) -> list[Entry]:
+        """Return the entries of one event of the shim."""
+        self._newest_ns = max(self._newest_ns, _moment(event))
+        teller = self._tellers.get(event["event"])
+        return [] if teller is None else teller(event, round(event["t_ns"] / 1e9, 6))
+
+    def add(self, failure: blame.Failure) -> None:
+        """Take a failure of which the shim could not tell any more."""
+        self._failures.append(failure._replace(t_ns=self._newest_ns + 1))
+
+    def judge_lost(self, now_ns: int, why: str) -> list[Entry]:
+        """Judge a run whose coordinator is gone, as its other nodes come to it: after all that it said."""
+        lost = blame.NodeLost(0, self._newest_ns + 1, why)
+        evidence = blame.Evidence(self._failures, self._stops, [lost], {})
+        nodes = [
+            NodeSpec(node["host"], node["address"], tuple(node["ranks"]))
+            for node in self._spec["nodes"]
+        ]
+        self._verdict = blame.judge(evidence, nodes).as_json()
+        return [{"t": round(now_ns / 1e9, 6), "kind": "verdict", **self._verdict}]
+
+    def end_lost(self, t: float) -> Entry:
+        """Return the last entry of a run whose shim is gone."""
+        known = self._verdict or {"state": "lost", "exit_code": 1}
+        return self._end_entry(t, known["state"], known["exit_code"])
+
+    def _failed(self, event: Entry, t: float) -> list[Entry]:
+        fields: dict[str, Any] = {name: event.get(name) for name in blame.Failure._fields}
+        fields.update(node=self._spec["node_index"], t_ns=_moment(event))
+        self._failures.append(blame.Failure(**fields))
+        told = _entry("failure", event, t, FAILURE_FIELDS)
+        told["rank"] = self._ranks.number_of(event["rank"])
+        return [*self._ranks.failed(event), told]
+
+    def _stopping(self, event: Entry, _t: float) -> list[Entry]:
+        self._ranks.stopping = True
+        if event.get("reason") in blame.STOP_EXIT_CODES:
+            stop = blame.Stop(self._spec["node_index"], _moment(event), event["reason"])
+            self._stops.append(stop)
+        return []
+
+    def _note(self, event: Entry, t: float) -> list[Entry]:
+        body = {name: event.get(name) or "" for name in NOTE_FIELDS}
+        if isinstance(event.get("rank"), int):
+            body["rank"] = event["rank"]
+        more = ((name, event.get(name)) for name in NOTE_MORE_FIELDS)
+        body.update({name: value for name, value in more if isinstance(value, str)})
+        return [{"t": t, "kind": "note", **body}]
+
+    def _attempt(self, event: Entry, t: float) -> list[Entry]:
+        self._ranks.begin_again()
+        self._failures.clear()
+        return [_entry("attempt", event, t, ATTEMPT_FIELDS)]
+
+    def _take_verdict(self, event: Entry, t: float) -> list[Entry]:
+        self._verdict = {name: event.get(name) for name in VERDICT_FIELDS}
+        return [{"t": t, "kind": "verdict", **self._verdict}]
+
+    def _end(self, t: float) -> Entry:
+        """Return the last entry; a run without a verdict is judged by what this node saw."""
+        if self._verdict is not None:
+            state, exit_code = self._verdict["state"], self._verdict["exit_code"]
+        elif self._ranks.last_exit is None:
+            state, exit_code = "stopped", 143
+        elif self._ranks.stopping:
+            state, exit_code = "stopped", self._ranks.last_exit[1] or 143
+        else:
+            exit_code = self._ranks.last_exit[1]
+            state = "failed" if exit_code else "succeeded"
+        return self._end_entry(t, state, exit_code)
+
+    def _end_entry(self, t: float, state: str, exit_code: int) -> Entry:
+        begun = self._ranks.first_started_ns / 1e9
+        seconds = round(max(0.0, t - begun), 6) if begun else 0.0
+        return {"t": t, "kind": "end", "state": state, "exit_code": exit_code, "seconds": seconds}
+
+
+def _moment(event: Entry) -> int:
+    """Return when an event was, by a clock that nobody sets where its shim has one."""
+    moment: int = event.get("boot_ns") or event["t_ns"]
+    return moment
+
+
+def _entry(kind: str, event: Entry, t: float, fields: tuple[str, ...]) -> Entry:
+    return {"t": t, "kind": kind, **{name: event.get(name) for name in fields}}

@@ -1,0 +1,265 @@
+"""Folds the records of one rank into windows of about a second; pure: it reads no ring and no clock.
+
+A record is the tuple of ``records.RECORD``: sequence, step, time_ns, kind, flags, name, samples,
+a, b, c, d, e, value.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import ceil, isfinite
+from typing import Any
+
+from distconsole_agent.contract.limits import WINDOW_SECONDS
+from distconsole_agent.contract.protocol import MAX_METRICS, MAX_POINTS
+from distconsole_agent.journal.rings import LOSS, LOSS_NAME, METRIC, SKIPPED, STEP, Record
+
+REMEMBERED_CHANGES = 1024
+"""Changes of the batch size that are kept, for the samples of a loss that arrives late."""
+
+MAX_WINDOWS_AT_ONCE = 120
+"""A backlog becomes at most so many windows; its oldest part is one long window."""
+
+MAX_STEP = 1 << 60
+"""A step beyond this is not one."""
+
+Point = list[Any]  # [step, value, samples | None]
+
+
+class StepMemory:
+    """What a rank's earlier steps leave for its later windows."""
+
+    def __init__(self) -> None:
+        self.last_step = -1
+        self.last_step_ns = 0
+        self.metric_names: set[str] = set()
+        self.step_seconds: deque[float] = deque(maxlen=64)
+        self._sizes: deque[tuple[int, int]] = deque([(0, 0)], maxlen=REMEMBERED_CHANGES)
+
+    def remember(self, step: int, samples: int) -> None:
+        """Keep the samples of ``step`` (0: unknown) for its late loss; steps come in order."""
+        if samples != self._sizes[-1][1]:
+            self._sizes.append((step, samples))
+
+    def samples(self, step: int) -> int | None:
+        """Return the samples of a step that was remembered; None where they are not known."""
+        for since, samples in reversed(self._sizes):
+            if step >= since:
+                return samples or None
+        return None
+
+    def has_size(self, samples: int) -> bool:
+        """Whether the last step remembered had so many samples."""
+        return self._sizes[-1][1] == samples
+
+    def median_seconds(self) -> float | None:
+        """Return the median duration of the last steps; None before the third one."""
+        if len(self.step_seconds) < 3:
+            return None
+        return sorted(self.step_seconds)[len(self.step_seconds) // 2]
+
+
+def cut(records: Sequence[Record], seconds: float = WINDOW_SECONDS) -> list[Sequence[Record]]:
+    """Return ``records`` in pieces of about ``seconds``, by their own times."""
+    if not records or records[-1][2] - records[0][2] < 1.5e9 * seconds:
+        return [records] if records else []
+    length_ns = int(seconds * 1e9)
+    pieces: list[Sequence[Record]] = []
+    end = len(records)
+    while end and len(pieces) < MAX_WINDOWS_AT_ONCE - 1:
+        start = end - 1
+        bound = records[start][2] - length_ns
+        while start and records[start - 1][2] > bound:
+            start -= 1
+        pieces.append(records[start:end])
+        end = start
+    if end:
+        pieces.append(records[:end])
+    return pieces[::-1]
+
+
+class Offset:
+    """Turns the step numbers of one process into the rank's.
+
+    A process that replaces another one (a restart, an ``execv``) counts from 0 again; the rank's
+    steps go on. A reported step beyond what the process has counted is the script's own number and
+    stays as it is.
+    """
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.counted = -1
+
+    def of_steps(self, steps: Sequence[int]) -> list[int]:
+        """Return the rank's numbers of steps (at least one) that the process counted."""
+        self.counted = max(self.counted, *steps)
+        return [step + self.base for step in steps]
+
+    def of_report(self, step: int) -> int:
+        """Return the rank's number of a step that a metric names."""
+        return step + self.base if step <= self.counted + 1 else step
+
+
+def window(
+    rank: int,
+    records: Sequence[Record],
+    names: Sequence[str],
+    offset: Offset,
+    memory: StepMemory,
+    dropped: int,
+) -> dict[str, Any] | None:
+    """Return the body of a ``window`` entry; None when ``records`` say nothing of the training.
+
+    Args:
+        rank: The global rank.
+        records: What one process recorded in this window, in order.
+        names: The name table of its ring.
+        offset: How its steps are numbered.
+        memory: The rank's; changed.
+        dropped: Records and errors that were lost since the last window.
+    """
+    steps = [record for record in records if record[3] == STEP and record[1] < MAX_STEP]
+    columns = list(zip(*steps))
+    points: dict[str, list[Point]] = {}
+    hook_loss = _take_steps(columns, offset, memory) if steps else []
+    # Nearly every record is a step: the others are looked at one by one only where there are any.
+    others = [r for r in records if r[3] != STEP] if len(steps) < len(records) else ()
+    dropped += len(records) - len(steps) - len(others)
+    for record in others:
+        kind = record[3]
+        if kind == LOSS and record[1] < MAX_STEP:
+            step = record[1] + offset.base
+            hook_loss.append([step, record[12], memory.samples(step)])
+        elif kind == METRIC and not _add_metric(points, record, names, offset, memory):
+            dropped += 1
+    if hook_loss and LOSS_NAME not in memory.metric_names:
+        points[LOSS_NAME] = sorted(hook_loss, key=_step_of) if others else hook_loss
+    if not (steps or points or dropped):
+        return None
+    return _body(rank, columns, points, memory, dropped)
+
+
+def _take_steps(columns: list[Any], offset: Offset, memory: StepMemory) -> list[Point]:
+    """Remember what later windows need of the steps, and return the losses known already."""
+    numbers, sizes, losses = offset.of_steps(columns[1]), columns[6], columns[12]
+    memory.last_step = max(memory.last_step, numbers[-1])
+    memory.last_step_ns = columns[2][-1]
+    if not (memory.has_size(sizes[0]) and sizes.count(sizes[0]) == len(sizes)):
+        for step, samples in zip(numbers, sizes):
+            memory.remember(step, samples)
+    return [
+        [step, loss, samples or None]
+        for step, loss, samples in zip(numbers, losses, sizes)
+        if loss == loss
+    ]
+
+
+def _add_metric(
+    points: dict[str, list[Point]],
+    record: Record,
+    names: Sequence[str],
+    offset: Offset,
+    memory: StepMemory,
+) -> bool:
+    """Add a reported value; False when its name is unknown or one too many."""
+    if record[5] >= len(names) or record[1] >= MAX_STEP:
+        return False
+    name = names[record[5]]
+    if name not in memory.metric_names:
+        if len(memory.metric_names) >= MAX_METRICS or not name:
+            return False
+        memory.metric_names.add(name)
+    step = offset.of_report(record[1])
+    points.setdefault(name, []).append([step, record[12], record[6] or None])
+    return True
+
+
+def _body(
+    rank: int,
+    columns: list[Any],
+    points: dict[str, list[Point]],
+    memory: StepMemory,
+    dropped: int,
+) -> dict[str, Any]:
+    flags, sizes, seconds, *parts = (
+        (columns[i] for i in (4, 6, 7, 8, 9, 10, 11)) if columns else ([()] * 7)
+    )
+    known_seconds = _known(seconds)
+    memory.step_seconds.extend(known_seconds[-64:])
+    last_step = memory.last_step
+    if last_step < 0:
+        last_step = max((each[-1][0] for each in points.values()), default=0)
+    data_ms, forward_ms, backward_ms, optimizer_ms = map(_mean_ms, parts)
+    return {
+        "rank": rank,
+        "step": last_step,
+        "steps": len(flags),
+        "skipped": sum(1 for each in flags if each & SKIPPED) if any(flags) else 0,
+        "step_ms": [_mean_ms(seconds), _ms(p95(known_seconds))] if known_seconds else None,
+        "data_ms": data_ms,
+        "forward_ms": forward_ms,
+        "backward_ms": backward_ms,
+        "optimizer_ms": optimizer_ms,
+        "samples_s": _samples_per_second(sizes, seconds),
+        "metrics": {name: each[-1][1] for name, each in points.items()},
+        "dropped": dropped,
+        "points": {name: thin(each) for name, each in points.items()},
+    }
+
+
+def thin(points: list[Point], most: int = MAX_POINTS) -> list[Point]:
+    """Return at most ``most`` points: those at steps divisible by a power of two, and the last.
+
+    Every rank keeps the same steps that way, so that values can be reduced at equal steps. The
+    first value that is not finite is kept besides: there may be only one.
+    """
+    if len(points) <= most:
+        return points
+    kept = _thinned(points, most)
+    odd = next((point for point in points if not isfinite(point[1])), None)
+    if odd is None or any(point is odd for point in kept):
+        return kept
+    return sorted([*kept, odd], key=_step_of)
+
+
+def _thinned(points: list[Point], most: int) -> list[Point]:
+    power = 1
+    kept = points
+    while len(kept) > most:
+        power *= 2
+        kept = [point for point in points[:-1] if point[0] % power == 0] + points[-1:]
+        if power > 1 << 62:
+            # Many values of one step: no power of two tells them apart.
+            return points[-most:]
+    return kept
+
+
+def p95(values: Sequence[float]) -> float:
+    """Return the 95th percentile of ``values`` (at least one) by nearest rank."""
+    return sorted(values)[ceil(0.95 * len(values)) - 1]
+
+
+def _samples_per_second(sizes: Sequence[int], seconds: Sequence[float]) -> float | None:
+    counted = [each for each in zip(sizes, seconds) if each[0] and each[1] == each[1]]
+    total = sum(each[1] for each in counted)
+    return round(sum(each[0] for each in counted) / total, 3) if total > 0 else None
+
+
+def _known(values: Sequence[float]) -> Sequence[float]:
+    """Return the values that are not NaN; a sum with one is NaN, so most often one sum tells."""
+    total = sum(values)
+    return values if total == total else [value for value in values if value == value]
+
+
+def _mean_ms(values: Sequence[float]) -> float | None:
+    known = _known(values)
+    return _ms(sum(known) / len(known)) if known else None
+
+
+def _step_of(point: Point) -> int:
+    return int(point[0])
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 4)

@@ -1,0 +1,281 @@
+"""Where things lie on a node, and whether a folder may be trusted; it knows nothing of runs' content."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import sys
+import zlib
+from typing import Any, NamedTuple, TextIO
+
+from distconsole_agent.contract.limits import MIN_FREE_BYTES, MIN_RING_ROOM_BYTES
+from distconsole_agent.contract.refusal import Refusal, storage
+from distconsole_agent.server.joining import this_host
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - rings belong into memory; the folder below is ours, 0700
+TEMPORARY = "/tmp"  # noqa: S108 - as above
+
+
+class Program(NamedTuple):
+    """What this program was started as.
+
+    Attributes:
+        argv: The words that start it again, without its verb.
+        tag: The content hash of the zipapp, or ``dev`` when run from a package.
+        archive: The zipapp, or None.
+    """
+
+    argv: tuple[str, ...]
+    tag: str
+    archive: str | None
+
+
+def this_program() -> Program:
+    """Return how this program runs: ``agent-<sha16>.pyz`` or ``python -m distconsole_agent``.
+
+    The package itself may have come from what was compiled of the zipapp (``compiled``).
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    archive = getattr(spec.loader, "archive", None) if spec is not None else None
+    if archive is None:
+        return Program((sys.executable, "-m", "distconsole_agent"), "dev", None)
+    archive = os.path.abspath(archive)
+    name = os.path.basename(archive)
+    tag = name[len("agent-") : -len(".pyz")] if name.startswith("agent-") else ""
+    if not (name.endswith(".pyz") and tag.isalnum() and len(tag) <= 64):
+        tag = "unnamed"
+    return Program((sys.executable, "-E", archive), tag, archive)
+
+
+class NodeFolders(NamedTuple):
+    """The paths of one node folder."""
+
+    node_dir: str
+    tag: str
+
+    @property
+    def socket(self) -> str:
+        """The agent's Unix socket."""
+        return os.path.join(self.node_dir, f"agent-{self.tag}.sock")
+
+    @property
+    def lock(self) -> str:
+        """Held by the agent as long as it lives."""
+        return os.path.join(self.node_dir, f"agent-{self.tag}.lock")
+
+    @property
+    def log(self) -> str:
+        """What the agent has to say for itself."""
+        return os.path.join(self.node_dir, f"agent-{self.tag}.log")
+
+    @property
+    def runs(self) -> str:
+        """The run folders."""
+        return os.path.join(self.node_dir, "runs")
+
+    def run(self, run: str) -> str:
+        """Return the folder of ``run``."""
+        return os.path.join(self.runs, run)
+
+
+def default_node_dir() -> str:
+    """Return the node folder that is used unless another one is asked for."""
+    return f"{TEMPORARY}/distconsole-{os.getuid()}"
+
+
+def open_node_dir(path: str) -> str:
+    """Create ``path`` where it is missing, check that it is ours alone, and return it absolute.
+
+    Raises:
+        Refusal: ``storage``, when it is a link, another's, open to others, noexec, read-only or full.
+    """
+    path = os.path.abspath(os.path.expanduser(path))
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        own_folder(path)
+        _check_filesystem(path)
+        os.makedirs(os.path.join(path, "runs"), mode=0o700, exist_ok=True)
+        own_folder(os.path.join(path, "runs"))
+    except OSError as error:
+        raise storage_refusal(path, error) from None
+    return path
+
+
+def own_folder(path: str) -> None:
+    """Create ``path`` with mode 0700 where it is missing, and check that nobody else can get in.
+
+    Raises:
+        Refusal: ``storage``, when it is not a folder, is a link, another's, or open to others.
+        OSError: when it cannot be made.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
+        raise storage(f"{path} is not a folder", f"remove it: rm {path}")
+    if found.st_uid != os.getuid():
+        raise storage(
+            f"{path} belongs to uid {found.st_uid}, not to uid {os.getuid()}",
+            "set node_dir to a local folder of your own",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise storage(
+            f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o})",
+            f"look what is in it, then: chmod 700 {path}",
+        )
+
+
+def write_private(path: str, value: Any) -> None:
+    """Write ``value`` as JSON aside and move it into place, readable by its owner alone.
+
+    What is at ``path`` after a loss of power is whole: the old value or this one.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    with _create_private(path + ".new") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".new", path)
+    _sync(os.path.dirname(path))
+
+
+def place_private(path: str, value: Any) -> None:
+    """Do as ``write_private``, but wait for no disk: until ``sync_private`` a loss of power takes it.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    with _create_private(path + ".new") as file:
+        json.dump(value, file)
+    os.rename(path + ".new", path)
+
+
+def sync_private(path: str) -> None:
+    """Wait until the disk keeps what was placed at ``path``.
+
+    Raises:
+        OSError: when it cannot.
+    """
+    _sync(path)
+    _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+    found = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(found)
+    finally:
+        os.close(found)
+
+
+def _create_private(path: str) -> TextIO:
+    """Return a new file at ``path``, in place of an old one, that its owner alone may read.
+
+    Raises:
+        OSError: when it cannot be made.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o600), "w", encoding="ascii")
+
+
+def ring_folder(run: str, node_dir: str) -> str | None:
+    """Return a fresh folder in shared memory for the rings of ``run``; None where there is no room.
+
+    Several node folders may share one machine (as embedded nodes do), hence the second part of its
+    name.
+    """
+    try:
+        room = os.statvfs(SHARED_MEMORY)
+        if room.f_bavail * room.f_frsize < MIN_RING_ROOM_BYTES:
+            return None
+        base = _ring_base()
+        own_folder(base)
+        path = os.path.join(base, run + _ring_suffix(node_dir))
+        remove_tree(path)
+        os.mkdir(path, 0o700)
+    except (OSError, Refusal):
+        return None
+    return path
+
+
+def ring_folders(node_dir: str) -> list[tuple[str, str]]:
+    """Return run and path of the folders for rings in shared memory that are of ``node_dir``."""
+    suffix = _ring_suffix(node_dir)
+    try:
+        own_folder(_ring_base())
+        names = os.listdir(_ring_base())
+    except (OSError, Refusal):
+        return []
+    return [
+        (name[: -len(suffix)], os.path.join(_ring_base(), name))
+        for name in names
+        if name.endswith(suffix)
+    ]
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder and what is in it, following no link; what is or goes missing is no error.
+
+    Raises:
+        OSError: when something in it cannot be removed.
+    """
+    if os.path.islink(path):
+        os.unlink(path)
+        return
+    try:
+        entries = list(os.scandir(path))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        os.unlink(path)
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(entry.path)
+        else:
+            with contextlib.suppress(FileNotFoundError):  # such as a pipe that its shim removes
+                os.unlink(entry.path)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(path)
+
+
+def _ring_base() -> str:
+    return f"{SHARED_MEMORY}/distconsole-{os.getuid()}"
+
+
+def _ring_suffix(node_dir: str) -> str:
+    # Hosts that share this memory may have node folders of one name that they do not share.
+    return f".{zlib.crc32(os.fsencode(node_dir + this_host())):08x}"
+
+
+def _check_filesystem(path: str) -> None:
+    room = os.statvfs(path)
+    if room.f_flag & os.ST_RDONLY:
+        raise storage(f"{path} is on a read-only filesystem", "set node_dir to a local folder")
+    if room.f_flag & os.ST_NOEXEC:
+        raise storage(
+            f"{path} is on a filesystem mounted noexec",
+            "set node_dir to a local folder where programs may run",
+        )
+    # Some filesystems (btrfs) count no inodes at all and say 0 of 0.
+    out_of_inodes = room.f_files > 0 and room.f_favail == 0
+    if room.f_bavail * room.f_frsize < MIN_FREE_BYTES or out_of_inodes:
+        raise storage(
+            f"the filesystem of {path} is full "
+            f"({room.f_bavail * room.f_frsize // 1024} KiB, {room.f_favail} files left)",
+            "make room, or set node_dir to another local folder",
+        )
+
+
+def storage_refusal(path: str, error: OSError) -> Refusal:
+    """Return in words that a node folder cannot be used."""
+    where = error.filename or path
+    return storage(
+        f"{where}: {error.strerror or error}", "set node_dir to a local folder of your own"
+    )

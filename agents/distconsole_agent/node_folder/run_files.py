@@ -1,0 +1,98 @@
+"""The small files of a run's folder, and the names that such a folder may have."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from distconsole_agent.contract.refusal import bad_request
+from distconsole_agent.contract.runspec import SpecError, parse_spec
+from distconsole_agent.journal.active import last_entry
+from distconsole_agent.journal.journal import Journal, JournalError
+
+_ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def check_run_id(run: object) -> str:
+    """Return ``run`` if it may name a folder.
+
+    Raises:
+        Refusal: ``bad_request``.
+    """
+    if not isinstance(run, str) or not is_run_id(run):
+        raise bad_request("run is 3 to 40 lower-case letters, digits and dashes")
+    return run
+
+
+def visible_devices(pid: object) -> str | None:
+    """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = file.read().split(b"\0")
+    except OSError:
+        return None
+    given = dict(pair.partition(b"=")[::2] for pair in pairs)
+    for name in (b"SLURM_STEP_GPUS", b"CUDA_VISIBLE_DEVICES"):
+        if given.get(name):
+            return given[name].decode("ascii", "replace")
+    return None
+
+
+def is_run_id(name: str) -> bool:
+    """Return whether ``name`` may be a run's."""
+    return 3 <= len(name) <= 40 and name[0] != "-" and _ID_LETTERS.issuperset(name)
+
+
+def read_spec(folder: str) -> dict[str, Any]:
+    """Return the object in a run's ``spec.json``.
+
+    Raises:
+        OSError: when it cannot be read.
+        ValueError: when it means no run, or another one.
+    """
+    with open(os.path.join(folder, "spec.json"), "rb") as file:
+        spec = json.load(file)
+    try:
+        parsed = parse_spec(spec)
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+    if parsed.run != os.path.basename(folder):
+        raise ValueError(f"the spec is of the run {parsed.run}")
+    return dict(spec)
+
+
+def read_summary(folder: str) -> dict[str, Any]:
+    """Return the ``end`` entry of a run that is over, from its summary or its journal.
+
+    Raises:
+        OSError: when neither can be read.
+        JournalError: when the journal is damaged, or has no end.
+    """
+    end = read_end(folder)
+    if end is not None:
+        return end
+    journal = Journal(os.path.join(folder, "journal"))
+    try:
+        journal.refresh()
+        if not journal.ended:
+            raise JournalError("it has no end, and nobody attends to it")
+        return last_entry(journal)
+    finally:
+        journal.close()
+
+
+def read_end(folder: str) -> dict[str, Any] | None:
+    """Return the ``end`` entry that a run's summary holds; None where there is none."""
+    try:
+        with open(os.path.join(folder, "ended.json"), "rb") as file:
+            end = json.load(file)
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
+    return end if whole and end.get("kind") == "end" else None
+
+
+def is_script(path: str) -> bool:
+    """Return whether Python can run what lies at ``path``: a file, or a folder with ``__main__.py``."""
+    return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))

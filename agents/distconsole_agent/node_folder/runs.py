@@ -1,0 +1,419 @@
+"""The runs of this node: their folders, and what is asked of their shims; it does not read their sources."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distconsole_agent.contract.limits import (
+    KEEP_RUN_SECONDS,
+    MAX_ACTIVE_RUNS,
+    SHIM_ANSWER_SECONDS,
+)
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.contract.runspec import SpecError, parse_spec
+from distconsole_agent.journal.active import ActiveRun, complain
+from distconsole_agent.journal.journal import Journal
+from distconsole_agent.node_folder.folders import (
+    NodeFolders,
+    Program,
+    own_folder,
+    place_private,
+    remove_tree,
+    ring_folder,
+    ring_folders,
+    sync_private,
+)
+from distconsole_agent.node_folder.hook_files import unpack_hook
+from distconsole_agent.node_folder.proofs import Ages, boottime, is_unborn, may_live, remove_unborn
+from distconsole_agent.node_folder.run_files import (
+    check_run_id,
+    is_run_id,
+    is_script,
+    read_end,
+    read_spec,
+    visible_devices,
+)
+from distconsole_agent.node_folder.run_listing import UNREADABLE, describe, find_end, trouble_with
+from distconsole_agent.node_folder.sync import CodeSync, has_outputs
+from distconsole_agent.server.shim_calls import (
+    ask_shim,
+    await_shim,
+    inherited,
+    shim_words,
+    start_shim,
+)
+from distconsole_agent.system.users_program import UsersProgram
+
+STILL_PREPARING_SECONDS = 60.0
+FORGET_SECONDS = 3.0
+"""How long a shim that has ended its run may take to leave."""
+
+
+class Runs:
+    """Every run with a folder on this node."""
+
+    def __init__(
+        self,
+        folders: NodeFolders,
+        program: Program,
+        boottime: Callable[[], float] = boottime,
+    ) -> None:
+        self._folders = folders
+        self._program = program
+        self._lock = threading.Lock()
+        self._active: dict[str, ActiveRun] = {}
+        self._preparing: set[str] = set()
+        self._unkept: set[str] = set()
+        """Runs that are over, which the disk may forget: no proof of it is written."""
+        self._shims: dict[str, subprocess.Popen[bytes]] = {}
+        self._boottime = boottime
+        self._ages = Ages(os.path.join(folders.node_dir, "ended_since.json"), boottime)
+        self._unborn: dict[str, float] = {}
+        self.code = CodeSync(folders.node_dir, boottime)
+
+    @property
+    def active(self) -> list[ActiveRun]:
+        """The runs that are not over."""
+        with self._lock:
+            return list(self._active.values())
+
+    def pick_up(self) -> None:
+        """Attend to every run that is not over, such as those of an agent that died."""
+        for run in self._names():
+            folder = self._folders.run(run)
+            with self._lock:
+                known = run in {*self._active, *self._preparing, *self._unkept}
+            if known or read_end(folder) is not None:
+                continue
+            try:
+                spec = read_spec(folder)
+            except FileNotFoundError:
+                self._drop_unborn(folder)
+                continue
+            except (OSError, ValueError):
+                continue  # ``describe_all`` tells of it
+            try:
+                self._attend(ActiveRun(folder, spec, self._forget_active))
+            except Refusal as refusal:
+                complain(f"the run {run} waits: {refusal.message}")
+
+    def leave(self) -> None:
+        """Let go of every run; they go on."""
+        for active in self.active:
+            active.leave()
+
+    def prepare(
+        self, run: str, raw_spec: object, environment: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Make the run's folder, start its shim and return what the shim says of itself.
+
+        Args:
+            run: Its id.
+            raw_spec: The node's part of the plan, as it came.
+            environment: What its processes inherit; None for this process's own.
+
+        Raises:
+            Refusal: ``bad_request``, ``run_exists``, ``too_many``, ``storage`` or ``start_failed``.
+        """
+        check_run_id(run)
+        spec = self._checked_spec(run, raw_spec)
+        if len(self.active) >= MAX_ACTIVE_RUNS:
+            raise Refusal(
+                ErrorCode.TOO_MANY,
+                f"{MAX_ACTIVE_RUNS} runs go on on this node",
+                "stop one of them: distconsole runs",
+            )
+        with self._lock:
+            self._preparing.add(run)
+        try:
+            return self._prepare(self._folders.run(run), spec, inherited(environment))
+        finally:
+            with self._lock:
+                self._preparing.discard(run)
+
+    def _prepare(
+        self, folder: str, spec: dict[str, Any], environment: dict[str, str]
+    ) -> dict[str, Any]:
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            raise Refusal(
+                ErrorCode.RUN_EXISTS,
+                f"the run {spec['run']} exists on this node",
+                "take another id",
+            ) from None
+        except OSError as error:
+            raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+        try:
+            return self._prepare_in(folder, spec, environment)
+        except OSError as error:
+            self._undo(folder, spec)
+            raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
+        except BaseException:
+            self._undo(folder, spec)
+            raise
+
+    @property
+    def program(self) -> Program:
+        """This program, as it is started again."""
+        return self._program
+
+    def start_detached(self, run: str, argv: list[str], environment: dict[str, str]) -> None:
+        """Start a program of this run that outlives this process.
+
+        Raises:
+            Refusal: ``start_failed``.
+        """
+        try:
+            started = UsersProgram(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=environment,
+            )
+        except OSError as error:
+            raise Refusal(ErrorCode.START_FAILED, f"{argv[0]}: {error.strerror}") from None
+        with self._lock:
+            self._shims[f"{run} {started.pid}"] = started
+
+    def adopt(self, run: str, shim_pid: object) -> None:
+        """Attend to a run that was prepared here and whose shim somebody else has started."""
+        folder = self.folder(run)
+        with self._lock:
+            if run in self._active:
+                return
+        spec = read_spec(folder)
+        spec["visible_devices"] = visible_devices(shim_pid) or spec.get("visible_devices")
+        self._attend(ActiveRun(folder, spec, self._forget_active))
+
+    def ask_shim(self, run: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Send one request to a run's shim and return its answer.
+
+        Raises:
+            Refusal: ``no_such_run``, ``timed_out``, or what the shim refused with.
+        """
+        folder = self.folder(run)
+        try:
+            return ask_shim(os.path.join(folder, "shim.sock"), request, SHIM_ANSWER_SECONDS)
+        except (TimeoutError, socket.timeout):
+            raise Refusal(
+                ErrorCode.TIMED_OUT,
+                f"the supervisor of {run} did not answer within {SHIM_ANSWER_SECONDS:.0f} s",
+                "try again, or: distconsole stop --grace 0",
+            ) from None
+        except OSError:
+            raise Refusal(
+                ErrorCode.NO_SUCH_RUN, f"the run {run} is over on this node", "distconsole runs"
+            ) from None
+
+    def folder(self, run: object) -> str:
+        """Return the folder of a run that exists.
+
+        Raises:
+            Refusal: ``bad_request`` or ``no_such_run``.
+        """
+        folder = self._folders.run(check_run_id(run))
+        if not os.path.isdir(folder):
+            raise Refusal(
+                ErrorCode.NO_SUCH_RUN, f"there is no run {run} on this node", "distconsole runs"
+            )
+        return folder
+
+    def journal(self, run: object) -> tuple[Journal, bool]:
+        """Return a run's journal, and whether the caller has to close it.
+
+        Raises:
+            Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if nobody can write it on.
+        """
+        folder = self.folder(run)
+        if read_end(folder) is None:
+            # Perhaps prepared by an agent of another version.
+            self.pick_up()
+        with self._lock:
+            active = self._active.get(str(run))
+        if active is not None:
+            return active.journal, False
+        journal = Journal(os.path.join(folder, "journal"))
+        try:
+            end = find_end(folder)
+        except UNREADABLE as error:
+            why = trouble_with(folder, error)
+            raise storage(why, f"what is left of the run on that node: {folder}") from None
+        journal.last_seq, journal.ended = end["seq"], True
+        return journal, True
+
+    def describe_all(self) -> list[dict[str, Any]]:
+        """Return ``RUN_FIELDS`` of every run, oldest first."""
+        found = []
+        self.pick_up()
+        for run in self._names():
+            with self._lock:
+                active, preparing = self._active.get(run), run in self._preparing
+            with contextlib.suppress(FileNotFoundError):
+                if not preparing:
+                    found.append(describe(self._folders.run(run), active))
+        return sorted(found, key=lambda each: (each["created"], each["run"]))
+
+    def forget(self, run: object) -> bool:
+        """Remove a run that is over; False, and nothing done, while it goes on.
+
+        Raises:
+            Refusal: ``bad_request`` or ``no_such_run``.
+        """
+        folder = self.folder(run)
+        self.pick_up()
+        with self._lock:
+            active = self._active.get(str(run))
+        lives = may_live(folder) if active is None else not active.journal.ended
+        if lives and read_end(folder) is None:
+            return False
+        deadline = time.monotonic() + FORGET_SECONDS
+        while time.monotonic() < deadline and self._lingers(str(run), folder):
+            time.sleep(0.02)
+        self._remove(folder)
+        return True
+
+    def reap(self) -> None:
+        """Take the exit status of shims that have ended."""
+        with self._lock:
+            self._shims = {run: shim for run, shim in self._shims.items() if shim.poll() is None}
+
+    def housekeep(self) -> None:
+        """Remove runs that ended long ago, rings of runs that are over, and old code.
+
+        A run that wrote files into its code's folder stays: they may be its checkpoints.
+        """
+        # Whatever is over was so already when what is to go is listed.
+        over = {run for run in self._names() if read_end(self._folders.run(run)) is not None}
+        for run, path in ring_folders(self._folders.node_dir):
+            if run in over or not os.path.lexists(self._folders.run(run)):
+                self._discard(path)
+        try:
+            self.code.housekeep()
+            ages = self._ages.note(over)
+        except OSError as error:
+            complain(f"old runs and code stay: {error}")
+            return
+        for run, seconds in ages.items():
+            folder = self._folders.run(run)
+            if seconds > KEEP_RUN_SECONDS and not has_outputs(folder):
+                self._remove(folder)
+
+    def _lingers(self, run: str, folder: str) -> bool:
+        """Return whether a run that has ended still has its thread or its shim."""
+        self.reap()
+        with self._lock:
+            return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))
+
+    def _names(self) -> list[str]:
+        return [name for name in sorted(os.listdir(self._folders.runs)) if is_run_id(name)]
+
+    def _checked_spec(self, run: str, raw: object) -> dict[str, Any]:
+        try:
+            parsed = parse_spec(raw)
+        except SpecError as error:
+            raise bad_request(str(error)) from None
+        assert isinstance(raw, dict)
+        if parsed.run != run:
+            raise bad_request(f"the spec is of run {parsed.run}, not {run}")
+        for need in parsed.needs:
+            path = os.path.expanduser(need)
+            if not is_script(path):
+                raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
+        return dict(raw)
+
+    def _prepare_in(
+        self, folder: str, spec: dict[str, Any], environment: dict[str, str]
+    ) -> dict[str, Any]:
+        for name in ("logs", "errors", "journal"):
+            own_folder(os.path.join(folder, name))
+        if spec.get("code"):
+            self.code.place(spec["run"], folder, spec["code"])
+        rings = ring_folder(spec["run"], self._folders.node_dir)
+        if rings is None:
+            rings = os.path.join(folder, "rings")
+            own_folder(rings)
+        spec["rings"] = rings
+        spec["hook"] = unpack_hook(self._folders, self._program) if spec.get("watch") else None
+        node_dir = self._folders.node_dir
+        spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
+        spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
+        path = os.path.join(folder, "spec.json")
+        place_private(path, spec)
+        if spec.get("below_slurm") is True:  # srun starts it, and not this agent
+            sync_private(path)
+            argv = shim_words(self._program, folder)
+            return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
+        shim = start_shim(self._program, folder, environment)
+        try:
+            sync_private(path)  # a shim takes longer to start than most disks to keep a file
+            status = await_shim(folder, shim)
+            self._attend(ActiveRun(folder, spec, self._forget_active))
+        except BaseException:
+            shim.kill()
+            shim.wait()
+            raise
+        with self._lock:
+            self._shims[spec["run"]] = shim
+        return {
+            "coordinator": status.get("coordinator"),
+            "master_port": status.get("master_port"),
+            "shim_pid": status.get("pid"),
+        }
+
+    def _undo(self, folder: str, spec: dict[str, Any]) -> None:
+        rings = spec.get("rings")
+        if isinstance(rings, str):
+            self._discard(rings)
+        self._discard(folder)
+
+    def _attend(self, active: ActiveRun) -> None:
+        with self._lock:
+            self._active[active.run] = active
+        try:
+            active.begin()
+        except RuntimeError as error:
+            self._forget_active(active)
+            raise Refusal(
+                ErrorCode.TOO_MANY, f"this node starts no thread: {error}", "see: ulimit -u"
+            ) from None
+
+    def _forget_active(self, active: ActiveRun) -> None:
+        with self._lock:
+            self._active.pop(active.run, None)
+            if not active.kept:
+                self._unkept.add(active.run)
+
+    def _remove(self, folder: str) -> None:
+        try:
+            spec = read_spec(folder)
+        except (OSError, ValueError):
+            spec = {}
+        self._undo(folder, spec)
+
+    def _drop_unborn(self, folder: str) -> None:
+        """Remove what a ``prepare`` left that never got as far as a spec, if it left nothing else."""
+        since, now = self._unborn.pop(folder, None), self._boottime()
+        if not is_unborn(folder):
+            return
+        if since is None or now - since <= STILL_PREPARING_SECONDS:
+            self._unborn[folder] = now if since is None else since
+        else:
+            remove_unborn(folder)
+
+    @staticmethod
+    def _discard(path: str) -> None:
+        try:
+            remove_tree(path)
+        except OSError as error:
+            complain(f"{path} cannot be removed: {error}")

@@ -1,0 +1,1 @@
+"""A short job that runs collectives, verifies them to the last bit and times them."""

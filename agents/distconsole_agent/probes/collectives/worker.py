@@ -1,0 +1,145 @@
+"""Script: one rank of a short job that verifies collectives to the last bit and times them.
+
+``collective_worker.py SECONDS ENGINE JOB``; who the rank is and where the others are is in the
+environment, as the engine wants it. ENGINE is ``gloo``, ``nccl``, ``horovod`` or ``mpi``. JOB is
+JSON: ``{"seed", "timeout_seconds", "cases": [{"op", "dtype", "elements", "iterations"}], "sweep":
+{"ops", "bytes", "dtype", "case_seconds", "seconds"} | null}``. Each line printed is a mark and an
+object: ``stage`` (how far the rank came), ``group`` (what it finds itself to be), ``case`` (one
+verified case), ``left_out`` (cases for which there was no time).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+import time
+from typing import Any, Callable
+
+from distconsole_agent.probes.collectives.values import ITEM_BYTES, Case, cases_of, say, stage
+
+CASE_SECONDS = 0.05
+SAME, LARGER = 2, 5
+"""How much longer the next case of a sweep may take at the same size, and at the next (fourfold)."""
+
+LIMITS = {"memlock": "RLIMIT_MEMLOCK", "nofile": "RLIMIT_NOFILE", "nproc": "RLIMIT_NPROC"}
+LACKS = (
+    *("not support", "nsupported", "not implemented", "Invalid scalar type", "not built"),
+    *("Invalid data type", "Invalid datatype", "has no "),
+)
+
+Measure = Callable[[Any, Case, int, float], Any]
+
+
+def joined(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Measure]:
+    """Return the engine, once all ranks have met, and what measures a case on it."""
+    if name == "mpi":
+        from distconsole_agent.probes.collectives.by_mpi import Mpi
+        from distconsole_agent.probes.collectives.by_mpi import measure as measure_mpi
+
+        mpi = Mpi(seed, timeout_seconds)
+        return mpi, measure_mpi
+    from distconsole_agent.probes.collectives.tensors import Values, measure
+
+    if name == "horovod":
+        from distconsole_agent.probes.collectives.by_horovod import Horovod
+
+        engine: Any = Horovod()
+    else:
+        from distconsole_agent.probes.collectives.by_torch import Torch
+
+        engine = Torch(name, timeout_seconds)
+    values = Values(engine.torch, engine.world, seed)
+
+    def measured(engine: Any, case: Case, number: int, seconds: float) -> Any:
+        return measure(engine, values, case, number, seconds)
+
+    return engine, measured
+
+
+def run_case(engine: Any, measure: Measure, case: Case, number: int, seconds: float) -> None:
+    """One case; a type or an operation that this build does not have is said, not a failure."""
+    stage(f"case {case.op} {case.dtype} {case.elements}")
+    said = {"case": case.op, "dtype": case.dtype, "elements": case.elements}
+    try:
+        timed = measure(engine, case, number, seconds)
+    except (NotImplementedError, AttributeError, TypeError, ValueError) as error:
+        say(**said, unsupported=str(error)[:300])
+    except RuntimeError as error:
+        if not any(word in str(error) for word in LACKS):
+            raise
+        say(**said, unsupported=str(error)[:300])
+    else:
+        say(
+            **said,
+            element_bytes=ITEM_BYTES[case.dtype],
+            wrong=timed.wrong,
+            verified=timed.verified,
+            iterations=timed.iterations,
+            time_us=None if timed.seconds is None else timed.seconds * 1e6,
+        )
+
+
+def run_cases(
+    engine: Any,
+    measure: Measure,
+    job: dict[str, Any],
+    began: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Do every case, if all ranks are there, until the job's time for them is over.
+
+    All ranks find that at the same case: the slowest one decides, by what the case before took.
+
+    Args:
+        engine: Joined.
+        measure: Measures one case on it.
+        job: What to do.
+        began: When this rank started, by ``clock``: imports count, too.
+        clock: Monotonic seconds.
+    """
+    if job.get("world_size", engine.world) != engine.world:
+        return
+    cases = cases_of(job, engine.world)
+    sweep = job.get("sweep") or {}
+    seconds, took = sweep.get("seconds"), 0.0
+    for number, case in enumerate(cases):
+        swept = seconds and number >= len(job["cases"])
+        larger = number > 0 and case.elements > cases[number - 1].elements
+        ahead = (LARGER if larger else SAME) * took
+        if swept and engine.greatest(clock() - began + ahead) > seconds:
+            say(left_out=[list(each[:3]) for each in cases[number:]], seconds=seconds)
+            return
+        before = clock()
+        run_case(engine, measure, case, number, sweep.get("case_seconds", CASE_SECONDS))
+        took = clock() - before
+
+
+def limits() -> dict[str, list[int | None]]:
+    """Return soft and hard limits of this process, None for none."""
+    found = {}
+    for name, constant in LIMITS.items():
+        pair = resource.getrlimit(getattr(resource, constant))
+        found[name] = [None if each == resource.RLIM_INFINITY else each for each in pair]
+    return found
+
+
+def main(seconds: float, name: str, job: dict[str, Any]) -> None:
+    """Meet the others, do every case, part in order."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
+    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    began = time.monotonic()
+    stage("started")
+    engine, measure = joined(name, float(job["timeout_seconds"]), int(job["seed"]))
+    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
+    stage("joined the group")
+    say(group={**engine.place(), "limits": limits()})
+    run_cases(engine, measure, job, began)
+    stage("done")
+    engine.close()
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))

@@ -1,0 +1,1 @@
+"""Facts of one host: machine, folders, limits, processes, kernel log, Slurm."""

@@ -1,0 +1,1 @@
+"""Facts of networks: addresses, ports, connections, bandwidth, RDMA."""

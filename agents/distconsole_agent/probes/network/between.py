@@ -1,0 +1,193 @@
+"""Whether this node's own ssh lets it in to other nodes, and whether a plain mpirun starts by way of it.
+
+Nothing of ours needs that; mpirun and horovodrun by hand do. It writes no known_hosts, answers no
+question and forwards nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.errors import bad_arguments
+from distconsole_agent.probes.programs import Ended, last_words, run_program
+from distconsole_agent.probes.software.mpi import after_setup
+from distconsole_agent.probes.sources import worker_script
+
+MARK = "distconsole-rank "
+CONNECT_SECONDS = 3
+TRY_SECONDS = 8.0
+AT_ONCE = 8
+MAX_TARGETS = 256
+MAX_ERROR_LINES = 12
+
+QUIET = (
+    "BatchMode=yes",
+    f"ConnectTimeout={CONNECT_SECONDS}",
+    "StrictHostKeyChecking=yes",
+    "UpdateHostKeys=no",
+    "ControlPath=none",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "LogLevel=ERROR",
+)
+"""A login that neither asks nor learns (ssh_config(5))."""
+
+_KINDS = (
+    ("resolve", re.compile(r"Could not resolve hostname|Name or service not known")),
+    ("host_key_changed", re.compile(r"IDENTIFICATION HAS CHANGED")),
+    ("host_key_unknown", re.compile(r"host key is known|Host key verification failed")),
+    ("refused", re.compile(r"Connection refused")),
+    (
+        "connect",
+        re.compile(
+            r"timed out|No route to host|Network is unreachable|Connection (?:reset|closed)"
+        ),
+    ),
+    ("modes", re.compile(r"UNPROTECTED PRIVATE KEY|Bad owner or permissions")),
+    ("auth", re.compile(r"Permission denied|Too many authentication failures")),
+)
+"""What ssh says on its standard error; the first that fits."""
+
+_NAMES = """\
+export RANK="${OMPI_COMM_WORLD_RANK-$PMI_RANK}" WORLD_SIZE="${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}"
+exec "$@"
+"""
+
+
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"client": whether there is an ssh, "logins": [{"target", "name", "ok", "error", "said",
+    "seconds"}]}``.
+
+    Args:
+        args: ``targets``: ``[{"name", "as": names to try until one can be resolved}]``.
+        seconds: For all of it.
+    """
+    targets = [_target(item) for item in read.items(args, "targets")]
+    if len(targets) > MAX_TARGETS:
+        raise bad_arguments(f"more than {MAX_TARGETS} targets")
+    env = dict(session_environment())
+    client = shutil.which("ssh", path=env.get("PATH"))
+    if client is None or not targets:
+        return {"client": client is not None, "logins": []}
+    each = min(TRY_SECONDS, seconds)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        logins = pool.map(lambda target: _login(client, target[0], target[1], each, env), targets)
+        return {"client": True, "logins": list(logins)}
+
+
+def _target(item: Any) -> tuple[str, list[str]]:
+    if not isinstance(item, dict):
+        raise bad_arguments("a target is not an object")
+    names = [read.text({"as": name}, "as") for name in read.items(item, "as")]
+    return read.text(item, "name"), [name for name in names if name and not name.startswith("-")]
+
+
+def _login(
+    client: str, target: str, names: list[str], seconds: float, env: dict[str, str]
+) -> dict[str, Any]:
+    """Log in by the first of ``names`` that means something here."""
+    login = {"target": target, "name": "", "ok": False, "error": "resolve", "said": ""}
+    login["seconds"] = 0.0
+    for name in names:
+        options = [word for option in QUIET for word in ("-o", option)]
+        ended = run_program([client, "-n", "-T", *options, "--", name, "true"], seconds, env=env)
+        login.update(name=name, ok=ended.exit_code == 0, error=kind_of(ended), said="")
+        login["seconds"] = round(ended.seconds, 3)
+        if not login["ok"]:
+            login["said"] = last_words(ended) if ended.err.strip() else ""
+        if login["error"] != "resolve":
+            break
+    return login
+
+
+def kind_of(ended: Ended) -> str:
+    """Return why a login failed; empty if it did not."""
+    if ended.exit_code == 0:
+        return ""
+    if ended.exit_code is None:
+        return "connect"
+    return next((kind for kind, pattern in _KINDS if pattern.search(ended.err)), "other")
+
+
+def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Start one rank on each host by a plain mpirun over ssh; return what each found itself to be.
+
+    ``{"exit_code" (null: killed), "groups": [what ranks said of themselves], "said": last lines}``.
+
+    Args:
+        args: ``hosts``: their names for ssh, this one first; ``family``: of mpirun; ``networks``:
+            subnets that MPI shall use; ``python``, ``setup``: as for ranks.
+        seconds: After so long mpirun ends the job, and soon after is killed.
+    """
+    hosts = [read.text({"host": host}, "host") for host in read.items(args, "hosts")]
+    if not 0 < len(hosts) <= MAX_TARGETS or any(host.startswith("-") for host in hosts):
+        raise bad_arguments("hosts are no names")
+    own = max(1, int(seconds - 2))
+    env = {**after_setup(read.optional_text(args, "setup"), seconds / 3), **_variables(args, own)}
+    path = shutil.which("mpirun", path=env.get("PATH"))
+    if path is None:
+        return {"exit_code": 127, "groups": [], "said": ["there is no mpirun"]}
+    job = {"seed": 1, "timeout_seconds": own, "world_size": len(hosts), "cases": []}
+    python = read.optional_text(args, "python") or sys.executable
+    rank = ("sh", "-c", _NAMES, "sh", python, "-c", worker_script(), repr(float(own)), "mpi")
+    hydra = read.text(args, "family", "") in ("MPICH", "Intel MPI")
+    words = _hydra(hosts) if hydra else _open_mpi(hosts, own)
+    ended = run_program([path, *words, *rank, json.dumps(job)], seconds, env=env)
+    lines = [line for line in ended.err.splitlines() if line.strip("-*= ")]
+    return {
+        "exit_code": ended.exit_code,
+        "groups": list(groups(ended.out)),
+        "said": [line[:300] for line in lines[-MAX_ERROR_LINES:]],
+    }
+
+
+def _open_mpi(hosts: list[str], seconds: int) -> list[str]:
+    words = ["--host", ",".join(f"{host}:1" for host in hosts), "-np", str(len(hosts))]
+    return [*words, "--map-by", "slot", "--bind-to", "none", "--timeout", str(seconds)]
+
+
+def _hydra(hosts: list[str]) -> list[str]:
+    return ["-hosts", ",".join(hosts), "-ppn", "1", "-n", str(len(hosts)), "-launcher", "ssh"]
+
+
+def _variables(args: dict[str, Any], seconds: int) -> dict[str, str]:
+    options = " ".join(f"-o {option}" for option in QUIET)
+    found = {
+        "OMPI_MCA_plm_rsh_args": options,
+        "PRTE_MCA_plm_ssh_args": options,
+        "HYDRA_LAUNCHER_EXTRA_ARGS": options,
+        "MPIEXEC_TIMEOUT": str(seconds),
+        "PYTHONWARNINGS": "ignore",
+    }
+    networks = ",".join(read.text({"n": each}, "n") for each in read.items(args, "networks"))
+    if networks:
+        found["OMPI_MCA_btl_tcp_if_include"] = networks
+        found["OMPI_MCA_oob_tcp_if_include"] = networks
+        found["PRTE_MCA_prte_if_include"] = networks
+    if os.geteuid() == 0:
+        for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
+            found[f"OMPI_{name}"] = found[f"PRTE_{name}"] = "1"
+    return found
+
+
+def groups(out: str) -> list[dict[str, Any]]:
+    """Return what the ranks said of themselves, out of mpirun's standard output."""
+    found = []
+    for line in out.splitlines():
+        text = line.partition(MARK)[2]
+        try:
+            said = json.loads(text) if text else {}
+        except ValueError:
+            continue
+        if isinstance(said, dict) and isinstance(said.get("group"), dict):
+            found.append(said["group"])
+    return found

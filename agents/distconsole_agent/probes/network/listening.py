@@ -1,0 +1,301 @@
+"""Listeners for the console's own reach tests: bound to one address, behind a secret, for seconds.
+
+One thread a group of listeners. It ends at its time to live whatever becomes of the console, and
+what does not prove the secret is closed without a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.errors import ProbeError, failed
+from distconsole_agent.probes.network import handshake
+
+MAX_GROUPS = 4
+MAX_EPHEMERAL = 32
+TRIES = 4
+MAX_TTL_SECONDS = 300.0
+MAX_CONNECTIONS = 4096
+PROOF_SECONDS = 5.0
+BACKLOG = 1024
+CHUNK_BYTES = 256 * 1024
+MAX_STREAM_SECONDS = 10.0
+
+
+def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Open listeners and return ``{"token", "ports": [{"asked", "port", "error"}]}``.
+
+    Args:
+        args: ``address``; ``ports``: fixed numbers; ``ephemeral``: how many of the kernel's choice;
+            ``secret``; ``ttl_seconds``: they are closed after this.
+
+    Raises:
+        ProbeError: if the address is not this node's, or too many are open already.
+    """
+    address = read.text(args, "address")
+    key = read.secret(args)
+    ttl = read.number(args, "ttl_seconds", 10.0, 0.1, MAX_TTL_SECONDS)
+    asked = [read.whole({"port": port}, "port", 0, 1, 65535) for port in read.items(args, "ports")]
+    asked = asked[:MAX_EPHEMERAL]
+    spread = read.whole(args, "ephemeral", 0, 0, MAX_EPHEMERAL)
+    token = os.urandom(8).hex()
+    listeners: list[socket.socket] = []
+    report = []
+    for port in asked:
+        entry: dict[str, Any] = {"asked": port, "port": None, "error": ""}
+        try:
+            listener = _open(address, port)
+        except OSError as error:
+            entry["error"] = error.strerror or str(error)
+        else:
+            listeners.append(listener)
+            entry["port"] = listener.getsockname()[1]
+        report.append(entry)
+    for listener in _spread(address, spread):
+        listeners.append(listener)
+        report.append({"asked": 0, "port": listener.getsockname()[1], "error": ""})
+    if not listeners:
+        raise failed(f"{address}: {report[0]['error'] if report else 'no port was asked for'}")
+    group = _Group(listeners, key, ttl)
+    with _LOCK:
+        if len(_OPEN) >= MAX_GROUPS:
+            group.dispose()
+            raise ProbeError(ErrorCode.TOO_MANY, "reach tests of other consoles are going on here")
+        _OPEN[token] = group
+    threading.Thread(target=_serve, args=(token, group), name="reach", daemon=True).start()
+    return {"token": token, "ports": report}
+
+
+def close(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Close the listeners of ``token`` now; ``{"closed": false}`` if they were gone already."""
+    with _LOCK:
+        group = _OPEN.get(read.text(args, "token"))
+    if group is None:
+        return {"closed": False}
+    group.stop()
+    return {"closed": True}
+
+
+def _spread(address: str, count: int) -> list[socket.socket]:
+    """Listen on ``count`` ports spread evenly over the kernel's own range.
+
+    Chosen by the kernel, as many ports would leave a blocked tenth of the range unseen more often.
+    """
+    low, high = _ephemeral_range()
+    width = max(1, (high - low) // max(1, count))
+    found = []
+    for index in range(count):
+        first = low + index * width
+        tries = [first + secrets.randbelow(width) for _ in range(TRIES)]
+        listener = next(filter(None, (_open_or_none(address, port) for port in (*tries, 0))), None)
+        if listener is not None:
+            found.append(listener)
+    return found
+
+
+def _ephemeral_range() -> tuple[int, int]:
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            low, high = file.read().split()
+    except (OSError, ValueError):
+        return 32768, 60999
+    return int(low), int(high)
+
+
+def _open_or_none(address: str, port: int) -> socket.socket | None:
+    try:
+        return _open(address, port)
+    except OSError:
+        return None
+
+
+def _open(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+class _Guest:
+    """One accepted connection."""
+
+    def __init__(self, sock: socket.socket, peer: str, port: int, due: float) -> None:
+        self.sock = sock
+        self.peer = peer
+        self.port = port
+        self.due: float | None = due
+        self.greeting = handshake.HELLO + os.urandom(handshake.NONCE_BYTES)
+        self.received = b""
+        self.streamed = 0
+        self.stream_seconds = 0.0
+        self.counted = False
+        self.bulk_left = 0
+        self.began_at = 0.0
+
+
+class _Group:
+    """The listeners of one request and their connections; all of it lives in one thread."""
+
+    def __init__(self, listeners: list[socket.socket], key: bytes, ttl: float) -> None:
+        self._listeners = listeners
+        self._key = key
+        self._ends = time.monotonic() + ttl
+        self._wake_read, self._wake_write = os.pipe()
+        self._selector = selectors.DefaultSelector()
+        self._guests = 0
+        self._unproved: deque[_Guest] = deque()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End ``serve`` from another thread."""
+        self._stopped = True
+        with contextlib.suppress(OSError):
+            os.write(self._wake_write, b"x")
+
+    def dispose(self) -> None:
+        """Close everything."""
+        for key in list((self._selector.get_map() or {}).values()):
+            if isinstance(key.data, _Guest):
+                key.data.sock.close()
+        self._selector.close()
+        for listener in self._listeners:
+            listener.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def serve(self) -> None:
+        """Answer until stopped or the time to live is over."""
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        for listener in self._listeners:
+            self._selector.register(listener, selectors.EVENT_READ, listener)
+        while not self._stopped:
+            left = self._ends - time.monotonic()
+            if left <= 0:
+                return
+            for key, _ in self._selector.select(min(left, 1.0)):
+                if isinstance(key.data, _Guest):
+                    self._advance(key.data)
+                elif key.data is not None:
+                    self._accept(key.data)
+            self._drop_silent()
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, peer = listener.accept()
+        except OSError:
+            return
+        if self._guests >= MAX_CONNECTIONS:
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        due = time.monotonic() + PROOF_SECONDS
+        guest = _Guest(sock, str(peer[0]), int(listener.getsockname()[1]), due)
+        try:
+            sock.send(guest.greeting)
+        except OSError:
+            sock.close()
+            return
+        self._guests += 1
+        self._unproved.append(guest)
+        self._selector.register(sock, selectors.EVENT_READ, guest)
+
+    def _advance(self, guest: _Guest) -> None:
+        try:
+            data = guest.sock.recv(CHUNK_BYTES)
+            done = not data
+            if guest.due is not None:
+                done = done or not self._prove(guest, data)
+            elif guest.stream_seconds > 0:
+                self._count(guest, data)
+            elif guest.bulk_left > 0 or data[:1] == handshake.BULK:
+                self._take_bulk(guest, data)
+            elif data[:1] == handshake.STREAM:
+                self._begin_stream(guest, data)
+            elif data:
+                guest.sock.send(data)
+        except OSError:
+            done = True
+        if done:
+            self._forget(guest)
+
+    def _prove(self, guest: _Guest, data: bytes) -> bool:
+        """Take in the connector's claim; False ends the connection."""
+        guest.received += data
+        if len(guest.received) < handshake.CLAIM_BYTES:
+            return True
+        nonce = guest.received[: handshake.NONCE_BYTES]
+        given = guest.received[handshake.NONCE_BYTES : handshake.CLAIM_BYTES]
+        expected = handshake.proof(self._key, b"connector", guest.greeting, nonce, guest.port)
+        if len(guest.received) > handshake.CLAIM_BYTES or not handshake.matches(given, expected):
+            return False
+        answer = handshake.proof(self._key, b"listener", guest.greeting, nonce, guest.port)
+        guest.sock.send(answer + handshake.pack_seen(guest.peer))
+        guest.due = None
+        return True
+
+    def _take_bulk(self, guest: _Guest, data: bytes) -> None:
+        guest.bulk_left = (guest.bulk_left or handshake.BULK_BYTES) - len(data)
+        if guest.bulk_left <= 0:
+            guest.bulk_left = 0
+            guest.sock.send(handshake.BULK)
+
+    def _begin_stream(self, guest: _Guest, data: bytes) -> None:
+        head = data[1 : 1 + handshake.STREAM_HEAD.size]
+        if len(head) == handshake.STREAM_HEAD.size:
+            guest.stream_seconds = min(handshake.STREAM_HEAD.unpack(head)[0], MAX_STREAM_SECONDS)
+            guest.began_at = time.monotonic()
+
+    def _count(self, guest: _Guest, data: bytes) -> None:
+        """Count a stream, and tell once how much came in its time."""
+        if guest.counted:
+            return
+        guest.streamed += len(data)
+        took = time.monotonic() - guest.began_at
+        if took >= guest.stream_seconds:
+            guest.counted = True
+            guest.sock.send(handshake.COUNT.pack(guest.streamed, took))
+
+    def _forget(self, guest: _Guest) -> None:
+        self._guests -= 1
+        self._selector.unregister(guest.sock)
+        guest.sock.close()
+        guest.due = None
+
+    def _drop_silent(self) -> None:
+        """Close who has not proved in time; guests wait in the order in which they came."""
+        now = time.monotonic()
+        while self._unproved and (self._unproved[0].due is None or self._unproved[0].due < now):
+            guest = self._unproved.popleft()
+            if guest.due is not None:
+                self._forget(guest)
+
+
+_LOCK = threading.Lock()
+_OPEN: dict[str, _Group] = {}
+
+
+def _serve(token: str, group: _Group) -> None:
+    try:
+        group.serve()
+    finally:
+        with _LOCK:
+            _OPEN.pop(token, None)
+            group.dispose()

@@ -1,0 +1,84 @@
+"""Which TCP ports of this node are free, and who holds those that are not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Any
+
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.host.procfs import read_process, uptime_seconds
+from distconsole_agent.probes.network.listeners import listeners
+
+MAX_PORTS = 64
+
+
+def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``port``.
+
+    Args:
+        args: ``ports``: numbers to try on all addresses, as a rendezvous store does.
+    """
+    wanted = [port for port in read.items(args, "ports") if _is_port(port)][:MAX_PORTS]
+    return {"ports": {str(port): _state(port) for port in wanted}}
+
+
+def find_free(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Return ``{"port": …}``: one that is free on ``address`` right now.
+
+    Raises:
+        ProbeError: if the address cannot be bound.
+    """
+    address = read.text(args, "address")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            sock.bind((address, 0))
+            return {"port": sock.getsockname()[1]}
+    except OSError as error:
+        raise failed(f"{address} cannot be bound: {error.strerror or error}") from None
+
+
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
+
+
+def _state(port: int) -> dict[str, Any]:
+    try:
+        # As torch's store binds: reusable, so that a connection in TIME_WAIT is no obstacle.
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # On all addresses, for an instant, and never accepted from.
+            sock.bind(("", port))
+            sock.listen(1)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        why = "in use" if error.errno == errno.EADDRINUSE else "not allowed"
+        return {"free": False, "why": why, "holder": _holder(port)}
+    return {"free": True, "why": "", "holder": None}
+
+
+def _holder(port: int) -> dict[str, Any] | None:
+    """Return who listens; pid and name are not known where it is another user's process."""
+    found = next((each for each in listeners() if each.port == port), None)
+    if found is None:
+        return None
+    pid = _owner(found.open_file)
+    process = None if pid is None else read_process(pid, uptime_seconds())
+    known = {"pid": pid} if process is None else process.told()
+    return {**known, "uid": found.uid}
+
+
+def _owner(target: str) -> int | None:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        folder = f"/proc/{pid}/fd"
+        try:
+            for descriptor in os.listdir(folder):
+                if os.readlink(f"{folder}/{descriptor}") == target:
+                    return int(pid)
+        except OSError:
+            continue
+    return None

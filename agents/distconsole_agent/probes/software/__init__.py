@@ -1,0 +1,1 @@
+"""Facts of installed software: Python, torch, Horovod, MPI, and a launch's script."""

@@ -1,0 +1,86 @@
+"""Which MPI a node has, without starting a job."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import Any
+
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.programs import run_program
+from distconsole_agent.supervisor.spawning import with_setup
+
+_VERSIONS = (
+    ("Open MPI", re.compile(r"mpirun \((?:Open MPI|OpenRTE)\) (\S+)")),
+    ("Open MPI", re.compile(r"mpirun \(PRRTE\) (\S+)")),
+    ("Intel MPI", re.compile(r"Intel\(R\) MPI Library.*?Version (.+?)(?: Build|$)", re.MULTILINE)),
+    ("MPICH", re.compile(r"HYDRA.*?Version:\s*(\S+)", re.DOTALL)),
+)
+
+
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``mpi``.
+
+    Args:
+        args: ``setup``: what the node's shell runs first; ``deep``: also ask how it was built.
+        seconds: For the programs that are started.
+    """
+    setup = read.optional_text(args, "setup")
+    environment = after_setup(setup, seconds / 3)
+    path = shutil.which("mpirun", path=environment.get("PATH"))
+    if path is None:
+        return {"present": False}
+    ended = run_program([path, "--version"], seconds / 3, env=environment)
+    family, version = parse_version(ended.out + ended.err)
+    facts: dict[str, Any] = {
+        "present": True,
+        "mpirun": os.path.realpath(path),
+        "family": family,
+        "version": version,
+        "banner": ended.out.strip().splitlines()[:1],
+        "daemon": next(
+            (
+                found
+                for found in (
+                    shutil.which(name, path=environment.get("PATH"))
+                    for name in ("orted", "prted", "hydra_pmi_proxy")
+                )
+                if found
+            ),
+            None,
+        ),
+    }
+    info = shutil.which("ompi_info", path=environment.get("PATH")) if args.get("deep") else None
+    if info is not None:
+        ended = run_program([info, "--parsable", "--all"], seconds / 3, env=environment)
+        facts.update(parse_build(ended.out))
+    return facts
+
+
+def parse_version(banner: str) -> tuple[str, str]:
+    """Return family and version from what ``mpirun --version`` printed; empty where unknown."""
+    for family, pattern in _VERSIONS:
+        found = pattern.search(banner)
+        if found:
+            return family, found.group(1).strip()
+    return "", ""
+
+
+def parse_build(info: str) -> dict[str, Any]:
+    """Return what ``ompi_info --parsable --all`` says of devices and transports."""
+    cuda = re.search(r"mpi_built_with_cuda_support:value:(\w+)", info)
+    transports = sorted(set(re.findall(r"^mca:(?:btl|pml|mtl):(\w+):version", info, re.MULTILINE)))
+    return {"cuda": None if cuda is None else cuda.group(1) == "true", "components": transports}
+
+
+def after_setup(setup: str | None, seconds: float) -> dict[str, str]:
+    """Return the environment that a program started after ``setup`` has."""
+    if setup is None:
+        return dict(session_environment())
+    # By its path: after the setup command there may be no PATH left that finds it.
+    env = shutil.which("env", path=session_environment().get("PATH")) or "/usr/bin/env"
+    ended = run_program(with_setup(f"{{ {setup}\n}} >&2", (env, "-0")), seconds)
+    pairs = (entry.partition("=") for entry in ended.out.split("\0") if entry)
+    return {name: value for name, _, value in pairs} or dict(session_environment())

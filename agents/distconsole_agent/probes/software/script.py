@@ -1,0 +1,134 @@
+"""What a launch needs of this node: its script, the code and modules it imports, its paths.
+
+It is asked of the interpreter that the ranks will use, in one process that can be left behind.
+Nothing of the script is executed, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.errors import ProbeError, bad_arguments
+from distconsole_agent.probes.host import mounts
+from distconsole_agent.probes.launch_env import launch_environment
+from distconsole_agent.probes.programs import Ended, last_words, parts_said, run_script
+from distconsole_agent.probes.sources import script_source
+
+MAX_PATHS = 32
+MAX_SOURCES = 400
+MAX_SOURCE_CHARS = 4 * 1024 * 1024
+SHARE = 0.8
+"""Of the time, for the parts; the rest is for the interpreter's start and end."""
+
+PARTS = ("script", "code", "modules", "workdir", "git", "address", "python")
+
+
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"script", "code", "modules", "workdir", "git", "address", "python", "paths"}``.
+
+    What hung is ``{"error": …}``; an interpreter that cannot be started is told under ``python``,
+    and the rest is then looked at by this one, without ``modules``.
+
+    Args:
+        args: ``path``: the script, or a module's name if ``module``; ``root``: where its imports
+            begin; ``workdir``; ``paths``: among its arguments; ``address``: a name to resolve;
+            ``sources``: by path, code that is not on the disk yet; ``python``, ``setup``; ``env``
+            and ``unset``: what the launch changes in the environment.
+        seconds: For all of it.
+
+    Raises:
+        ProbeError: for arguments that mean nothing.
+    """
+    python = read.optional_text(args, "python") or sys.executable
+    job = _job(args)
+    env = _absolute(launch_environment(args), job["workdir"])
+    setup = read.optional_text(args, "setup")
+    ended, trouble = _run(job, python, setup, env, seconds * SHARE)
+    if trouble and ended is None:
+        own = {**job, "imports": False}
+        ended, _ = _run(own, sys.executable, None, env, seconds * (1 - SHARE))
+    parts = _parts(ended, job)
+    if trouble:
+        parts["python"] = {"error": trouble}
+    every = mounts.read_mounts()
+    parts["paths"] = {
+        path: _placed(path, parts.pop(f"path {path}"), every) for path in job["paths"]
+    }
+    parts["workdir"] = _placed(job["workdir"], parts["workdir"], every)
+    return parts
+
+
+def _absolute(env: dict[str, str], workdir: str) -> dict[str, str]:
+    """Return ``env`` with the relative folders of PYTHONPATH as the ranks have them.
+
+    The script of ours does not start in their folder, which may be one that hangs.
+    """
+    given = env.get("PYTHONPATH")
+    if not given:
+        return env
+    folders = [os.path.join(workdir, folder) for folder in given.split(":")]
+    return {**env, "PYTHONPATH": ":".join(folders)}
+
+
+def _job(args: dict[str, Any]) -> dict[str, Any]:
+    sources = args.get("sources")
+    if sources is not None and not (
+        isinstance(sources, dict)
+        and len(sources) <= MAX_SOURCES
+        and all(isinstance(text, str) for text in sources.values())
+        and sum(map(len, sources.values())) <= MAX_SOURCE_CHARS
+    ):
+        raise bad_arguments("sources is not an object of texts")
+    return {
+        "path": read.text(args, "path"),
+        "module": args.get("module") is True,
+        "root": read.text(args, "root"),
+        "workdir": read.text(args, "workdir"),
+        "paths": read.texts(args, "paths")[:MAX_PATHS],
+        "address": read.text(args, "address", ""),
+        "sources": sources,
+        "imports": True,
+        "git": sources is None,
+    }
+
+
+def _run(
+    job: dict[str, Any], python: str, setup: str | None, env: dict[str, str], seconds: float
+) -> tuple[Ended | None, str]:
+    """Return how the script of ours ended, if it began, and what is wrong with the interpreter."""
+    # The job is no argument: anybody may read those.
+    call = f"\nmain(json.loads({json.dumps(json.dumps(job))}), {seconds * SHARE!r})\n"
+    source = script_source("inspect_script") + call.encode("ascii")
+    try:
+        ended = run_script(source, (), seconds, python=python, setup=setup, env=env)
+    except ProbeError as error:
+        return None, error.message
+    if ended.exit_code or not ended.out:
+        if ended.exit_code is None and ended.out:
+            return ended, ""
+        if ended.exit_code is None:
+            return None, f"{python} did not answer in {seconds:.1f} s"
+        return None, f"{python} ended with code {ended.exit_code}: {last_words(ended)}"
+    return ended, ""
+
+
+def _parts(ended: Ended | None, job: dict[str, Any]) -> dict[str, Any]:
+    keys = (*PARTS, *(f"path {path}" for path in job["paths"]))
+    parts: dict[str, Any] = dict.fromkeys(keys)
+    late = {"error": "did not answer in time", "late": True}
+    for key in ("workdir", "script", *keys[len(PARTS) :]):
+        parts[key] = dict(late)
+    if ended is not None:
+        parts.update((name, value) for name, value in parts_said(ended) if name in parts)
+    return parts
+
+
+def _placed(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:
+    """Return what was found at ``path`` with the mount that it lies on."""
+    facts = found if isinstance(found, dict) else {"error": "it was not looked at"}
+    mount = mounts.mount_of(str(facts.get("real") or os.path.abspath(path)), every)
+    return {**facts, "mount": None if mount is None else mount.told()}

@@ -1,0 +1,192 @@
+"""Script: how fast folders are, and whether a file can really be made in them.
+
+``main`` gets the job that ``probes/host/folder_speed.py`` describes and prints one JSON pair
+``[path, facts]`` a line. Each folder has a thread, one after the other, because a dead filesystem
+blocks whoever touches it for ever. What is written has no name from the moment at which it is
+opened, or is removed at once; what others have written is only read.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import secrets
+import signal
+import stat
+import sys
+import threading
+import time
+from typing import Any
+
+PIECE = 1 << 20
+MAX_LOOKED_AT = 200
+PREFIX = ".distconsole-check-"
+
+PRINTING = threading.Lock()
+
+
+def say(path: str, facts: dict[str, Any]) -> None:
+    """Print one folder's facts, in one write."""
+    line = json.dumps([path, facts])
+    with PRINTING:
+        sys.stdout.write("\n" + line + "\n")
+        sys.stdout.flush()
+
+
+def trouble(error: OSError) -> dict[str, Any]:
+    """What the system said."""
+    code = errno.errorcode.get(error.errno or 0, "")
+    return {"error": error.strerror or str(error), "code": code}
+
+
+def own_file(folder: str) -> int:
+    """Make a file of ours and take its name away at once; return its descriptor."""
+    path = os.path.join(folder, PREFIX + secrets.token_hex(8))
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.unlink(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def touched(folder: str) -> dict[str, Any]:
+    """Whether a file can be made and removed."""
+    try:
+        descriptor = own_file(folder)
+        try:
+            os.write(descriptor, b"distconsole")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return trouble(error)
+    return {"error": "", "code": ""}
+
+
+def written(folder: str, size: int, seconds: float) -> dict[str, Any]:
+    """How fast ``size`` bytes get to the disk; less of them where the time is over."""
+    piece = os.urandom(PIECE)
+    began = time.perf_counter()
+    done = 0
+    try:
+        descriptor = own_file(folder)
+        try:
+            while done < size and time.perf_counter() - began < seconds:
+                done += os.write(descriptor, piece)
+            os.fsync(descriptor)
+            took = time.perf_counter() - began
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return trouble(error)
+    return {"bytes": done, "seconds": took, "error": ""}
+
+
+def small_files(folder: str, count: int, seconds: float) -> dict[str, Any]:
+    """How long a small file takes to be made, written, closed, found and removed: the median."""
+    times = []
+    began = time.perf_counter()
+    try:
+        for _ in range(count):
+            path = os.path.join(folder, PREFIX + secrets.token_hex(8))
+            at = time.perf_counter()
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, b"distconsole")
+            finally:
+                os.close(descriptor)
+                os.stat(path)
+                os.unlink(path)
+            times.append(time.perf_counter() - at)
+            if time.perf_counter() - began > seconds:
+                break
+    except OSError as error:
+        return trouble(error)
+    return {"count": len(times), "seconds": sorted(times)[len(times) // 2], "error": ""}
+
+
+def looked_at(folder: str, seconds: float) -> dict[str, Any]:
+    """How long an entry takes to be listed and looked at; the files among them come back."""
+    began = time.perf_counter()
+    files, count = [], 0
+    try:
+        with os.scandir(folder) as found:
+            for entry in found:
+                status = os.stat(entry.path, follow_symlinks=False)
+                count += 1
+                if stat.S_ISREG(status.st_mode):
+                    files.append((entry.path, status.st_size))
+                if count >= MAX_LOOKED_AT or time.perf_counter() - began > seconds:
+                    break
+    except OSError as error:
+        return {**trouble(error), "files": []}
+    took = time.perf_counter() - began
+    return {"count": count, "seconds": took / max(1, count), "error": "", "files": files}
+
+
+def read(files: Any, size: int, seconds: float) -> dict[str, Any]:
+    """How fast files come from where they lie, past this host's memory (O_DIRECT).
+
+    Nothing is told where there are too few bytes, or the filesystem cannot do that.
+    """
+    done = 0
+    began = time.perf_counter()
+    with mmap.mmap(-1, PIECE) as buffer:
+        for path, _ in sorted(files, key=lambda each: -each[1])[:8]:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                while done < size and time.perf_counter() - began < seconds:
+                    got = os.readv(descriptor, [buffer])
+                    done += got
+                    if got < PIECE:
+                        break
+            except OSError:
+                continue
+            finally:
+                os.close(descriptor)
+    return {"bytes": done, "seconds": time.perf_counter() - began}
+
+
+def folder(asked: dict[str, Any]) -> None:
+    """Do what is asked about one folder."""
+    path, seconds = asked["path"], asked["seconds"]
+    facts: dict[str, Any] = {}
+    place = path if os.path.isdir(path) else os.path.dirname(path)
+    if asked["touch"]:
+        facts["touch"] = touched(path)
+    if asked["write_bytes"]:
+        facts["write"] = written(path, asked["write_bytes"], seconds)
+        facts["small"] = small_files(path, asked["small_files"], seconds)
+    if asked["read_bytes"]:
+        found = looked_at(place, seconds)
+        files = found.pop("files")
+        if place != path:
+            files = [(path, 0)]
+        facts["look"] = found
+        facts["read"] = read(files, asked["read_bytes"], seconds)
+    say(path, facts)
+
+
+def main(job: Any, seconds: float) -> None:
+    """Look at one folder after the other and leave without waiting for what hangs."""
+    ends = time.monotonic() + seconds
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
+    threads = []
+    for asked in job:
+        thread = threading.Thread(target=folder, args=(asked,), daemon=True)
+        thread.start()
+        threads.append(thread)
+        # A folder that hangs is left behind; the next one is looked at without it.
+        thread.join(max(0.0, min(asked["seconds"] * 4 + 0.5, ends - time.monotonic())))
+    for thread in threads:
+        thread.join(max(0.0, ends - time.monotonic()))
+    with PRINTING:
+        sys.stdout.flush()
+        os._exit(0)

@@ -1,0 +1,353 @@
+"""Script: says what the Python that runs it has installed, without importing any of it.
+
+``inspect_python.py SECONDS look|load`` prints one line: a mark and a JSON object. ``load`` also
+opens Horovod's library, which needs torch's libraries but not torch.
+
+Every check starts it on every host, so what it seldom needs it imports where it needs it, and it
+leaves without taking the interpreter down in good order.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+try:
+    # The same without its enumerations.
+    import _signal as signal  # type: ignore[import-not-found]
+except ImportError:
+    import signal
+
+from distconsole_agent.probes.standalone.lean_json import as_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Callable
+
+MARK = "distconsole-facts "
+PREFIXES = (
+    "NCCL_",
+    "GLOO_",
+    "TORCH_",
+    "PYTORCH_",
+    "CUDA_",
+    "NVIDIA_",
+    "OMP_",
+    "MKL_",
+    "HOROVOD_",
+    "OMPI_",
+    "PMIX_",
+    "PRTE_",
+    "FI_",
+    "UCX_",
+    "MASTER_",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHON",
+    "SLURM_",
+    "PMI_",
+    "TP_",
+)
+SECRETS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
+VERSION_NAMES = ("__version__", "cuda", "hip", "git_version", "debug")
+NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
+MPI_FILES = ("/etc/openmpi/openmpi-mca-params.conf", "/etc/openmpi-mca-params.conf")
+USERS_MPI_FILE = "~/.openmpi/mca-params.conf"
+BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
+
+
+def python_facts() -> dict[str, Any]:
+    """Interpreter and installed distributions."""
+    packages: dict[str, str] = {}
+    for entry in sys.path:
+        for name, version in distributions(entry or "."):
+            # The first one on the path is the one that an import takes.
+            packages.setdefault(normalized(name), version)
+    return {
+        "version": sys.version.split()[0],
+        "implementation": sys.implementation.name,
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "packages": dict(sorted(packages.items())),
+    }
+
+
+def normalized(name: str) -> str:
+    """A package's name as all of its spellings are compared (PEP 503)."""
+    name = name.lower().replace("_", "-").replace(".", "-")
+    while "--" in name:
+        name = name.replace("--", "-")
+    return name
+
+
+def distributions(folder: str) -> Iterator[tuple[str, str]]:
+    """Name and version of what is installed in a folder, from the names of its metadata's folders.
+
+    Reading each one's metadata, as importlib.metadata does, takes three times the processor's time.
+    """
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError:
+        entries = []
+        if os.path.isfile(folder):
+            yield from read_distributions(folder)
+    unnamed = False
+    for entry in entries:
+        if entry.endswith((".dist-info", ".egg-info")):
+            name, _, version = entry.rpartition(".")[0].partition("-")
+            version = version.partition("-")[0]
+            unnamed = unnamed or not version
+            if version:
+                yield name, version
+    if unnamed:
+        yield from read_distributions(folder)
+
+
+def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
+    """The same by what the metadata says."""
+    import importlib.metadata
+
+    for found in importlib.metadata.distributions(path=[folder]):
+        name = found.metadata["Name"]
+        if name:
+            yield str(name), str(found.version)
+
+
+def package_folder(name: str) -> str | None:
+    """Where a package lies, or None; it is not imported."""
+    for finder in sys.meta_path:
+        # As importlib.util does, which is slow to import itself.
+        find_spec = getattr(finder, "find_spec", None)
+        try:
+            spec = None if find_spec is None else find_spec(name, None)
+        except (ImportError, ValueError):
+            return None
+        if spec is not None:
+            return next(iter(spec.submodule_search_locations or ()), None)
+    return None
+
+
+def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
+    """torch's version file, and the NCCL that comes with it."""
+    folder = package_folder("torch")
+    if folder is None:
+        return {"present": False}
+    with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
+        found = assignments(file.read(65536))
+    nccl = [name for name in packages if name.startswith("nvidia-nccl")]
+    return {
+        "present": True,
+        "version": found.get("__version__", ""),
+        "cuda": none_or(found.get("cuda")),
+        "hip": none_or(found.get("hip")),
+        "git": found.get("git_version", ""),
+        "debug": found.get("debug") == "True",
+        "folder": folder,
+        "nccl": packages[nccl[0]] if nccl else None,
+        "plugins": nccl_plugins(),
+        "nccl_library": nccl_library(folder),
+        "nccl_on_path": nccl_on_path(),
+    }
+
+
+def assignments(text: str) -> dict[str, str]:
+    """What a version file gives to the names of interest, with an annotation or without."""
+    found = {}
+    for line in text.splitlines():
+        target, equals, value = line.partition("=")
+        name = target.partition(":")[0].rstrip()
+        if equals and name in VERSION_NAMES:
+            found[name] = value.strip().strip("'\"")
+    return found
+
+
+def none_or(value: str | None) -> str | None:
+    """The text, or None where the file says None."""
+    return None if value in (None, "None", "") else value
+
+
+def nccl_library(torch_folder: str) -> str | None:
+    """The NCCL that torch's wheels bring as a package beside it."""
+    path = os.path.join(os.path.dirname(torch_folder), "nvidia", "nccl", "lib", "libnccl.so.2")
+    return os.path.realpath(path) if os.path.exists(path) else None
+
+
+def nccl_on_path() -> list[str]:
+    """The copies that the loader finds before that one."""
+    preloaded = os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":")
+    found = [path for path in preloaded if os.path.basename(path).startswith("libnccl.so")]
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    found += [os.path.join(folder, "libnccl.so.2") for folder in folders]
+    there = [os.path.realpath(path) for path in found if os.path.exists(path)]
+    return list(dict.fromkeys(there))[:8]
+
+
+def nccl_plugins() -> list[str]:
+    """Network plugins that NCCL would load: some nodes with and some without make it hang."""
+    folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/usr/lib", "/usr/local/lib"]
+    found: list[str] = []
+    for folder in filter(None, folders):
+        found += libraries(folder, "libnccl-net")
+    return sorted(set(found))[:16]
+
+
+def libraries(folder: str, start: str) -> list[str]:
+    """Shared libraries in ``folder`` whose names begin with ``start``."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = sorted(
+        name for name in names if name.startswith(start) and ".so" in name[len(start) :]
+    )
+    return [os.path.join(folder, name) for name in found]
+
+
+def horovod_facts(packages: dict[str, str], load: bool) -> dict[str, Any]:
+    """What Horovod was built against, and with ``load`` what was built into it."""
+    folder = package_folder("horovod")
+    if folder is None:
+        return {"present": False}
+    facts: dict[str, Any] = {
+        "present": True,
+        "version": packages.get("horovod", ""),
+        "folder": folder,
+    }
+    facts["against"] = {}
+    try:
+        with open(os.path.join(folder, "metadata.json"), encoding="utf-8") as file:
+            facts["metadata"] = file.read(65536)
+    except (OSError, ValueError) as error:
+        facts["against_error"] = str(error)
+    built = [
+        path
+        for path in libraries(os.path.join(folder, "torch"), "mpi_lib_v2")
+        if path.endswith(".so")
+    ]
+    facts["torch_library"] = built[0] if built else None
+    if load and built:
+        facts.update(loaded_facts(built[0]))
+    return facts
+
+
+def load_torch_libraries() -> None:
+    """Load what an import of torch would have loaded before Horovod's library.
+
+    A wheel that was built in another environment carries no path to this one's torch. Where torch
+    itself cannot be loaded, Horovod's own loading says why.
+    """
+    import contextlib
+    import ctypes
+
+    folder = package_folder("torch")
+    if folder is None:
+        return
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(os.path.join(folder, "lib", "libtorch_python.so"), mode=os.RTLD_GLOBAL)
+
+
+def loaded_facts(path: str) -> dict[str, Any]:
+    """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
+    import ctypes
+    import re
+
+    load_torch_libraries()
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        return {"built": None, "load_error": str(error)[:1000]}
+    built = {}
+    for name in BUILT:
+        function = getattr(library, "horovod_" + name + "_built", None)
+        if function is not None:
+            built[name] = bool(function())
+    mapped = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            if re.search(r"/lib(mpi|nccl|cudart)[-.]", line):
+                mapped.add(line.split(None, 5)[5].strip())
+    return {"built": built, "load_error": "", "mapped": sorted(mapped)[:16]}
+
+
+def env_facts() -> dict[str, Any]:
+    """Variables that steer the engines, without anything that looks like a secret."""
+    variables = {}
+    for name, value in os.environ.items():
+        if name.startswith(PREFIXES) and not is_secret(name.upper()):
+            variables[name] = value[:2048]
+    nccl = (*NCCL_FILES, os.environ.get("NCCL_CONF_FILE", ""))
+    return {
+        "variables": dict(sorted(variables.items())),
+        "files": configuration(nccl),
+        "parameters": configuration(mpi_files()),
+    }
+
+
+def is_secret(name: str) -> bool:
+    """Whether what a variable of this name holds is nobody's business."""
+    return name.endswith("_KEY") or any(word in name for word in SECRETS)
+
+
+def configuration(paths: tuple[str, ...]) -> dict[str, list[str]]:
+    """By file its lines that are no comments; files that are not there are left out."""
+    found = {}
+    for path in paths:
+        try:
+            with open(os.path.expanduser(path), "rb") as file:
+                lines = file.read(65536).decode("utf-8", "replace").splitlines()
+        except OSError:
+            continue
+        told = [line.strip() for line in lines]
+        found[path] = [line[:1024] for line in told if line and line[0] != "#"][:200]
+    return found
+
+
+def mpi_files() -> tuple[str, ...]:
+    """Open MPI's parameter files, the last one winning.
+
+    Its own lies in PREFIX/etc, or where a distribution puts it.
+    """
+    folders = os.environ.get("PATH", os.defpath).split(":")
+    paths = (os.path.join(folder, "mpirun") for folder in folders)
+    mpirun = next((p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK)), None)
+    own: tuple[str, ...] = ()
+    if mpirun is not None:
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(mpirun)))
+        own = (os.path.join(prefix, "etc", "openmpi-mca-params.conf"),)
+    return (*MPI_FILES, *own, USERS_MPI_FILE)
+
+
+def main(seconds: float, load: bool) -> None:
+    """Print all of it."""
+    # Whatever becomes of the agent, this process ends.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
+    # A rank's first entry is its script's folder; ours must not shadow anything.
+    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    python = python_facts()
+    packages = python["packages"]
+    facts = {
+        "python": python,
+        "torch": guarded(torch_facts, packages),
+        "horovod": guarded(horovod_facts, packages, load),
+        "env": env_facts(),
+    }
+    sys.stdout.write("\n" + MARK + as_json(facts) + "\n")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def guarded(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+    """A package that lies broken on the disk is a fact too."""
+    try:
+        return look(*args)
+    except (OSError, ValueError, UnicodeError) as error:
+        return {"present": True, "error": type(error).__name__ + ": " + str(error)[:500]}
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), sys.argv[2] == "load")

@@ -1,0 +1,513 @@
+"""Script: looks at a training script and what it needs, in the interpreter that would run it.
+
+It is started with the launch's variables; ``main`` gets the job that ``probes/software/script.py`` describes.
+It executes nothing of the script and imports none of its modules. Each part is a thread that prints
+one JSON pair ``[key, facts]`` a line, because a dead filesystem blocks whoever touches it for ever.
+"""
+
+from __future__ import annotations
+
+import ast
+import errno
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Callable
+
+MAX_SOURCE_BYTES = 4 * 1024 * 1024
+MAX_FILES = 400
+MAX_CODE_BYTES = 32 * 1024 * 1024
+MAX_MODULES = 400
+MAX_ENTRIES = 4096
+GIT_SECONDS = 1.0
+LIGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
+
+PRINTING = threading.Lock()
+Table = Any
+"""Sources by absolute path that lie on no disk here, or None."""
+
+
+def say(key: str, facts: Any) -> None:
+    """Print one part, in one write."""
+    line = json.dumps([key, facts])
+    with PRINTING:
+        sys.stdout.write("\n" + line + "\n")
+        sys.stdout.flush()
+
+
+def why(error: OSError) -> str:
+    """What the system said."""
+    return error.strerror or str(error)
+
+
+def described(path: str) -> dict[str, Any]:
+    """What lies at ``path``."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return {"error": why(error), "code": errno.errorcode.get(error.errno or 0, "")}
+    kind = "file"
+    if stat.S_ISDIR(found.st_mode):
+        kind = "folder"
+    elif not stat.S_ISREG(found.st_mode):
+        kind = "other"
+    return {
+        "kind": kind,
+        "size": found.st_size,
+        "modified": found.st_mtime,
+        "inode": found.st_ino,
+        "real": os.path.realpath(path),
+        "readable": os.access(path, os.R_OK | (os.X_OK if kind == "folder" else 0)),
+        "writable": os.access(path, os.W_OK | (os.X_OK if kind == "folder" else 0)),
+        "error": "",
+    }
+
+
+def argument(path: str) -> dict[str, Any]:
+    """A path among the script's arguments; of a missing one whether it could be made."""
+    facts = described(path)
+    if facts.get("kind") == "folder":
+        facts["entries"] = entries_of(path)
+    if facts["error"]:
+        above = os.path.dirname(path)
+        while above not in ("", "/") and not os.path.isdir(above):
+            above = os.path.dirname(above)
+        facts["above"] = above
+        facts["writable"] = os.access(above or "/", os.W_OK | os.X_OK)
+    return facts
+
+
+def entries_of(path: str) -> Any:
+    """How many entries a folder has, at most so many; None where it cannot be read."""
+    count = 0
+    try:
+        with os.scandir(path) as found:
+            for _ in found:
+                count += 1
+                if count >= MAX_ENTRIES:
+                    break
+    except OSError:
+        return None
+    return count
+
+
+def content(path: str, table: Table) -> bytes:
+    """A source, from the table or the disk."""
+    if table is not None:
+        if path not in table:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return bytes(table[path].encode("utf-8", "surrogateescape"))
+    with open(path, "rb") as file:
+        return file.read(MAX_SOURCE_BYTES + 1)
+
+
+def is_file(path: str, table: Table) -> bool:
+    """Whether there is such a source."""
+    return path in table if table is not None else os.path.isfile(path)
+
+
+def is_folder(path: str, table: Table) -> bool:
+    """Whether there is such a folder of sources."""
+    if table is not None:
+        return any(name.startswith(path + "/") for name in table)
+    return os.path.isdir(path)
+
+
+class Walk:
+    """What a script imports, from file to file, within the folder that its imports begin in.
+
+    Args:
+        root: That folder.
+        table: Sources that lie on no disk.
+    """
+
+    def __init__(self, root: str, table: Table) -> None:
+        self.root, self.table = root, table
+        self.files: dict[str, dict[str, Any]] = {}
+        self.modules: dict[str, bool] = {}
+        self.problem: dict[str, Any] = {}
+        self.cut = False
+        self.own_path = False
+        self.bytes = 0
+
+    def go(self, path: str, packages: list[str]) -> None:
+        """Look at the source at ``path``, at its packages, and then at all that they lead to."""
+        waiting = [*((each, True) for each in packages), (path, True)]
+        while waiting:
+            path, needed = waiting.pop()
+            name = os.path.relpath(path, self.root)
+            if name in self.files:
+                continue
+            if len(self.files) >= MAX_FILES or self.bytes > MAX_CODE_BYTES:
+                self.cut = True
+                return
+            try:
+                source = content(path, self.table)
+            except OSError as error:
+                self.files[name] = {"error": why(error)}
+                continue
+            self.bytes += len(source)
+            self.files[name] = self.noted(path, source)
+            waiting += self.led_to(path, source, needed)
+
+    def noted(self, path: str, source: bytes) -> dict[str, Any]:
+        """What tells this file from another host's."""
+        modified = 0.0
+        if self.table is None:
+            modified = os.stat(path).st_mtime
+        digest = hashlib.sha256(source).hexdigest()
+        return {"sha256": digest, "size": len(source), "modified": modified, "error": ""}
+
+    def led_to(self, path: str, source: bytes, needed: bool) -> list[Any]:
+        """The sources that a file imports, and whether each is needed; other modules are noted."""
+        try:
+            tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, True)
+            compile(tree, path, "exec", 0, True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, UnicodeError) as error:
+            if needed and not self.problem:
+                self.problem = problem(error, os.path.relpath(path, self.root))
+            return []
+        found = Imports()
+        found.visit(tree)
+        self.own_path = self.own_path or found.own_path
+        led = []
+        for level, module, names, light in found.seen:
+            for target, full in self.meant(path, level, module, names):
+                if target:
+                    led.append((target, needed and not light))
+                elif full and len(self.modules) < MAX_MODULES:
+                    self.modules[full] = self.modules.get(full, False) or (needed and not light)
+        return led
+
+    def meant(self, path: str, level: int, module: str, names: list[str]) -> list[Any]:
+        """Files of ours that an import leads to, and the first name of one that is not ours."""
+        if level:
+            base = os.path.dirname(path)
+            for _ in range(level - 1):
+                base = os.path.dirname(base)
+            if base != self.root and not base.startswith(self.root + "/"):
+                return []
+        else:
+            base = self.root
+            first = module.partition(".")[0]
+            if not self.ours(first):
+                return [("", first)]
+        found = []
+        place = base
+        for part in module.split(".") if module else []:
+            place = os.path.join(place, part)
+            found += self.at(place)
+        for name in names:
+            found += self.at(os.path.join(place, name))
+        return [(target, "") for target in dict.fromkeys(found)]
+
+    def ours(self, first: str) -> bool:
+        """Whether a module of this name is found in our folder before anywhere else."""
+        if first in sys.builtin_module_names:
+            return False
+        place = os.path.join(self.root, first)
+        return bool(self.at(place)) or (is_folder(place, self.table) and not elsewhere(first))
+
+    def at(self, place: str) -> list[str]:
+        """The file of the module at ``place``, if it is one."""
+        inside = os.path.join(place, "__init__.py")
+        found = [path for path in (inside, place + ".py") if is_file(path, self.table)]
+        return found[:1]
+
+
+def problem(error: Exception, name: str) -> dict[str, Any]:
+    """What this Python has against a source."""
+    if isinstance(error, SyntaxError):
+        text = (error.text or "").strip()[:200]
+        return {
+            "file": name,
+            "line": error.lineno or 0,
+            "what": str(error.msg)[:200],
+            "text": text,
+        }
+    return {"file": name, "line": 0, "what": (type(error).__name__ + ": " + str(error))[:200]}
+
+
+class Imports(ast.NodeVisitor):
+    """Collects imports: (level, module, names, whether the script can do without)."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.light = 0
+        self.own_path = False
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        # What a script adds to the places where modules are looked for, only running it would tell.
+        of_sys = (
+            node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"
+        )
+        self.own_path = self.own_path or of_sys or node.attr == "addsitedir"
+        self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.seen.append((0, alias.name, [], self.light > 0))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        names = [alias.name for alias in node.names if alias.name != "*"]
+        self.seen.append((node.level, node.module or "", names, self.light > 0))
+
+    def lightly(self, nodes: Any) -> None:
+        """Visit what may never run."""
+        self.light += 1
+        for node in nodes:
+            self.visit(node)
+        self.light -= 1
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.lightly(ast.iter_child_nodes(node))
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.lightly(ast.iter_child_nodes(node))
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.lightly(ast.iter_child_nodes(node))
+
+    def visit_If(self, node: ast.If) -> None:
+        if named(node.test) == "__main__":
+            self.generic_visit(node)
+        else:
+            self.lightly([*node.body, *node.orelse])
+
+    def visit_Try(self, node: ast.Try) -> None:
+        if any(catches(handler) for handler in node.handlers):
+            self.lightly([*node.body, *node.handlers])
+        else:
+            for each in (*node.body, *node.handlers):
+                self.visit(each)
+        for other in (*node.orelse, *node.finalbody):
+            self.visit(other)
+
+
+def named(test: ast.AST) -> str:
+    """``__main__`` for the usual test of the script's name, else nothing."""
+    found = [each.value for each in ast.walk(test) if isinstance(each, ast.Constant)]
+    return "__main__" if "__main__" in found else ""
+
+
+def catches(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler catches an import that fails."""
+    if handler.type is None:
+        return True
+    return any(isinstance(each, ast.Name) and each.id in LIGHT for each in ast.walk(handler.type))
+
+
+def elsewhere(module: str) -> bool:
+    """Whether the interpreter finds a top-level module outside of the script's folder."""
+    return located(module) is not None
+
+
+def located(module: str) -> Any:
+    """Where a top-level module lies, None if nowhere; it is not imported."""
+    if module in sys.builtin_module_names:
+        return "built in"
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:  # noqa: BLE001 - whatever a finder of somebody's does, it found nothing
+        return None
+    if spec is None:
+        return None
+    if spec.origin not in (None, "namespace"):
+        return spec.origin
+    return next(iter(spec.submodule_search_locations or ()), "namespace")
+
+
+def modules_of(walk: Walk) -> dict[str, Any]:
+    """Where the interpreter finds each module that is not ours, and its version."""
+    owners = owners_of(set(walk.modules))
+    found = {}
+    standard = getattr(sys, "stdlib_module_names", ())
+    for module, needed in sorted(walk.modules.items()):
+        if module in standard and located(module) is not None:
+            continue
+        place = located(module)
+        package, version = owners.get(module, ("", ""))
+        if place is not None and not package and in_standard_library(place):
+            continue
+        found[module] = {
+            "needed": needed,
+            "found": place is not None,
+            "package": package,
+            "version": version,
+        }
+    return found
+
+
+def in_standard_library(place: str) -> bool:
+    """Whether a file came with the interpreter (which before 3.10 does not say its modules)."""
+    library = os.path.dirname(os.__file__)
+    return (place.startswith(library + "/") and "-packages/" not in place) or place == "built in"
+
+
+def owners_of(modules: set[str]) -> dict[str, Any]:
+    """By module the name and version of the distribution that it belongs to."""
+    found: dict[str, Any] = {}
+    if not modules:
+        return found
+    import importlib.metadata as metadata
+
+    for each in metadata.distributions():
+        try:
+            name, version = each.metadata["Name"], str(each.version)
+            tops = (each.read_text("top_level.txt") or "").split()
+            if not tops and name:
+                tops = tops_of(each, name, modules)
+        except Exception:  # noqa: BLE001, S112 - one broken package hides no others
+            continue
+        for top in tops:
+            if top in modules and name:
+                found.setdefault(top, (str(name), version))
+    return found
+
+
+def tops_of(package: Any, name: str, modules: set[str]) -> list[str]:
+    """The top-level names of a distribution that does not list them: by its name, else its files."""
+    plain = re.sub(r"[-.]+", "_", name).lower()
+    if plain in {module.lower() for module in modules}:
+        return [module for module in modules if module.lower() == plain]
+    record = package.read_text("RECORD") or ""
+    if len(record) > 1 << 20:
+        return []
+    first = {line.partition("/")[0].partition(",")[0] for line in record.splitlines()}
+    return [module for module in modules if module in first or module + ".py" in first]
+
+
+def script(job: dict[str, Any]) -> None:
+    """The script or module, its local code, and what it imports."""
+    table = job.get("sources")
+    path = job["path"]
+    root = job["root"]
+    if job["module"]:
+        place = os.path.join(root, *path.split("."))
+        found = (place + ".py", os.path.join(place, "__main__.py"))
+        path = next((each for each in found if is_file(each, table)), "")
+        if not path:
+            spec_there = elsewhere(job["path"].partition(".")[0])
+            say("script", {"kind": "module", "installed": spec_there, "error": ""})
+            return
+    facts = {"kind": "file", "error": "", "readable": True} if table else described(path)
+    if facts.get("kind") == "folder" and is_file(os.path.join(path, "__main__.py"), table):
+        path = root = os.path.join(path, "__main__.py")
+        root = os.path.dirname(path)
+        facts = described(path)
+    facts["path"] = path
+    if facts["error"] or facts.get("kind") != "file":
+        say("script", facts)
+        return
+    try:
+        source = content(path, table)
+    except OSError as error:
+        facts.update(readable=False, error=why(error))
+        say("script", facts)
+        return
+    facts.update(
+        sha256=hashlib.sha256(source).hexdigest(),
+        binary=b"\0" in source[:65536],
+        too_large=len(source) > MAX_SOURCE_BYTES,
+        shell=path.endswith((".sh", ".bash")),
+        crlf=source[:2] == b"#!" and source.partition(b"\n")[0].endswith(b"\r"),
+    )
+    say("script", facts)
+    if facts["binary"] or facts["too_large"] or facts["shell"]:
+        return
+    walk = Walk(root, table)
+    above = job["path"].split(".")[:-1] if job["module"] else []
+    folders = [os.path.join(root, *above[: count + 1]) for count in range(len(above))]
+    inits = [os.path.join(folder, "__init__.py") for folder in folders]
+    walk.go(path, [init for init in inits if is_file(init, table)])
+    told = {"files": walk.files, "problem": walk.problem, "cut": walk.cut}
+    say("code", dict(told, own_path=walk.own_path))
+    if job["imports"]:
+        say("modules", modules_of(walk))
+
+
+def workdir(job: dict[str, Any]) -> None:
+    """The folder that the ranks start in, and the state of its repository."""
+    facts = described(job["workdir"])
+    say("workdir", facts)
+    if facts.get("kind") == "folder" and job["git"]:
+        say("git", git_state(job["workdir"]))
+
+
+def git_state(folder: str) -> dict[str, Any]:
+    """The commit that is checked out, and whether tracked files differ from it."""
+    quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-C", folder)
+    env = dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0")
+    said: list[str] = []
+    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            done = subprocess.run(
+                ["git", *quiet, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=GIT_SECONDS,
+                env=env,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return {"head": said[0] if said else "", "dirty": None}
+        if done.returncode:
+            return {"head": said[0] if said else "", "dirty": None}
+        said.append(done.stdout.decode("utf-8", "replace").strip())
+    return {"head": said[0][:64], "dirty": bool(said[1])}
+
+
+def resolved(name: str) -> dict[str, Any]:
+    """What a name means here."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return {"addresses": [], "error": str(error)}
+    return {"addresses": sorted({str(entry[4][0]) for entry in found})[:16], "error": ""}
+
+
+def guarded(key: str, look: Callable[[], None]) -> None:
+    """Do one part; a surprise in it is said and ends no other."""
+    try:
+        look()
+    except Exception as error:  # noqa: BLE001 - a surprise is an answer
+        say(key, {"error": (type(error).__name__ + ": " + str(error))[:300]})
+
+
+def main(job: dict[str, Any], seconds: float) -> None:
+    """Look at everything at once and leave without waiting for what hangs."""
+    ends = time.monotonic() + seconds
+    # Whatever becomes of the agent, this process ends.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
+    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    if not job.get("sources"):
+        sys.path.insert(0, job["root"])
+    say(
+        "python",
+        {"executable": sys.executable, "version": ".".join(map(str, sys.version_info[:3]))},
+    )
+    works: list[Any] = [("script", lambda: script(job)), ("workdir", lambda: workdir(job))]
+    for path in job["paths"]:
+        key = "path " + path
+        works.append((key, lambda path=path, key=key: say(key, argument(path))))
+    if job["address"]:
+        works.append(("address", lambda: say("address", resolved(job["address"]))))
+    threads = [threading.Thread(target=guarded, args=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, ends - time.monotonic()))
+    with PRINTING:
+        sys.stdout.flush()
+        os._exit(0)

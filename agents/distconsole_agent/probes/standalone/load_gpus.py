@@ -1,0 +1,374 @@
+"""Script: copies to and from GPUs that nobody uses, and reads their links meanwhile. It judges nothing.
+
+``load_gpus.py SECONDS PATH [UUID ...]`` prints a line before it touches a GPU and one when it knows
+more of it; PATH goes on the module path, for pynvml. Without a UUID it takes all GPUs.
+
+At rest a GPU slows its link down, so that only a loaded one tells how it is. One after the other gets
+four bursts of 40 ms, at most 2 GiB each. Whoever comes to a GPU meanwhile ends it there at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Callable
+
+from distconsole_agent.probes.standalone.cuda_copies import NOT_VISIBLE, Copier, Cuda, CudaError
+
+MARK = "distconsole-load "
+BUFFER_BYTES = 32 << 20
+SMALL_BYTES = 4 << 20
+BURST_SECONDS = 0.04
+BURSTS = 2
+MAX_TIMES = 64
+WAKE_SECONDS = 0.5
+WAKE_READINGS = 3
+WAKE_PAUSE_SECONDS = 0.005
+LATE_SECONDS = 5.0
+POLL_SECONDS = 0.0005
+UNENDED = "a copy did not end in time"
+HELD_BYTES = 512 << 20
+"""More than the driver itself keeps on an idle GPU."""
+HELD_BYTES_OLD = 1 << 30
+"""The same where what the driver reserves counts as used."""
+BUSY_PERCENT = 10
+MAX_LINKS = 36
+CLOCK_BITS = (0x02, 0x08, 0x20, 0x40, 0x80)
+"""Of nvmlClocksEventReason: clocks that somebody set, and what no healthy GPU has."""
+ERRORS = ("replays", "recoveries", "flit_errors", "data_errors")
+"""NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT and _CRC_DATA."""
+FIELD_RECOVERIES = 215
+"""NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS: links of the fifth generation count by fields."""
+
+
+class GuestError(Exception):
+    """Somebody came to the GPU while it was measured."""
+
+    def __init__(self, pid: int | None) -> None:
+        super().__init__("somebody came to it while it was measured")
+        self.pid = pid
+
+
+class LateError(Exception):
+    """A copy takes too long."""
+
+
+def asked(call: Callable[..., Any], *args: Any) -> Any:
+    """What NVML answers, or None where this device or driver has no answer."""
+    try:
+        value = call(*args)
+    except pynvml.NVMLError:
+        return None
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+class Gpu:
+    """A GPU, what is known of it so far (``entry``), and its copier once it has one."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        self.uuid = asked(pynvml.nvmlDeviceGetUUID, self.handle)
+        self.bus_id = str(getattr(pynvml.nvmlDeviceGetPciInfo(self.handle), "busIdLegacy", ""))
+        self.entry: dict[str, Any] = {"index": index, "uuid": self.uuid}
+        self.copier: Copier | None = None
+        self.readings: list[tuple[int, int, int]] = []
+
+    def why_not(self) -> str:
+        """Why it must not be loaded; notes the process that uses it. Empty if nobody does."""
+        mode = asked(pynvml.nvmlDeviceGetComputeMode, self.handle)
+        if mode:
+            return "its compute mode is exclusive: a job that starts now would be refused"
+        mig = asked(pynvml.nvmlDeviceGetMigMode, self.handle)
+        if mig and mig[0]:
+            return "MIG is on: others may use the same link"
+        pids = self.users()
+        if pids:
+            self.entry["pid"] = pids[0]
+            return "in use"
+        return self._unseen_use()
+
+    def users(self) -> list[int]:
+        """The processes that compute on it."""
+        found = asked(pynvml.nvmlDeviceGetComputeRunningProcesses, self.handle) or []
+        found += asked(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, self.handle) or []
+        return sorted({int(process.pid) for process in found})
+
+    def _unseen_use(self) -> str:
+        """In a container the processes of others are not to be seen, but their memory is."""
+        version = pynvml.nvmlMemory_v2
+        memory = asked(pynvml.nvmlDeviceGetMemoryInfo, self.handle, version)
+        most = HELD_BYTES if memory else HELD_BYTES_OLD
+        memory = memory or asked(pynvml.nvmlDeviceGetMemoryInfo, self.handle)
+        screens = asked(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self.handle) or []
+        shown = sum(int(process.usedGpuMemory or 0) for process in screens)
+        held = (memory.used if memory else 0) - shown
+        if held > most:
+            return f"in use: {held >> 20} MiB are held by a process that is not to be seen"
+        load = asked(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
+        if load and load.gpu >= BUSY_PERCENT and not screens:
+            return f"in use: it is {load.gpu} % busy for a process that is not to be seen"
+        return ""
+
+    def watch(self) -> None:
+        """Take a reading of the link.
+
+        Raises:
+            GuestError: if somebody else uses the GPU now.
+        """
+        width = asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, self.handle)
+        generation = asked(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, self.handle)
+        reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, self.handle)
+        if reasons is None:
+            reasons = asked(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self.handle)
+        self.readings.append((width or 0, generation or 0, int(reasons or 0)))
+        pids = self.users()
+        # In a PID namespace of our own one of them is us under another number.
+        others = [pid for pid in pids if pid != os.getpid()] if os.getpid() in pids else pids[1:]
+        if others:
+            raise GuestError(others[0])
+
+    def awake(self) -> bool:
+        """Whether its link was at its best."""
+        best = (self.entry["width_max"] or 0, self.entry["generation_max"] or 0)
+        return any(one[0] >= best[0] and one[1] >= best[1] for one in self.readings)
+
+
+def finish(gpu: Gpu, ends: float, during: Callable[[], None]) -> float:
+    """Wait for what was begun; returns its seconds on the GPU. ``during`` is done at least once."""
+    assert gpu.copier is not None
+    during()
+    while not gpu.copier.done():
+        if time.monotonic() > ends:
+            raise LateError
+        during()
+        time.sleep(POLL_SECONDS)
+    return max(gpu.copier.seconds(), 1e-6)
+
+
+def burst(
+    gpu: Gpu, begin: Callable[[int, int], None], ends: float, during: Callable[[], None]
+) -> float:
+    """Bytes a second of the best of a few bursts, each as long as the first copy lets expect."""
+    begin(SMALL_BYTES, 1)
+    rate = SMALL_BYTES / finish(gpu, ends, during)
+    for _ in range(BURSTS):
+        times = min(MAX_TIMES, max(1, round(rate * BURST_SECONDS / BUFFER_BYTES)))
+        begin(BUFFER_BYTES, times)
+        rate = max(rate, times * BUFFER_BYTES / finish(gpu, ends, during))
+    return rate
+
+
+def measure_pcie(gpu: Gpu, ends: float) -> None:
+    """Wake the link of a GPU, then fill it for some moments in each direction."""
+    copier = gpu.copier
+    assert copier is not None
+    gpu.entry.update(
+        width_max=asked(pynvml.nvmlDeviceGetMaxPcieLinkWidth, gpu.handle),
+        generation_max=asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu.handle),
+    )
+    replays = asked(pynvml.nvmlDeviceGetPcieReplayCounter, gpu.handle)
+    began = time.monotonic()
+    while len(gpu.readings) < WAKE_READINGS or not gpu.awake():
+        copier.to_device(SMALL_BYTES, 1)
+        finish(gpu, ends, gpu.watch)
+        if time.monotonic() - began > WAKE_SECONDS:
+            break
+        time.sleep(WAKE_PAUSE_SECONDS)
+    counted: list[int] = []
+
+    def count() -> None:
+        gpu.watch()
+        counter = pynvml.NVML_PCIE_UTIL_RX_BYTES
+        if len(counted) < BURSTS:  # each looks for 20 ms
+            counted.append(asked(pynvml.nvmlDeviceGetPcieThroughput, gpu.handle, counter) or 0)
+
+    to_device = burst(gpu, copier.to_device, ends, count)
+    from_device = burst(gpu, copier.from_device, ends, gpu.watch)
+    after = asked(pynvml.nvmlDeviceGetPcieReplayCounter, gpu.handle)
+    half = len(gpu.readings) / 2
+    gpu.entry.update(
+        width=max(one[0] for one in gpu.readings) or None,
+        generation=max(one[1] for one in gpu.readings) or None,
+        clock_reasons=sum(
+            bit for bit in CLOCK_BITS if sum(bool(one[2] & bit) for one in gpu.readings) > half
+        ),
+        to_device=round(to_device),
+        from_device=round(from_device),
+        counted=max(counted, default=0) * 1024 or None,
+        replays=None if replays is None or after is None else after - replays,
+    )
+
+
+def links(gpu: Gpu) -> list[dict[str, Any]]:
+    """The NVLinks of a GPU: whether they are up, and what they count of errors."""
+    found = []
+    for link in range(MAX_LINKS):
+        state = asked(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link)
+        if state is None:
+            break
+        counter = pynvml.nvmlDeviceGetNvLinkErrorCounter
+        counts = {name: asked(counter, gpu.handle, link, at) for at, name in enumerate(ERRORS)}
+        if counts["recoveries"] is None:
+            counts["recoveries"] = field(gpu.handle, FIELD_RECOVERIES, link)
+        found.append({"link": link, "up": bool(state), **counts})
+    return found
+
+
+def field(handle: Any, which: int, scope: int) -> int | None:
+    """A counter that has no call of its own; None where the driver has no answer.
+
+    One entry more than asked for is there: NVML may write one past the count.
+    """
+    values = (pynvml.c_nvmlFieldValue_t * 2)()
+    values[0].fieldId, values[0].scopeId = which, scope
+    try:
+        function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+    except pynvml.NVMLError:
+        return None
+    if function(handle, 1, values) or values[0].nvmlReturn:
+        return None
+    wide = values[0].valueType != pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+    return int(values[0].value.ullVal if wide else values[0].value.uiVal)
+
+
+def grown(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The links as they were and are, with what their counters grew by."""
+    found = []
+    for old, new in zip(before, after):
+        known = [name for name in ERRORS if None not in (old[name], new[name])]
+        more = {name: max(0, new[name] - old[name]) for name in known}
+        found.append({"link": new["link"], "up_before": old["up"], "up": new["up"], **more})
+    return found
+
+
+def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
+    """Copy from each GPU to the next one that NVLink leads to, and see what the links count."""
+    before = {gpu.index: links(gpu) for gpu in gpus}
+    linked = [gpu for gpu in gpus if any(link["up"] for link in before[gpu.index])]
+    for gpu in linked:
+        peer = next_linked(gpu, linked)
+        if peer is None or time.monotonic() > ends:
+            continue
+        try:
+            rate = copy_to(gpu, peer, ends)
+        except GuestError:
+            break
+        except LateError:
+            gpu.entry.update(peer=peer.index, peer_error=UNENDED)
+        except CudaError as error:
+            gpu.entry.update(peer=peer.index, peer_error=str(error))
+        else:
+            gpu.entry.update(peer=peer.index, to_peer=round(rate) if rate is not None else None)
+    for gpu in linked:
+        gpu.entry["links"] = grown(before[gpu.index], links(gpu))
+        say(gpu.entry)
+
+
+def copy_to(gpu: Gpu, peer: Gpu, ends: float) -> float | None:
+    """Bytes a second from one GPU to another; None where it cannot reach it."""
+    mine, other = gpu.copier, peer.copier
+    assert mine is not None
+    assert other is not None
+    if not mine.reach(other):
+        return None
+
+    def watch() -> None:
+        gpu.watch()
+        peer.watch()
+
+    return burst(gpu, lambda size, times: mine.to_peer(other, size, times), ends, watch)
+
+
+def next_linked(gpu: Gpu, gpus: list[Gpu]) -> Gpu | None:
+    """The next GPU, in a circle, that NVLink leads to, as far as the driver says."""
+    at = gpus.index(gpu)
+    for peer in gpus[at + 1 :] + gpus[:at]:
+        kind = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        status = asked(pynvml.nvmlDeviceGetP2PStatus, gpu.handle, peer.handle, kind)
+        if status in (None, pynvml.NVML_P2P_STATUS_OK):
+            return peer
+    return None
+
+
+def say(entry: dict[str, Any]) -> None:
+    """Print what is known of a GPU; the last line of a GPU counts."""
+    sys.stdout.write(MARK + json.dumps(entry) + "\n")
+    sys.stdout.flush()
+
+
+def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
+    """Measure one GPU; False if it is not to be touched any more."""
+    why = gpu.why_not()
+    if why or time.monotonic() > ends:
+        say({**gpu.entry, "skipped": why or "the time was over"})
+        return False
+    say({**gpu.entry, "begun": True})
+    # The copies are to come from the memory that is next to this GPU.
+    asked(pynvml.nvmlDeviceSetCpuAffinity, gpu.handle)
+    try:
+        gpu.copier = Copier(cuda, gpu.bus_id, BUFFER_BYTES)
+        measure_pcie(gpu, ends)
+    except GuestError as error:
+        gpu.entry.update(skipped=str(error), pid=error.pid)
+    except LateError:
+        gpu.entry["error"] = UNENDED
+    except CudaError as error:
+        hidden = error.code in NOT_VISIBLE
+        gpu.entry.update({"skipped" if hidden else "error": str(error)})
+    say(gpu.entry)
+    well = not {"skipped", "error"} & gpu.entry.keys()
+    if not well and gpu.copier is not None:
+        gpu.copier.close()
+    return well
+
+
+def main(seconds: float, wanted: list[str]) -> None:
+    """Measure all GPUs that nobody uses, or those of them that are wanted."""
+    ends = time.monotonic() + seconds
+    pynvml.nvmlInit()
+    found = [open_gpu(index) for index in range(min(pynvml.nvmlDeviceGetCount(), 64))]
+    gpus = [gpu for gpu in found if gpu is not None and (not wanted or gpu.uuid in wanted)]
+    free = []
+    for gpu in gpus:
+        why = gpu.why_not()
+        if why:
+            say({**gpu.entry, "skipped": why})
+        else:
+            free.append(gpu)
+    if not free:
+        return
+    try:
+        cuda = Cuda()
+    except (OSError, CudaError) as error:
+        hidden = isinstance(error, OSError) or error.code in NOT_VISIBLE
+        for gpu in free:
+            say({**gpu.entry, "skipped" if hidden else "error": str(error)})
+        return
+    loaded = [gpu for gpu in free if load(gpu, cuda, ends)]
+    if len(loaded) > 1:
+        measure_nvlink(loaded, ends)
+    for gpu in loaded:
+        if gpu.copier is not None:
+            gpu.copier.close()
+
+
+def open_gpu(index: int) -> Gpu | None:
+    """A GPU; None for one that cannot be opened, which others tell."""
+    try:
+        return Gpu(index)
+    except pynvml.NVMLError:
+        return None
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]) + LATE_SECONDS)
+    if sys.argv[2]:
+        sys.path.insert(0, sys.argv[2])
+    import pynvml
+
+    main(float(sys.argv[1]), sys.argv[3:])

@@ -1,0 +1,1 @@
+"""The agent as a server: bridges join it, their requests are answered."""

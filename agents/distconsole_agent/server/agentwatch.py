@@ -1,0 +1,113 @@
+"""Starts the node's agent again when it has died during a run; it never talks to it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from typing import TYPE_CHECKING, NoReturn
+
+from distconsole_agent.supervisor.spawning import become_subreaper, write_oom_score
+from distconsole_agent.system.descriptors import give_back_limit
+
+if TYPE_CHECKING:
+    from distconsole_agent.node_folder.folders import NodeFolders
+    from distconsole_agent.system.loop import Loop, Timer
+
+CHECK_SECONDS = 5.0
+LONGEST_CHECK_SECONDS = 80.0
+"""An agent that keeps dying is started ever more rarely, down to this pace."""
+
+
+class AgentWatch:
+    """Looks at the agent's lock every few seconds.
+
+    Args:
+        argv: The command that starts an agent; empty leaves a dead agent dead.
+        oom_score_adj: What the agent gets; a shim's own is lower.
+    """
+
+    def __init__(
+        self, loop: Loop, folders: NodeFolders, argv: tuple[str, ...], oom_score_adj: str
+    ) -> None:
+        self._loop = loop
+        self._folders = folders
+        self._argv = argv
+        self._oom_score_adj = oom_score_adj
+        self._pause = CHECK_SECONDS
+        self._starter = 0
+        self._timer: Timer | None = None
+        if argv:
+            self._timer = loop.call_later(CHECK_SECONDS, self._check)
+
+    def reaped(self, pids: list[int]) -> None:
+        """Hear of children that ended: the process that started the agent may be among them."""
+        if self._starter in pids:
+            self._starter = 0
+            become_subreaper()
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        if self._starter:
+            pass
+        elif agent_lives(self._folders.lock):
+            self._pause = CHECK_SECONDS
+        else:
+            self._start()
+            self._pause = min(2 * self._pause, LONGEST_CHECK_SECONDS)
+        self._timer = self._loop.call_later(self._pause, self._check)
+
+    def _start(self) -> None:
+        """Start it as nobody's child: an agent below the shim would count as part of the run.
+
+        An orphan goes to the nearest subreaper above it, so the shim is none until the process in
+        between has ended. A rank's orphan that slips away meanwhile is found by its environment.
+        """
+        become_subreaper(False)
+        try:
+            self._starter = os.fork()
+        except OSError:
+            become_subreaper()
+            return
+        if self._starter == 0:
+            _start_detached(self._argv, self._folders.log, self._oom_score_adj)
+
+
+def agent_lives(lock_path: str) -> bool:
+    """Return whether somebody holds the agent's lock; a lock that cannot be asked counts as held."""
+    try:
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _start_detached(argv: tuple[str, ...], log_path: str, oom_score_adj: str) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals():
+            if number not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        if os.fork() == 0:
+            write_oom_score(oom_score_adj)
+            give_back_limit()
+            os.chdir("/")
+            null = os.open(os.devnull, os.O_RDWR)
+            log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            for fd, target in ((null, 0), (log, 1), (log, 2)):
+                os.dup2(fd, target)
+            os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
+            os.execv(argv[0], argv)  # noqa: S606 - this is what it is for
+    finally:
+        os._exit(1)

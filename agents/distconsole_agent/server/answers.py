@@ -1,0 +1,323 @@
+"""What each request of the protocol does; it neither reads requests nor sends answers.
+
+An answer is a function of the request and of an ``Asker``, through which streams send their items.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from distconsole_agent import __version__
+from distconsole_agent.contract.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
+from distconsole_agent.contract.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
+from distconsole_agent.contract.refusal import Refusal, bad_request
+from distconsole_agent.journal.journal import Journal
+from distconsole_agent.node_folder.folders import this_program
+from distconsole_agent.node_folder.own_file import OwnFile
+from distconsole_agent.node_folder.run_files import check_run_id, read_end
+from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.server.follow import follow
+from distconsole_agent.server.shim_calls import inherited
+from distconsole_agent.system.addresses import local_addresses
+from distconsole_agent.system.users import user_name
+from distconsole_agent.telemetry.watch import Telemetry, boot_id, memory_total, watch
+
+Request = dict[str, Any]
+Result = dict[str, Any]
+
+
+class Asker(Protocol):
+    """Where a request came from."""
+
+    cancelled: threading.Event
+    environment: dict[str, str] | None
+    """What the asking console's session has on this node; None where it is not known."""
+
+    def send_item(self, item: dict[str, Any]) -> None:
+        """Send one item; blocks while the socket is full, raises OSError when it is gone."""
+
+    def send_entries(self, entries: list[bytes], journal_id: str) -> None:
+        """Send entries that are JSON already, and who wrote them, as one item; as ``send_item``."""
+
+    def on_cancel(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called when the request is cancelled or its connection ends."""
+
+
+class Answers:
+    """The node's answers.
+
+    Args:
+        node_dir: The node folder.
+        runs: The node's runs.
+        telemetry: The node's samplers.
+    """
+
+    IMMEDIATE = ("ping",)
+    """Ops that are answered at once, in the thread that reads."""
+
+    def __init__(self, node_dir: str, runs: Runs, telemetry: Telemetry) -> None:
+        self._node_dir = node_dir
+        self._runs = runs
+        self._telemetry = telemetry
+        self._file = OwnFile(this_program().archive)
+        self._ops: dict[str, Callable[[Request, Asker], Result]] = {
+            "hello": self._hello,
+            "ping": self._ping,
+            "probe": self._probe,
+            "watch": self._watch,
+            "prepare": self._prepare,
+            "start": self._start,
+            "follow": self._follow,
+            "stop": self._stop,
+            "kill": self._kill,
+            "runs": self._list,
+            "read_log": self._read_log,
+            "forget": self._forget,
+            "slurm": self._slurm,
+            "sync": self._sync,
+            "sync_take": self._sync_take,
+        }
+
+    def answer(self, request: Request, asker: Asker) -> Result:
+        """Do what ``request`` asks and return its result.
+
+        Raises:
+            Refusal: when it is not done.
+            OSError: when the connection is gone.
+        """
+        op = request.get("op")
+        do = self._ops.get(op) if isinstance(op, str) else None
+        if do is None:
+            raise Refusal(
+                ErrorCode.UNKNOWN_OP,
+                f"this agent ({__version__}) does not know {str(op)[:40]!r}",
+                "use the console and the agent of one version",
+            )
+        return do(request, asker)
+
+    def _hello(self, request: Request, _asker: Asker) -> Result:
+        wanted = request.get("protocol")
+        if wanted != PROTOCOL_VERSION:
+            raise bad_request(
+                f"this agent speaks protocol {PROTOCOL_VERSION}, not {str(wanted)[:20]}",
+                "use the console and the agent of one version",
+            )
+        system = os.uname()
+        return {
+            "protocol": PROTOCOL_VERSION,
+            "version": __version__,
+            "agent_pid": os.getpid(),
+            "hostname": system.nodename,
+            "boot_id": boot_id(),
+            "user": user_name(),
+            "uid": os.getuid(),
+            "python": sys.executable,
+            "python_version": ".".join(map(str, sys.version_info[:3])),
+            "platform": f"{system.sysname} {system.release} {system.machine}",
+            "cpus": os.cpu_count(),
+            "mem_total": memory_total(),
+            "node_dir": self._node_dir,
+            "addresses": local_addresses(),
+            "archive_sha256": self._file.sha256(),
+            **self._telemetry.describe(),
+            "time_ns": time.time_ns(),
+        }
+
+    def _ping(self, _request: Request, _asker: Asker) -> Result:
+        return {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+
+    def _probe(self, request: Request, asker: Asker) -> Result:
+        from distconsole_agent import probes
+
+        group, args = request.get("group"), request.get("args")
+        if not isinstance(group, str) or not isinstance(args or {}, dict):
+            raise bad_request("group is a name and args an object")
+        args = args or {}
+        seconds = _number(args.get("timeout", PROBE_SECONDS), "timeout")
+        seconds = min(max(seconds, 0.1), MAX_PROBE_SECONDS)
+        try:
+            facts = probes.run(group, args, seconds, inherited(asker.environment))
+        except probes.ProbeError as error:
+            raise Refusal(error.code, error.message, getattr(error, "hint", "")) from None
+        return {"facts": facts}
+
+    def _watch(self, request: Request, asker: Asker) -> Result:
+        interval = request.get("interval", 1.0)
+        watch(self._telemetry, interval, self._all_ranks, asker.send_item, asker.cancelled)
+        return {"cancelled": True}
+
+    def _prepare(self, request: Request, asker: Asker) -> Result:
+        run, spec = _text(request, "run"), request.get("spec")
+        return self._runs.prepare(run, spec, asker.environment)
+
+    def _start(self, request: Request, _asker: Asker) -> Result:
+        self._runs.ask_shim(
+            _text(request, "run"),
+            {
+                "op": "start",
+                "coordinator": request.get("coordinator"),
+                "master_port": request.get("master_port"),
+            },
+        )
+        return {"started": True}
+
+    def _stop(self, request: Request, _asker: Asker) -> Result:
+        reason = request.get("reason") or "user"
+        if reason not in ("user", "sigint", "sigterm"):
+            raise bad_request("reason is user, sigint or sigterm")
+        ask: Request = {"op": "stop", "reason": reason}
+        if request.get("grace") is not None:
+            ask["grace"] = _number(request["grace"], "grace")
+        return {"stopping": self._end(_text(request, "run"), ask)}
+
+    def _kill(self, request: Request, _asker: Asker) -> Result:
+        return {"killing": self._end(_text(request, "run"), {"op": "kill"})}
+
+    def _end(self, run: str, ask: Request) -> bool:
+        """Ask a run's shim to end it; False when it is over already."""
+        self._runs.folder(run)
+        try:
+            self._runs.ask_shim(run, ask)
+        except Refusal as refusal:
+            if refusal.code != ErrorCode.NO_SUCH_RUN:
+                raise
+            return False
+        return True
+
+    def _list(self, _request: Request, _asker: Asker) -> Result:
+        return {"runs": self._runs.describe_all()}
+
+    def _follow(self, request: Request, asker: Asker) -> Result:
+        after = request.get("after", 0)
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise bad_request("after is the number of the last entry that is there, from 0")
+        folder = self._runs.folder(request.get("run"))
+        journal, ours = self._runs.journal(request.get("run"))
+        asker.on_cancel(journal.wake)
+        try:
+            begin = _begin_at(journal, request.get("journal"), after)
+            if begin != after:
+                asker.send_item({"entries": [], "after": begin})
+            last = follow(
+                journal,
+                folder,
+                begin,
+                asker.send_entries,
+                asker.cancelled.is_set,
+                lambda why: asker.send_item({"entries": [], "trouble": why}),
+                read_end(folder),
+            )
+        finally:
+            if ours:
+                journal.close()
+        return {"cancelled": True} if asker.cancelled.is_set() else {"last": last}
+
+    def _read_log(self, request: Request, _asker: Asker) -> Result:
+        folder = self._runs.folder(request.get("run"))
+        stream = request.get("stream")
+        rank = request.get("rank")
+        if stream not in STREAMS:
+            raise bad_request("stream is out or err")
+        if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
+            raise bad_request("rank is a number")
+        limit = int(_number(request.get("limit") or MAX_READ_LOG_BYTES, "limit"))
+        offset = int(_number(request.get("offset") or 0, "offset"))
+        path = _log_path(os.path.join(folder, "logs"), rank, stream)
+        return read_log(path, offset, min(max(limit, 4), MAX_READ_LOG_BYTES))
+
+    def _forget(self, request: Request, _asker: Asker) -> Result:
+        return {"forgotten": self._runs.forget(request.get("run"))}
+
+    def _sync(self, request: Request, _asker: Asker) -> Result:
+        return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))
+
+    def _sync_take(self, request: Request, _asker: Asker) -> Result:
+        run = check_run_id(request.get("run"))
+        return self._runs.code.take(run, request.get("pieces"), request.get("data"))
+
+    def _slurm(self, request: Request, asker: Asker) -> Result:
+        from distconsole_agent.engines import slurm
+
+        return slurm.do(request, inherited(asker.environment), self._runs)
+
+    def _all_ranks(self) -> list[dict[str, Any]]:
+        """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""
+        active = self._runs.active
+        return active[0].rank_processes() if len(active) == 1 else []
+
+
+def _begin_at(journal: Journal, known: object, after: int) -> int:
+    """Return how many of the first ``after`` entries, by the writer ``known``, are in the journal still.
+
+    Raises:
+        Refusal: ``bad_request``, to a console that names no writer and has more than is there.
+        OSError: when the journal cannot be read.
+    """
+    found = journal
+    if not journal.writable:
+        found = Journal(journal.folder)
+        found.read_signature()
+    if isinstance(known, str):
+        return found.still_has(known, after)
+    if after > found.last_seq:
+        raise bad_request(
+            f"this node has entries up to {found.last_seq}, none after {after}",
+            "the end of its journal was lost, or its folder removed; follow from 0",
+        )
+    return after
+
+
+def read_log(path: str | None, offset: int, limit: int) -> Result:
+    """Return up to ``limit`` bytes of a log from ``offset`` as ``text, next, size``.
+
+    A negative offset counts from the end and moves on to the beginning of a line. The text ends
+    where a character does.
+    """
+    if path is None:
+        return {"text": "", "next": 0, "size": 0}
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        start = min(offset, size) if offset >= 0 else max(0, size + offset)
+        data = os.pread(file.fileno(), limit, start)
+        if offset < 0 < start:
+            line = data.find(b"\n") + 1
+            start, data = start + line, data[line:]
+    if start + len(data) < size:
+        # Cut off what may be the beginning of a character (at most three bytes).
+        whole = len(data)
+        while whole > len(data) - 4 and whole > 0 and data[whole - 1] & 0xC0 == 0x80:
+            whole -= 1
+        if whole > 0 and data[whole - 1] >= 0xC0:
+            data = data[: whole - 1] or data
+    return {"text": data.decode("utf-8", "replace"), "next": start + len(data), "size": size}
+
+
+def _log_path(folder: str, rank: int | None, stream: str) -> str | None:
+    """Return a rank's log; without a rank, that of the one process an engine was started as."""
+    if rank is not None:
+        names = [f"rank-{rank}.{stream}"]
+    else:
+        names = sorted(name for name in os.listdir(folder) if name.endswith("." + stream))
+    for name in names[:1]:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and not os.path.islink(path):
+            return path
+    return None
+
+
+def _text(request: Request, key: str) -> str:
+    value = request.get(key)
+    if not isinstance(value, str):
+        raise bad_request(f"{key} is missing")
+    return value
+
+
+def _number(value: object, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise bad_request(f"{key} is a number")
+    return float(value)

@@ -1,0 +1,266 @@
+"""One bridge's connection: reads its requests, runs them side by side, sends their answers.
+
+It bounds what one connection may ask at a time; a line that is no request ends this connection and
+no other.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from distconsole_agent.contract.limits import MAX_REQUESTS, SEND_SECONDS
+from distconsole_agent.contract.protocol import (
+    MAX_LINE_BYTES,
+    ErrorCode,
+    ProtocolError,
+    decode,
+    encode,
+)
+from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.journal.active import complain
+from distconsole_agent.system import unix
+
+if TYPE_CHECKING:
+    from distconsole_agent.server.answers import Answers
+
+RECEIVE_BYTES = 65536
+
+TOO_MANY_CONSOLES = Refusal(
+    ErrorCode.TOO_MANY,
+    "too many consoles are connected to this node",
+    "close some of them",
+)
+NO_DESCRIPTORS = Refusal(
+    ErrorCode.TOO_MANY,
+    "this node's agent has too few descriptors left",
+    "raise its hard limit (ulimit -Hn) and start it again, or close some consoles",
+)
+NO_THREADS = Refusal(
+    ErrorCode.TOO_MANY,
+    "this node starts no more threads for this user",
+    "end some of your processes there, or raise ulimit -u; in a container, its limit of pids",
+)
+
+
+class Connection:
+    """A connection that was accepted.
+
+    Args:
+        sock: Its socket.
+        answers: What answers requests.
+        threads: How many requests of all connections may run at a time.
+        over: Called once when it has ended.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        answers: Answers,
+        threads: threading.BoundedSemaphore,
+        over: Callable[[Connection], None],
+    ) -> None:
+        self._sock = sock
+        self._answers = answers
+        self._threads = threads
+        self._over = over
+        self._sending = threading.Lock()
+        self._lock = threading.Lock()
+        self._asked: dict[int, Asked] = {}
+        self.environment = unix.peer_environment(sock)
+        """What the bridge was started with: runs of this console inherit it, not the agent's own,
+        which may be that of another session hours ago. None where it is not known."""
+
+    def begin(self) -> None:
+        """Start reading, in a thread of its own."""
+        self._sock.settimeout(None)
+        # A console that takes nothing for so long is gone; SO_SNDTIMEO leaves reading unbounded.
+        timeval = struct.pack("ll", int(SEND_SECONDS), 0)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+        threading.Thread(target=self._read_all, name="connection", daemon=True).start()
+
+    def turn_away(self, refusal: Refusal) -> None:
+        """Say why it is not served, and close."""
+        self._sock.settimeout(0)
+        self._send_quietly({"id": 0, "error": refusal.as_json()})
+        self._sock.close()
+
+    def close(self) -> None:
+        """End it from outside; its thread does the rest."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message; blocks while the socket is full.
+
+        Raises:
+            OSError: when the connection is gone.
+            ProtocolError: when it is too long.
+        """
+        self.send_line(encode(message))
+
+    def send_line(self, line: bytes) -> None:
+        """Send one line that is encoded already; as ``send``."""
+        with self._sending:
+            self._sock.sendall(line)
+
+    def _read_all(self) -> None:
+        try:
+            self._read_lines()
+        except OSError:
+            pass
+        except ProtocolError as error:
+            self._send_quietly({"id": 0, "error": bad_request(str(error)).as_json()})
+        finally:
+            with self._lock:
+                left = list(self._asked.values())
+            for asked in left:
+                asked.cancel()
+            self.close()
+            self._over(self)
+
+    def _read_lines(self) -> None:
+        held = bytearray()
+        while chunk := self._sock.recv(RECEIVE_BYTES):
+            searched = len(held)
+            held += chunk
+            while (end := held.find(b"\n", searched)) >= 0:
+                line = bytes(held[: end + 1])
+                del held[: end + 1]
+                searched = 0
+                self._take(decode(line))
+            if len(held) > MAX_LINE_BYTES:
+                raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
+
+    def _take(self, request: dict[str, Any]) -> None:
+        """Begin to answer one request."""
+        number = request.get("id")
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
+            raise ProtocolError("a request without a number as its id")
+        asked = Asked(self, number)
+        if request.get("op") == "cancel":
+            self._cancel(request.get("target"))
+            self._reply(asked, {})
+            return
+        if request.get("op") in self._answers.IMMEDIATE:
+            self._answer(asked, request)
+            return
+        refusal = self._admit(asked)
+        if refusal is not None:
+            self.send({"id": number, "error": refusal.as_json()})
+            return
+        aside = threading.Thread(
+            target=self._answer_aside, args=(asked, request), name="request", daemon=True
+        )
+        try:
+            aside.start()
+        except RuntimeError as error:
+            self._count_out(asked)
+            complain(f"{request.get('op')}: {error}")
+            self.send({"id": number, "error": NO_THREADS.as_json()})
+
+    def _admit(self, asked: Asked) -> Refusal | None:
+        """Count a request in, or return why not."""
+        with self._lock:
+            if asked.number in self._asked:
+                return bad_request(f"request {asked.number} is still being answered")
+            too_many = len(self._asked) >= MAX_REQUESTS or not self._threads.acquire(
+                blocking=False
+            )
+            if too_many:
+                return Refusal(
+                    ErrorCode.TOO_MANY,
+                    "too many requests at a time",
+                    "wait for answers, or cancel streams",
+                )
+            self._asked[asked.number] = asked
+        return None
+
+    def _answer_aside(self, asked: Asked, request: dict[str, Any]) -> None:
+        try:
+            self._answer(asked, request)
+        finally:
+            self._count_out(asked)
+
+    def _count_out(self, asked: Asked) -> None:
+        with self._lock:
+            self._asked.pop(asked.number, None)
+        self._threads.release()
+
+    def _answer(self, asked: Asked, request: dict[str, Any]) -> None:
+        try:
+            self._reply(asked, self._answers.answer(request, asked))
+        except Refusal as refusal:
+            self._send_quietly({"id": asked.number, "error": refusal.as_json()})
+        except ProtocolError as error:
+            self._refuse(asked, request, error)
+        except (ConnectionError, BlockingIOError):
+            # Nobody is there to be told, or takes what is said.
+            self.close()
+        except OSError as error:
+            failed = storage(f"{error.filename or 'the node folder'}: {error.strerror or error}")
+            self._send_quietly({"id": asked.number, "error": failed.as_json()})
+        # The one guard: a request that finds a mistake of ours costs itself, not the agent.
+        except Exception as error:  # noqa: BLE001
+            self._refuse(asked, request, error)
+
+    def _refuse(self, asked: Asked, request: dict[str, Any], error: Exception) -> None:
+        text = f"{request.get('op')}: {type(error).__name__}: {error}"
+        complain(text)
+        refusal = Refusal(ErrorCode.INTERNAL, text[:500], "see the agent's log on that node")
+        self._send_quietly({"id": asked.number, "error": refusal.as_json()})
+
+    def _reply(self, asked: Asked, result: dict[str, Any]) -> None:
+        self.send({"id": asked.number, "result": result})
+
+    def _cancel(self, target: object) -> None:
+        with self._lock:
+            asked = self._asked.get(target) if isinstance(target, int) else None
+        if asked is not None:
+            asked.cancel()
+
+    def _send_quietly(self, message: dict[str, Any]) -> None:
+        try:
+            self.send(message)
+        except (OSError, ProtocolError):
+            self.close()
+
+
+class Asked:
+    """One request that is being answered: the ``answers.Asker`` of its answer."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.number = number
+        self.cancelled = threading.Event()
+        self.environment = connection.environment
+        self._connection = connection
+        self._prefix = b'{"id":%d,"item":{"entries":[' % number
+        self._wake: Callable[[], None] | None = None
+
+    def send_item(self, item: dict[str, Any]) -> None:
+        """Send one item."""
+        self._connection.send({"id": self.number, "item": item})
+
+    def send_entries(self, entries: list[bytes], journal_id: str) -> None:
+        """Send entries that are JSON already as one item."""
+        writer = json.dumps(journal_id).encode("ascii")
+        line = self._prefix + b",".join(entries) + b'],"journal":' + writer + b"}}\n"
+        self._connection.send_line(line)
+
+    def on_cancel(self, wake: Callable[[], None]) -> None:
+        """Have ``wake`` called when it is cancelled."""
+        self._wake = wake
+        if self.cancelled.is_set():
+            wake()
+
+    def cancel(self) -> None:
+        """End a stream; anything else goes on to its answer."""
+        self.cancelled.set()
+        if self._wake is not None:
+            self._wake()

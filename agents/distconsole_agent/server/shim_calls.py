@@ -1,0 +1,115 @@
+"""Starts shims and asks them, one line each way; what is asked is the caller's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from typing import Any
+
+from distconsole_agent.contract.limits import SHIM_START_SECONDS
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.journal.rings import RUN_VARIABLES
+from distconsole_agent.node_folder.folders import Program
+from distconsole_agent.supervisor.proctree import ENV_RUN_DIR
+from distconsole_agent.system import unix
+from distconsole_agent.system.users_program import UsersProgram
+
+MAX_ANSWER_BYTES = 64 * 1024
+
+
+def inherited(environment: dict[str, str] | None) -> dict[str, str]:
+    """Return what a run's processes inherit: ``environment``, else ours, less what marks another run."""
+    source = os.environ if environment is None else environment
+    return {k: v for k, v in source.items() if k not in (*RUN_VARIABLES, ENV_RUN_DIR)}
+
+
+def shim_words(program: Program, folder: str) -> list[str]:
+    """Return what starts the shim of the run in ``folder``.
+
+    From the zipapp it needs nothing that is installed, and the folders of that are not looked through.
+    """
+    python, *rest = program.argv
+    bare = [python, "-S", *rest] if program.archive is not None else program.argv
+    return [*bare, "shim", "--run", folder]
+
+
+def start_shim(
+    program: Program, folder: str, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start the shim of the run in ``folder``, in a session of its own so that it outlives this process.
+
+    Raises:
+        OSError: when the system refuses.
+    """
+    path = os.path.join(folder, "shim.log")
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        return UsersProgram(
+            shim_words(program, folder),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=environment,
+        )
+    finally:
+        os.close(log)
+
+
+def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Return the ``status`` of a shim that was just started.
+
+    Raises:
+        Refusal: ``start_failed``, with its last words.
+    """
+    deadline = time.monotonic() + SHIM_START_SECONDS
+    pause = 0.002
+    path = os.path.join(folder, "shim.sock")
+    while time.monotonic() < deadline and shim.poll() is None:
+        with contextlib.suppress(OSError):
+            return ask_shim(path, {"op": "status"}, SHIM_START_SECONDS)
+        time.sleep(pause)
+        pause = min(pause * 1.1, 0.1)
+    words = _tail(os.path.join(folder, "shim.log"))
+    how = f"code {shim.returncode}" if shim.poll() is not None else "no answer"
+    raise Refusal(ErrorCode.START_FAILED, f"the run's supervisor did not start ({how}): {words}")
+
+
+def ask_shim(path: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Send one line to a shim and return its answer.
+
+    Raises:
+        Refusal: what the shim refused with.
+        OSError: when it is not there or says nothing in time.
+    """
+    with unix.connect(path, seconds) as shim:
+        shim.sendall(json.dumps(request).encode("ascii") + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            chunk = shim.recv(MAX_ANSWER_BYTES)
+            if not chunk or len(answer) > MAX_ANSWER_BYTES:
+                raise ConnectionResetError("the supervisor hung up")
+            answer += chunk
+    try:
+        message = json.loads(answer)
+    except ValueError:
+        raise ConnectionResetError("the supervisor speaks nonsense") from None
+    error = message.get("error")
+    if isinstance(error, dict):
+        code = str(error.get("code") or ErrorCode.INTERNAL)
+        raise Refusal(code, str(error.get("message") or ""), str(error.get("hint") or ""))
+    return dict(message)
+
+
+def _tail(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return None
+    return lines[-1][:500] if lines else "it said nothing"

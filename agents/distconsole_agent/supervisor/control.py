@@ -1,0 +1,186 @@
+"""Serves ``shim.sock``: one JSON line in, one out; what a request does is the caller's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from typing import Any, Callable, Union
+
+from distconsole_agent.contract.refusal import Refusal, bad_request
+from distconsole_agent.contract.runspec import bounded_grace
+from distconsole_agent.coordination import blame
+from distconsole_agent.system import unix
+from distconsole_agent.system.door import Door
+from distconsole_agent.system.loop import READ, Loop
+
+MAX_REQUEST_BYTES = 64 * 1024
+MAX_CLIENTS = 16
+SEND_SECONDS = 2.0
+
+
+class Later:
+    """An answer that is not there yet; ``give`` sends it, once."""
+
+    def __init__(self) -> None:
+        self._send: Callable[[dict[str, Any]], None] | None = None
+        self._answer: dict[str, Any] | None = None
+        self.refused = False
+
+    def give(self, answer: dict[str, Any] | Refusal) -> None:
+        """Answer; an answer after the first is dropped."""
+        if self._answer is None:
+            self.refused = isinstance(answer, Refusal)
+            self._answer = _as_message(answer)
+            if self._send is not None:
+                self._send(self._answer)
+
+    def bind(self, send: Callable[[dict[str, Any]], None]) -> None:
+        """Say where the answer goes."""
+        self._send = send
+        if self._answer is not None:
+            send(self._answer)
+
+
+Answer = Union[dict[str, Any], Later]
+
+
+class ControlSocket:
+    """Listens at ``path`` for this user alone.
+
+    Args:
+        answer: Called with each request; may raise ``Refusal``.
+
+    Raises:
+        OSError: when it cannot listen there.
+    """
+
+    def __init__(self, loop: Loop, path: str, answer: Callable[[dict[str, Any]], Answer]) -> None:
+        self._loop = loop
+        self._path = path
+        self._answer = answer
+        self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._listener = unix.listen(path, MAX_CLIENTS)
+        self._listener.setblocking(False)
+        self._door = Door(loop, self._listener, self._enter, always=True)
+
+    def close(self) -> None:
+        """Stop listening and remove the socket."""
+        self._door.close()
+        for sock, _ in list(self._clients.values()):
+            self._drop(sock)
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def _enter(self, sock: socket.socket) -> None:
+        if unix.peer_uid(sock) not in (os.getuid(), 0) or len(self._clients) >= MAX_CLIENTS:
+            sock.close()
+            return
+        # Answers are short and the reader is the agent on this host: a send never waits long.
+        sock.setblocking(False)
+        self._clients[sock.fileno()] = (sock, bytearray())
+        self._loop.watch(sock.fileno(), READ, lambda _events: self._read(sock))
+
+    def _read(self, sock: socket.socket) -> None:
+        buffer = self._clients[sock.fileno()][1]
+        try:
+            chunk = sock.recv(MAX_REQUEST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        buffer += chunk
+        if not chunk or len(buffer) > MAX_REQUEST_BYTES:
+            self._drop(sock)
+            return
+        while b"\n" in buffer and sock.fileno() in self._clients:
+            line, _, rest = bytes(buffer).partition(b"\n")
+            buffer[:] = rest
+            self._handle(sock, line)
+
+    def _handle(self, sock: socket.socket, line: bytes) -> None:
+        try:
+            answer = self._answer(_decode(line))
+        except Refusal as refusal:
+            self._send(sock, _as_message(refusal))
+            return
+        if isinstance(answer, Later):
+            answer.bind(lambda message: self._send(sock, message))
+        else:
+            self._send(sock, _as_message(answer))
+
+    def _send(self, sock: socket.socket, message: dict[str, Any]) -> None:
+        if sock.fileno() not in self._clients:
+            return
+        try:
+            sock.settimeout(SEND_SECONDS)
+            sock.sendall(json.dumps(message).encode("ascii") + b"\n")
+            sock.setblocking(False)
+        except OSError:
+            self._drop(sock)
+
+    def _drop(self, sock: socket.socket) -> None:
+        self._clients.pop(sock.fileno(), None)
+        self._loop.unwatch(sock.fileno())
+        sock.close()
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        raise bad_request("a request is one JSON object on one line")
+    return request
+
+
+def _as_message(answer: dict[str, Any] | Refusal) -> dict[str, Any]:
+    if isinstance(answer, Refusal):
+        return {"error": answer.as_json()}
+    return answer
+
+
+def read_endpoint(request: dict[str, Any]) -> tuple[str, int]:
+    """Return the coordinator's address and port in a ``start`` request.
+
+    Raises:
+        Refusal: ``bad_request``, when they are not there.
+    """
+    given = request.get("coordinator")
+    if not isinstance(given, dict) or not isinstance(given.get("address"), str):
+        raise bad_request("the start of this node needs the coordinator's address and port")
+    return given["address"], _port(given.get("port"), "coordinator.port")
+
+
+def read_master_port(request: dict[str, Any]) -> int | None:
+    """Return the rendezvous port in a ``start`` request, if it has one.
+
+    Raises:
+        Refusal: ``bad_request``, when it is not a port.
+    """
+    value = request.get("master_port")
+    return None if value is None else _port(value, "master_port")
+
+
+def read_stop(request: dict[str, Any], grace_seconds: float) -> tuple[str, float]:
+    """Return the reason and the grace in seconds of a ``stop`` request; without one the run's own.
+
+    Raises:
+        Refusal: ``bad_request``, when one of them is wrong.
+    """
+    reason = request.get("reason", blame.USER)
+    if reason not in blame.STOP_EXIT_CODES:
+        raise bad_request(f"a run is not stopped for {reason!r}", "user, sigint or sigterm")
+    given = request.get("grace")
+    try:
+        return reason, grace_seconds if given is None else bounded_grace(given)
+    except ValueError as error:
+        raise bad_request(f"the grace is wrong: {error}") from None
+
+
+def _port(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
+        raise bad_request(f"{name} is not a port: {value!r}")
+    return value

@@ -1,0 +1,218 @@
+"""What a dead rank left behind to explain itself: the hook's error file, else the end of stderr.
+
+Everything here was written by the job, so it is bounded and validated; nothing is judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+from typing import Any, NamedTuple
+
+from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from distconsole_agent.supervisor.wrapped import ORIGINAL, headline
+
+MAX_ERROR_FILE_BYTES = 64 * 1024
+"""As ``records.MAX_ERROR_BYTES``; a longer file is not the hook's."""
+
+MAX_ERROR_FILES = 4096
+PAST = "past"
+"""Where the ranks of a new round of torchrun put what those before them have left (launch/launchers/torchrun.py)."""
+
+TAIL_BYTES = 64 * 1024
+TAIL_LINES = 20
+TRACEBACK_HEAD = "Traceback (most recent call last):"
+CHAINED = " above exception"
+"""In both lines that Python puts between the tracebacks of one chain."""
+
+MEMORY_WORDS = {True: " (out of memory?)", False: "", None: " (for memory? that is not known)"}
+
+_WARNS = re.compile(r"\[[IW]\d{4} \d\d:\d\d:")
+"""How a line of torch's own log begins that is no error; it ends nothing."""
+
+SUMMARY_HEAD, SUMMARY_ROOT = "\nFailures:\n", "\nRoot Cause (first observed failure):\n"
+_SUMMARY_RANK = re.compile(
+    r"^  rank +: (\d{1,9}) \(local_rank: \d+\)\n  exitcode +: (-?\d{1,3}) \(pid: \d+\)",
+    re.MULTILINE,
+)
+
+
+class Raised(NamedTuple):
+    """An uncaught exception as the hook noted it; ``rank`` is -1 where it was not known.
+
+    Attributes:
+        retried: torchrun had restarts left: the job was to go on.
+    """
+
+    pid: int
+    rank: int
+    t_ns: int
+    error: str
+    traceback: str
+    retried: bool = False
+
+
+class EngineSaid(NamedTuple):
+    """What torchrun says of one of its ranks that failed; ``exit_code`` is 128+S for signal S."""
+
+    rank: int
+    exit_code: int
+    signal: int | None
+
+
+class Told(NamedTuple):
+    """What standard error says about an end."""
+
+    error: str
+    traceback: str
+
+
+def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
+    """Return the exceptions noted in ``folder``, earliest first; what is not the hook's is left out.
+
+    Their times are the wall clock's.
+
+    Args:
+        past: Also those of earlier rounds, which torchrun has dealt with.
+    """
+    found = read_raised(os.path.join(folder, PAST)) if past else []
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder))[:MAX_ERROR_FILES]:
+            stem, dot, suffix = name.partition(".")
+            if stem.isdigit() and dot and suffix == "json":
+                raised = _read_one(os.path.join(folder, name), int(stem))
+                if raised is not None:
+                    found.append(raised)
+    return sorted(found, key=lambda raised: raised.t_ns)
+
+
+def forget_raised(folder: str, before_ns: int) -> None:
+    """Remove the exceptions noted in ``folder`` before a UNIX time: a later process may have that pid."""
+    for raised in read_raised(folder):
+        if raised.t_ns < before_ns:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, f"{raised.pid}.json"))
+
+
+def read_tail(path: str, since: int = 0) -> Told:
+    """Return the last traceback in the log at ``path``, or its last lines; empty when it has none.
+
+    What stands before byte ``since`` is of an earlier process.
+    """
+    text = _tail_of(path, since)
+    lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
+    heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
+    if heads:
+        return _traceback(lines, heads)
+    told = [line for line in lines if line.strip()][-TAIL_LINES:]
+    tail = "\n".join(told)[-MAX_TRACEBACK_CHARS:]
+    error = next((line.strip() for line in reversed(told) if not _WARNS.match(line)), "")
+    return Told(error[:MAX_ERROR_CHARS], tail)
+
+
+def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:
+    """Return the failed ranks of torchrun's last words in the log at ``path``, the first one first.
+
+    torchrun itself exits with 1 whatever its ranks exit with. The format is ChildFailedError's in
+    torch/distributed/elastic/multiprocessing/errors, the same since torch 1.9.
+    """
+    text = _tail_of(path, since)
+    begin = text.rfind(SUMMARY_HEAD)
+    if begin < 0:
+        return []
+    root = text.find(SUMMARY_ROOT, begin)
+    found = list(_SUMMARY_RANK.finditer(text, begin))
+    found.sort(key=lambda match: not match.start() > root >= 0)
+    said = []
+    for match in found:
+        code = int(match[2])
+        said.append(
+            EngineSaid(
+                int(match[1]), code if code >= 0 else 128 - code, -code if code < 0 else None
+            )
+        )
+    return said
+
+
+def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None) -> str:
+    """Return an end in words: ``exited with code 3``, ``killed by SIGKILL (out of memory?)``.
+
+    Args:
+        out_of_memory: Whether the kernel killed for memory meanwhile; None if that is not known.
+    """
+    if number is None:
+        return f"exited with code {exit_code}"
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(number).name
+        return f"killed by {name}{MEMORY_WORDS[out_of_memory] if number == signal.SIGKILL else ''}"
+    return f"killed by signal {number}"
+
+
+def _tail_of(path: str, since: int) -> str:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(min(since, size), size - TAIL_BYTES))
+            return file.read(TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _read_one(path: str, pid: int) -> Raised | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = os.read(fd, MAX_ERROR_FILE_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if len(text) > MAX_ERROR_FILE_BYTES:
+        return None
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _validated(raw, pid) if isinstance(raw, dict) else None
+
+
+def _validated(raw: dict[str, Any], pid: int) -> Raised | None:
+    t_ns, rank = raw.get("time_ns"), raw.get("rank")
+    if isinstance(t_ns, bool) or not isinstance(t_ns, int) or not 0 < t_ns < 1 << 63:
+        return None
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < 1 << 31:
+        rank = -1
+    kind, message, traceback = (_text(raw.get(key)) for key in ("type", "message", "traceback"))
+    error = f"{kind}: {message}" if message else kind
+    if not error:
+        return None
+    error = headline(error, traceback)
+    retried = raw.get("retried") is True
+    traceback = traceback[-MAX_TRACEBACK_CHARS:]
+    return Raised(pid, rank, t_ns, error[:MAX_ERROR_CHARS], traceback, retried)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _traceback(lines: list[str], heads: list[int]) -> Told:
+    """Return the last traceback, with those that it says it followed from."""
+    last = first = heads.pop()
+    while heads and (
+        f"{ORIGINAL}{TRACEBACK_HEAD}" in lines[first]
+        or any(CHAINED in line for line in lines[heads[-1] : first])
+    ):
+        first = heads.pop()
+    prefix = lines[last][: lines[last].index(TRACEBACK_HEAD)].removesuffix(ORIGINAL)
+    end = last + 1
+    while end < len(lines) and lines[end][len(prefix) :].startswith((" ", "\t")):
+        end += 1
+    error = lines[end][len(prefix) :].strip() if end < len(lines) else ""
+    block = "\n".join(line[len(prefix) :] for line in lines[first : end + 1])
+    return Told(error[:MAX_ERROR_CHARS], block[-MAX_TRACEBACK_CHARS:])

@@ -1,0 +1,271 @@
+"""What shim and agent have to tell the operator of a run, in words. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distconsole_agent.coordination.link import NODE_LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from distconsole_agent.supervisor.rank_output import Dropped
+    from distconsole_agent.system.room import Disk
+
+MAX_PIDS_NAMED = 8
+MAX_HOSTS_NAMED = 4
+
+MAX_LOGS_NAMED = 4
+
+UNSUPERVISED, RECORD_CUT = "run.unsupervised", "run.record_cut"
+
+Note = dict[str, Any]
+
+
+def broken(told: str) -> Note:
+    """Return the note of a shim that is itself broken; ``told`` is its traceback."""
+    return {
+        "check": "run.supervisor_broke",
+        "severity": "fail",
+        "summary": "the run's supervisor on this node broke; its processes have been killed",
+        "hint": f"please report this: {told[-2000:]}",
+    }
+
+
+def cannot_start(why: str, hint: str, rank: int | None = None) -> Note:
+    """Return the note that says why a rank was not started."""
+    note = {"check": "run.start", "severity": "fail", "summary": why, "hint": hint}
+    return note if rank is None else {**note, "rank": rank}
+
+
+def leftover(pids: Iterable[int]) -> Note:
+    """Return the note that says what ranks that ended well have left running."""
+    left = list(pids)
+    return {
+        "check": "run.leftover",
+        "severity": "info",
+        "summary": f"{len(left)} processes outlived their rank and are being ended: {_listed(left)}",
+        "hint": "a script should end what it starts",
+    }
+
+
+def port_stranger(told: str) -> Note:
+    """Return the note that says which other user listens where the ranks would meet."""
+    return {
+        "check": "run.port",
+        "severity": "fail",
+        "summary": told,
+        "hint": "start the run again: it takes another port; see docs/security.md for who may listen there",
+    }
+
+
+def port_taken(port: int) -> Note:
+    """Return the note that says that something of this user's, but not of the run, listens there."""
+    return {
+        "check": "run.port",
+        "severity": "warn",
+        "summary": f"port {port}, where the ranks meet, is listened on by a process that the run did not start",
+        "hint": f"see which: ss -ltnp sport = :{port}; where it is of another job, the two mix",
+    }
+
+
+def unkillable(host: str, pids: Iterable[int]) -> Note:
+    """Return the note that says what the kernel does not end."""
+    return {
+        "check": "run.unkillable",
+        "severity": "fail",
+        "summary": f"processes on {host} do not end on SIGKILL: {_listed(pids)}",
+        "hint": "the kernel holds them: dmesg and /proc/PID/wchan say whether for a disk, a mount, a driver",
+    }
+
+
+def never_started(minutes: float) -> Note:
+    """Return the note of a run that nobody has started."""
+    return {
+        "check": "run.never_started",
+        "severity": "warn",
+        "summary": f"the run was prepared and not started for {minutes:g} minutes",
+        "hint": "start it again",
+    }
+
+
+def node_lost(host: str, then: str, seconds: float, *, ranks_went_on: bool = False) -> Note:
+    """Return the note that says that ``host`` is lost, and what becomes of the run.
+
+    Args:
+        ranks_went_on: Ranks on the node that says so have made steps meanwhile.
+    """
+    hint = f"see whether {host} is up, and reaches the others: distconsole check --only net"
+    if ranks_went_on:
+        hint = (
+            "ranks still made steps, so the way between the nodes broke that supervision takes, "
+            "not the training: distconsole check --only net; --lost-after SECONDS waits longer"
+        )
+    return {
+        "check": NODE_LOST,
+        "severity": "fail",
+        "summary": f"node {host} has not answered for {seconds:g} s; {then}",
+        "hint": hint,
+        "host": host,
+    }
+
+
+def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
+    """Return the note that says that hosts are not heard of, and that their ranks are left alone."""
+    return {
+        "check": UNSUPERVISED,
+        "severity": "warn",
+        "summary": f"{_named(hosts)} not heard of for {seconds:g} s: "
+        "the run goes on unsupervised there",
+        "hint": f"ranks are left alone; a host is given up after {give_up:g} s (--lost-after). "
+        "The way from node to node: distconsole check --only net",
+    }
+
+
+def supervised(hosts: Iterable[str], seconds: float) -> Note:
+    """Return the note that says that hosts are heard of again, after so long."""
+    return {
+        "check": UNSUPERVISED,
+        "severity": "info",
+        "summary": f"{_named(list(hosts))} heard of again after {seconds:.0f} s: "
+        "the run is supervised",
+        "hint": "",
+    }
+
+
+def cut_off(host: str, first: str, seconds: float) -> Note:
+    """Return the note of a node that has lost ``first``: the others may go on without it."""
+    return {
+        "check": "run.cut_off",
+        "severity": "warn",
+        "summary": f"{host} has not heard of {first} for {seconds:g} s and ended its ranks",
+        "hint": f"see whether {host} reaches the other nodes over the training network",
+    }
+
+
+def shim_gone(host: str, then: str, why: str) -> Note:
+    """Return the note that says that the shim on ``host`` is gone, though the host answers."""
+    return {
+        "check": NODE_LOST,
+        "severity": "fail",
+        "summary": f"node {host} lost: {why}; {then}",
+        "hint": f"look for what ended it: dmesg on {host} names whom the OOM killer ended",
+        "host": host,
+    }
+
+
+def not_restarted(why: str) -> Note:
+    """Return the note that says why a run that failed is not started anew, though it might be."""
+    return {
+        "check": "run.not_restarted",
+        "severity": "warn",
+        "summary": f"not restarted: {why}",
+        "hint": "distconsole rerun starts the run again, with another id",
+    }
+
+
+def _named(hosts: Sequence[str]) -> str:
+    shown = ", ".join(hosts[:MAX_HOSTS_NAMED])
+    more = len(hosts) - MAX_HOSTS_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def dropped(host: str, logs: Iterable[Dropped], *, over: bool) -> Note:
+    """Return the note that says that output of ranks is dropped, or how much was when the run is over."""
+    logs = list(logs)
+    named = [f"{log.lines:,} lines ({log.bytes:,} bytes) of {_log_name(log.name)}" for log in logs]
+    more = f" and of {len(logs) - MAX_LOGS_NAMED} others" if len(logs) > MAX_LOGS_NAMED else ""
+    what = ", ".join(named[:MAX_LOGS_NAMED]) + more
+    return {
+        "check": "run.output_dropped",
+        "severity": "warn",
+        "summary": f"{what} {'were' if over else 'are so far'} dropped on {host}: {logs[-1].why}",
+        "hint": f"make room on {host}, or allow more with --log-limit; the ranks themselves go on",
+    }
+
+
+def disk_low(host: str, folder: str, disk: Disk) -> Note:
+    """Return the note that says that the disk of the run's folder is nearly full."""
+    return {
+        "check": "run.disk_low",
+        "severity": "warn",
+        "summary": f"the disk of {folder} on {host} is nearly full: {disk.free} of {disk.total} bytes "
+        f"are free ({disk.free / disk.total:.0%})",
+        "hint": f"make room (on {host}: du -xh -d2 $(findmnt -nT {folder} -o TARGET) | sort -h | tail), or set "
+        "node_dir to another disk; once it is full, output of ranks is dropped and checkpoints there fail",
+    }
+
+
+def rings_unread(count: int, why: str) -> Note:
+    """Return the note that says that what ranks record cannot be read."""
+    return {
+        "check": "run.rings_unread",
+        "severity": "warn",
+        "summary": f"{'1 ring' if count == 1 else f'{count} rings'} cannot be read: {why}; what these "
+        "processes record is not shown, until it can be; the training goes on",
+        "hint": "see the limits of the agent on this host: ulimit -Hn",
+    }
+
+
+def record_cut(entries: int, logs: str) -> Note:
+    """Return the note that says what a full disk has not taken of a run's record."""
+    return {
+        "check": RECORD_CUT,
+        "severity": "warn",
+        "summary": f"the disk is full: {entries} entries of windows and output, the last of this "
+        "run, are not kept",
+        "hint": f"the output itself is in {logs}",
+    }
+
+
+def record_unkept(why: str) -> Note:
+    """Return the note that says that the disk refuses to keep a run's record for good."""
+    return {
+        "check": RECORD_CUT,
+        "severity": "warn",
+        "summary": f"the disk does not keep the record of this run for good: {why}",
+        "hint": "it is told here, and may be lost on that host with its power; see there: dmesg -T",
+    }
+
+
+def record_damaged(lost_bytes: int, last_seq: int) -> Note:
+    """Return the note that says what a power cut has taken of a run's record."""
+    return {
+        "check": "run.journal_cut",
+        "severity": "warn",
+        "summary": f"the end of this run's record was damaged here: {lost_bytes} bytes "
+        f"behind entry {last_seq} were cut off",
+        "hint": "did this host lose its power or run into disk errors? dmesg -T tells; what shim "
+        "and logs still hold was read again",
+    }
+
+
+def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> Note:
+    """Return the note that says that the shim has died: why, if known, and which processes stay.
+
+    Args:
+        outlived: The run may go on without this node.
+    """
+    summary = reason or "the run's supervisor on this node is gone"
+    summary += "; its processes have been killed"
+    if left:
+        summary += f", except {', '.join(map(str, left))}, which the kernel cannot end"
+    hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
+    if reason:
+        hint = "scontrol show job says more, and sacct where there is accounting"
+    return {
+        "check": "run.supervisor_lost",
+        "severity": "warn" if outlived else "fail",
+        "summary": summary,
+        "hint": hint,
+    }
+
+
+def _log_name(name: str) -> str:
+    stem, _dot, stream = name.partition(".")
+    words = stem.replace("-", " ") if stem.startswith("rank-") else "what starts the ranks"
+    return words if stream == "out" else f"{words} (stderr)"
+
+
+def _listed(pids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(pids)[:MAX_PIDS_NAMED]))

@@ -1,0 +1,190 @@
+"""Whether a rank that ended failed by itself, and with what; it reads and does nothing about it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, NamedTuple
+
+from distconsole_agent.contract.runspec import TORCHRUN
+from distconsole_agent.coordination.blame import Failure
+from distconsole_agent.supervisor.failures import (
+    EngineSaid,
+    Raised,
+    describe_exit,
+    read_engine_summary,
+    read_raised,
+    read_tail,
+)
+from distconsole_agent.supervisor.killing import Known, known_of_kill
+from distconsole_agent.supervisor.spawned import end_of_spawned, rank_of_spawned
+from distconsole_agent.system import steady
+
+if TYPE_CHECKING:
+    from distconsole_agent.contract.runspec import RunSpec
+    from distconsole_agent.supervisor.killing import Kills
+    from distconsole_agent.supervisor.processes import RankProcess
+
+CHILD_SECONDS = 60.0
+"""A child's exception explains its rank's end only if it is not older: the rank lived on after an
+older one, so it had dealt with it. (torchrun gives its other workers 30 s before it ends.)"""
+
+RAISED_EXIT_CODE = 1
+"""What Python exits with after an uncaught exception."""
+
+
+def find_failure(
+    spec: RunSpec, rank: RankProcess, errors_dir: str, stopped_ns: int | None, kills: Kills
+) -> Failure | None:
+    """Return how ``rank`` failed, or None when it ended well or was only taken down.
+
+    Args:
+        errors_dir: Where the hook notes exceptions.
+        stopped_ns: When this node began to stop the run, in steady time, or None. A rank
+            that ended after that has failed only if it had raised an exception before it.
+        kills: How often the kernel had killed for memory when the ranks started.
+    """
+    ended = rank.ended
+    assert ended is not None
+    if ended.exit_code == 0:
+        return None
+    raised = _named(spec, rank, _first_raised(spec, rank, errors_dir))
+    if stopped_ns is not None and (raised is None or raised.retried or raised.t_ns >= stopped_ns):
+        return None
+    child = None if raised is None or spec.engine_ranks else end_of_spawned(raised)
+    said = child
+    if child is None and not spec.engine_ranks:
+        said = _engine_said(rank, raised)
+    exit_code, number = (said or ended).exit_code, (said or ended).signal
+    known = Known(False, ())
+    if number == signal.SIGKILL:
+        known = known_of_kill(kills, rank.peak_bytes)
+    if child is not None:
+        assert raised is not None
+        error, traceback, t_ns = _in_words(child, known.for_memory), raised.traceback, raised.t_ns
+    elif said is not None and raised is not None and raised.pid == rank.pid:
+        # The engine's own exception only repeats what it says; the rank's words are in its log.
+        died = _Death(exit_code, number, *_stderr_of(rank, said), known.for_memory)
+        error, traceback, t_ns = *_explain(rank, None, died)[:2], raised.t_ns
+    elif stopped_ns is not None:
+        # What it died of now was our doing, and nothing is to be known of that.
+        assert raised is not None
+        known = Known(False, ())
+        exit_code, number = RAISED_EXIT_CODE, None
+        error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
+    else:
+        died = _Death(exit_code, number, *_stderr_of(rank, said), known.for_memory)
+        error, traceback, t_ns = _explain(rank, raised, died)
+        by_itself = said is None and raised is None
+        if by_itself and number is not None and spec.launcher == TORCHRUN:
+            error = f"torchrun {error}"
+    if known.lines:
+        traceback = "\n".join(filter(None, (traceback, *known.lines)))
+    return Failure(
+        spec.node_index,
+        _global_rank(spec, rank, raised, said),
+        rank.pid,
+        t_ns,
+        exit_code,
+        number,
+        error,
+        traceback,
+    )
+
+
+def _named(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised | None:
+    """Return ``raised`` with the rank that a script's own spawner blames."""
+    if raised is None or raised.rank >= 0 or spec.engine_ranks or spec.rings is None:
+        return raised
+    told = f"{raised.error}\n{raised.traceback}"
+    number = rank_of_spawned(told, rank.pid, spec.rings)
+    return raised._replace(rank=number) if number >= 0 else raised
+
+
+class _Death(NamedTuple):
+    """How a rank ended, and where its standard error lies."""
+
+    exit_code: int
+    signal: int | None
+    stderr_path: str
+    stderr_from: int
+    out_of_memory: bool | None
+
+
+def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
+    """Return what the engine says of the rank that raised, else of the one that failed first."""
+    said = read_engine_summary(rank.command.stderr_path, rank.stderr_from)
+    if raised is not None and raised.pid != rank.pid and raised.rank >= 0:
+        return next((each for each in said if each.rank == raised.rank), None)
+    return said[0] if said else None
+
+
+def _stderr_of(rank: RankProcess, said: EngineSaid | None) -> tuple[str, int]:
+    """Return the path of the log that explains the end, and where in it to begin."""
+    path = rank.command.stderr_path
+    if said is not None:
+        own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
+        if os.path.exists(own):
+            return own, 0
+    return path, rank.stderr_from
+
+
+def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[str, str, int]:
+    assert rank.ended is not None
+    if rank.spawn_failure is not None:
+        return rank.spawn_failure.error, "", rank.ended.t_ns
+    number = died.signal
+    words = _in_words(died, died.out_of_memory)
+    if raised is not None:
+        return _and_then(raised.error, words, number), raised.traceback, raised.t_ns
+    told = read_tail(died.stderr_path, died.stderr_from)
+    if number is None:
+        return told.error or words, told.traceback, rank.ended.t_ns
+    # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
+    # Nothing else that a signal ends has a last word.
+    error = _and_then(told.error, words, number) if number == signal.SIGABRT else words
+    return error, told.traceback, rank.ended.t_ns
+
+
+def _in_words(end: _Death | EngineSaid, out_of_memory: bool | None) -> str:
+    return describe_exit(end.exit_code, end.signal, out_of_memory)
+
+
+def _and_then(error: str, words: str, number: int | None) -> str:
+    if not error or number is None:
+        return error or words
+    return f"{error}, then {words}"
+
+
+def _first_raised(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
+    """Return the earliest exception of the rank or of a process below it that explains its end."""
+    assert rank.ended is not None
+    oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
+    noted = [each._replace(t_ns=steady.of_wall(each.t_ns)) for each in read_raised(errors_dir)]
+    for raised in sorted(noted, key=lambda raised: raised.t_ns):
+        if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
+            continue
+        if raised.pid == rank.pid:
+            return raised
+        inherited = len(spec.ranks) == 1 or raised.rank == rank.spec.rank
+        if inherited and raised.t_ns >= oldest_ns:
+            return raised
+    return None
+
+
+def _global_rank(
+    spec: RunSpec, rank: RankProcess, raised: Raised | None, said: EngineSaid | None
+) -> int:
+    """Return whose failure it is: below an engine, the rank that raised, where that is known.
+
+    Ranks that a script spawns are not in the plan, so theirs may be any number.
+    """
+    if spec.engine_ranks:
+        return rank.spec.rank
+    ours = spec.nodes[spec.node_index].ranks
+    if raised is not None and raised.rank >= 0:
+        return raised.rank
+    # Each round of a job that may lose nodes numbers its ranks anew.
+    if said is not None and (said.rank in ours or spec.may_lose_nodes):
+        return said.rank
+    return ours[0] if ours else rank.spec.rank

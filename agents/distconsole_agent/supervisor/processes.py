@@ -1,0 +1,299 @@
+"""The ranks of this node as processes: starts them, notes their ends; it does not judge or stop them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Callable, NamedTuple
+
+from distconsole_agent.contract.runspec import MPI
+from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB
+from distconsole_agent.supervisor.spawning import Command, SpawnFailure, read_failure, spawn
+from distconsole_agent.system import steady
+from distconsole_agent.system.loop import READ, Loop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from distconsole_agent.contract.runspec import RankSpec, RunSpec
+    from distconsole_agent.supervisor.rank_output import RankOutput
+
+ENV_RUN, ENV_RINGS = "DISTCONSOLE_RUN", "DISTCONSOLE_RINGS"
+ENV_ERRORS, ENV_HOOK = "DISTCONSOLE_ERRORS", "DISTCONSOLE_HOOK"
+ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
+"""As in ``distconsole_training.records``, which a shim does not import."""
+
+RUN_DIR_NAME = "run_dir"
+_PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
+ENGINE_LOG = "engine"
+"""Stem of the log of a process that starts the ranks below it (torchrun, mp.spawn)."""
+
+MAX_REPORT_BYTES = 64
+
+MAX_ENGINE_PIPES = 256
+"""Ranks below an engine that print through pipes; others write their logs themselves."""
+
+SLURMS_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+"""Slurm sends a job's signals to every process of it. mpirun and its daemons would end the ranks in
+their own way on some, hand others on a second time, and die of the rest: the ranks get them all the
+same. A handler would replace a signal that is ignored, but not one that is blocked."""
+
+
+class Exit(NamedTuple):
+    """An end: ``exit_code`` is 128+S for signal S; ``t_ns`` is steady time."""
+
+    exit_code: int
+    signal: int | None
+    t_ns: int
+
+
+class RankProcess:
+    """One process of the run; its end is ``ended`` once it is known.
+
+    ``stderr_from`` is where its words begin in its standard error's file, which attempts share.
+    ``peak_bytes`` is the most memory that it held, once it has ended.
+    """
+
+    def __init__(self, spec: RankSpec, command: Command, stderr_from: int = 0) -> None:
+        self.spec = spec
+        self.command = command
+        self.stderr_from = stderr_from
+        self.pid = 0
+        self.started_ns = 0
+        self.report_fd = -1
+        self.spawn_failure: SpawnFailure | None = None
+        self.ended: Exit | None = None
+        self.peak_bytes = 0
+
+
+class ProcessEvents(NamedTuple):
+    """Who is told: of ranks that are executed or not, that ended, and of other children's ends."""
+
+    settled: Callable[[RankProcess], None]
+    exited: Callable[[RankProcess], None]
+    reaped: Callable[[list[int]], None]
+
+
+class Processes:
+    """Starts and reaps.
+
+    Attributes:
+        all: The ranks that were started, or should have been.
+        childless: Whether this process, a subreaper, has no descendant left.
+    """
+
+    def __init__(self, loop: Loop, events: ProcessEvents) -> None:
+        self._loop = loop
+        self._events = events
+        self.all: list[RankProcess] = []
+        self.childless = True
+
+    @property
+    def alive(self) -> list[RankProcess]:
+        """The ranks whose end is not known."""
+        return [rank for rank in self.all if rank.pid and rank.ended is None]
+
+    @property
+    def starting(self) -> bool:
+        """Whether a rank is still between fork and exec."""
+        return any(rank.report_fd >= 0 for rank in self.all)
+
+    def start(self, ranks: Sequence[RankProcess]) -> None:
+        """Start the ranks.
+
+        Raises:
+            OSError: when the system has no process left; what was started goes on.
+        """
+        self.all.extend(ranks)
+        for rank in ranks:
+            rank.started_ns = steady.now_ns()
+            spawned = spawn(rank.command)
+            rank.pid, rank.report_fd = spawned.pid, spawned.report_fd
+            self.childless = False
+            self._loop.watch(rank.report_fd, READ, partial(self._readable, rank))
+
+    def forget(self) -> None:
+        """Forget ranks that have all ended: others will be started."""
+        self.all = []
+
+    def reap(self) -> None:
+        """Take every end that is there; call it after each SIGCHLD."""
+        others = []
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.childless = True
+                break
+            if pid == 0:
+                self.childless = False
+                break
+            if not self._ended(pid, status, usage.ru_maxrss << 10):
+                others.append(pid)
+        self._events.reaped(others)
+
+    def _ended(self, pid: int, status: int, peak_bytes: int) -> bool:
+        """Note an end; return whether it was a rank's."""
+        rank = next((rank for rank in self.all if rank.pid == pid and rank.ended is None), None)
+        if rank is None:
+            return False
+        t_ns, rank.peak_bytes = steady.now_ns(), peak_bytes
+        self._settle(rank)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            rank.ended = Exit(128 + number, number, t_ns)
+        else:
+            rank.ended = Exit(os.WEXITSTATUS(status), None, t_ns)
+        self._events.exited(rank)
+        return True
+
+    def _readable(self, rank: RankProcess, _events: int) -> None:
+        self._settle(rank)
+
+    def _settle(self, rank: RankProcess) -> None:
+        """Take what the child says of its exec; silence at the end means that it happened."""
+        if rank.report_fd < 0:
+            return
+        try:
+            report = os.read(rank.report_fd, MAX_REPORT_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            report = b""
+        self._loop.unwatch(rank.report_fd)
+        os.close(rank.report_fd)
+        rank.report_fd = -1
+        rank.spawn_failure = read_failure(report, rank.command)
+        self._events.settled(rank)
+
+
+class Places(NamedTuple):
+    """The folders that a rank needs to know; ``hook`` is None when it is not watched.
+
+    ``logged`` is the size of each log at the beginning of the attempt, by name.
+    """
+
+    run_dir: str
+    logs: str
+    errors: str
+    rings: str
+    hook: str | None
+    logged: Mapping[str, int] = MappingProxyType({})
+    output: RankOutput | None = None
+
+
+def make_places(spec: RunSpec, run_dir: str, output: RankOutput) -> Places:
+    """Return the places of a run's ranks, made where they were not there.
+
+    Ranks below an engine open their pipes themselves (``launch/launchers/mpi.py``, ``launch/launchers/torchrun.py``);
+    which ranks will be here is not known where the engine numbers them anew.
+
+    Raises:
+        OSError: when they cannot be made.
+    """
+    node_dir = os.path.dirname(os.path.dirname(run_dir))
+    places = Places(
+        run_dir=run_dir,
+        logs=os.path.join(run_dir, "logs"),
+        errors=os.path.join(run_dir, "errors"),
+        rings=spec.rings or os.path.join(run_dir, "rings"),
+        hook=(spec.hook or find_hook(node_dir)) if spec.watch else None,
+    )
+    for folder in (places.logs, places.errors, places.rings):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    output.flush()
+    if not spec.engine_ranks:
+        nodes = spec.nodes if spec.may_lose_nodes else (spec.nodes[spec.node_index],)
+        for rank in [rank for node in nodes for rank in node.ranks][:MAX_ENGINE_PIPES]:
+            _pipes(output, f"rank-{rank}")
+    with os.scandir(places.logs) as entries:
+        logged = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+    return places._replace(logged=logged, output=output)
+
+
+def _pipes(output: RankOutput, stem: str) -> tuple[str, str]:
+    return output.pipe(f"{stem}.out"), output.pipe(f"{stem}.err")
+
+
+def make_rank(
+    spec: RunSpec, rank: RankSpec, port: int | None, places: Places, oom_score_adj: str
+) -> RankProcess:
+    """Return ``rank`` with the command and the environment that it is started with."""
+    # Such a process is no rank: its number is that of the node.
+    name = f"rank-{rank.rank}" if spec.engine_ranks else ENGINE_LOG
+    stem = os.path.join(places.logs, name)
+    command = Command(
+        argv=tuple(fill(word, port, places.run_dir) for word in rank.argv),
+        env=environment(spec, rank, port, places, os.environ),
+        workdir=os.path.expanduser(fill(spec.workdir or "~", port, places.run_dir)),
+        setup=spec.setup,
+        stdout_path=f"{stem}.out",
+        stderr_path=f"{stem}.err",
+        oom_score_adj=oom_score_adj,
+        blocked=SLURMS_SIGNALS if spec.below_slurm and spec.launcher == MPI else (),
+        pipes=None if places.output is None else _pipes(places.output, name),
+    )
+    return RankProcess(rank, command, places.logged.get(os.path.basename(command.stderr_path), 0))
+
+
+def environment(
+    spec: RunSpec, rank: RankSpec, port: int | None, places: Places, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Return a rank's environment: what is inherited, less what would mislead it, plus the plan's.
+
+    ``PET_*`` are torchrun's defaults for its own flags; one that is inherited would change them.
+    """
+    env = {
+        name: value
+        for name, value in inherited.items()
+        if name not in spec.unset and not name.startswith(("PET_", "DISTCONSOLE_"))
+    }
+    for added in (spec.env, rank.env):
+        env.update({name: fill(value, port, places.run_dir) for name, value in added.items()})
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    env[ENV_RUN] = spec.run
+    env[ENV_RUN_DIR] = places.run_dir
+    env[ENV_JOB] = env.get(SLURM_JOB, "")
+    if places.hook is not None:
+        old = env.get("PYTHONPATH")
+        env["PYTHONPATH"] = f"{places.hook}:{old}" if old else places.hook
+        env.update({ENV_HOOK: places.hook, ENV_RINGS: places.rings, ENV_ERRORS: places.errors})
+        env[ENV_ATTEMPT] = str(spec.restart + 1)
+    return env
+
+
+def find_hook(node_dir: str) -> str | None:
+    """Return the newest ``hook-*`` folder of the node, or None."""
+    newest: tuple[float, str] | None = None
+    with contextlib.suppress(OSError), os.scandir(node_dir) as entries:
+        for entry in entries:
+            if entry.name.startswith("hook-") and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    found = (entry.stat().st_mtime, entry.path)
+                    newest = found if newest is None else max(newest, found)
+    return newest[1] if newest is not None else None
+
+
+def fill(word: str, port: int | None, run_dir: str) -> str:
+    """Return a word of the plan with what is known at the start; in doubled braces it is the user's own."""
+
+    def filled(found: re.Match[str]) -> str:
+        before, name, after = found.groups()
+        if len(before) > 1 and len(after) > 1:
+            return found[0][1:-1]
+        if name == RUN_DIR_NAME:
+            return f"{before[1:]}{run_dir}{after[1:]}"
+        return found[0] if port is None else f"{before[1:]}{port}{after[1:]}"
+
+    return _PLACEHOLDER.sub(filled, word)

@@ -1,0 +1,209 @@
+"""Which processes belong to a run, by ancestry and by environment, read from /proc.
+
+It sends signals only to a run's processes and judges nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import NamedTuple
+
+from distconsole_agent.system.in_time import read_in_time
+
+ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
+"""The run's folder on this node. The run's id would not do: where several nodes of a run live on
+one machine (the demo), one node must not take another one's processes for its own."""
+
+ENV_JOB, SLURM_JOB = "DISTCONSOLE_SLURM_JOB", "SLURM_JOB_ID"
+"""The Slurm job of a rank, as it was when it was started: what the rank submits inherits the first of them, and gets a
+job of its own in the second."""
+
+MAX_ENVIRON_BYTES = 1 << 20
+RETRY_SECONDS = 0.05
+
+LISTINGS, LISTING_SECONDS = 5, 0.02
+"""How often /proc is listed again, and after how long, where no descriptor or memory was left for it."""
+
+TIDY_SECONDS = 1.0
+"""How long a process that removes what killed ones left has for it."""
+
+TIDIES = b"multiprocessing.resource_tracker"
+"""Python's, which ends by itself after those that it serves and removes their semaphores and
+shared memory; killed with them it would leave those in /dev/shm until the next boot."""
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat says; ``starttime`` in clock ticks since boot tells a reused pid apart."""
+
+    state: str
+    ppid: int
+    pgid: int
+    starttime: int
+
+    def is_of(self, other: Stat | None) -> bool:
+        """Return whether both are of one process, of which the pid is the same."""
+        return other is not None and other.starttime == self.starttime
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Return what is known of ``pid``; None when there is no such process (any more)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    # The command, field 2, is in parentheses and may hold anything, also parentheses (proc(5)).
+    fields = text[text.rfind(b")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    return Stat(fields[0].decode("ascii"), int(fields[1]), int(fields[2]), int(fields[19]))
+
+
+def own_pids() -> list[int]:
+    """Return the processes of this user."""
+    uid = os.getuid()
+    found = []
+    for pid in _list_pids():
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                found.append(pid)
+    return found
+
+
+def descendants(root: int) -> dict[int, Stat]:
+    """Return the living processes below ``root``, of whatever user, without zombies."""
+    children: dict[int, list[int]] = {}
+    stats: dict[int, Stat] = {}
+    for pid in _list_pids():
+        stat = read_stat(pid)
+        if stat is not None:
+            stats[pid] = stat
+            children.setdefault(stat.ppid, []).append(pid)
+    found: dict[int, Stat] = {}
+    waiting = list(children.get(root, ()))
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found[pid] = stats[pid]
+            waiting.extend(children.get(pid, ()))
+    return {pid: stat for pid, stat in found.items() if stat.state not in "ZX"}
+
+
+def _list_pids() -> list[int]:
+    for _ in range(LISTINGS):
+        with contextlib.suppress(OSError):
+            return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        time.sleep(LISTING_SECONDS)
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
+    """Return this user's living processes that were started in ``run_dir``.
+
+    The environment is that of the last exec, so a process cannot lose the mark by accident; one
+    that removes it from its environment on purpose before an exec is not found. One of a Slurm job
+    that a rank has submitted inherits the mark and is not of the run.
+
+    Args:
+        run_dir: The run's folder on this node.
+        doubtful: Also those that cannot be looked into in time.
+    """
+    mark = os.fsencode(f"{ENV_RUN_DIR}={run_dir}")
+    before = {pid: read_stat(pid) for pid in own_pids() if pid != os.getpid()}
+    texts = read_in_time([f"/proc/{pid}/environ" for pid in before])
+    found = {}
+    for (pid, then), text in zip(before.items(), texts.values()):
+        words = text.split(b"\0") if text is not None else []
+        if (mark in words and not _is_of_another_job(words)) or (doubtful and text is None):
+            now = read_stat(pid)
+            if now is not None and now.state not in "ZX" and now.is_of(then):
+                found[pid] = now
+    return found
+
+
+def _is_of_another_job(words: list[bytes]) -> bool:
+    """Return whether a process is in another Slurm job than the rank from which it has the mark."""
+    named = dict(word.partition(b"=")[::2] for word in words)
+    of_rank = named.get(os.fsencode(ENV_JOB))
+    return of_rank is not None and named.get(os.fsencode(SLURM_JOB), b"") != of_rank
+
+
+def read_environ(pid: int) -> dict[bytes, bytes]:
+    """Return the environment of ``pid`` as of its last exec; empty when it cannot be read."""
+    return {
+        name: value
+        for name, equals, value in (
+            word.partition(b"=") for word in _read(f"/proc/{pid}/environ").split(b"\0")
+        )
+        if equals
+    }
+
+
+def _read(path: str) -> bytes:
+    return read_in_time([path])[path] or b""
+
+
+def kill_run(run_dir: str, seconds: float = 5.0) -> list[int]:
+    """SIGKILL every process started in ``run_dir``, until none is left: what a dead shim left.
+
+    Args:
+        run_dir: The run's folder on this node, as the shim got it.
+        seconds: How long to try.
+
+    Returns:
+        The processes that are still there: empty, unless the kernel cannot end one.
+    """
+    begun = time.monotonic()
+    deadline = begun + seconds
+    while True:
+        left = pids_of_run(run_dir)
+        patient = time.monotonic() < begun + TIDY_SECONDS
+        for pid, stat in left.items():
+            if not (patient and tidies_up(pid)):
+                send(pid, stat, signal.SIGKILL)
+        if not left or time.monotonic() >= deadline:
+            return list(left)
+        time.sleep(RETRY_SECONDS)
+
+
+def tidies_up(pid: int) -> bool:
+    """Return whether a process removes what others leave, and then ends by itself."""
+    return TIDIES in _read(f"/proc/{pid}/cmdline")
+
+
+def send(pid: int, stat: Stat, number: int) -> None:
+    """Send a signal to the process that ``stat`` is of.
+
+    One that is gone, whose pid may be another's by now, or became another user's, is no error.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            held = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # an old kernel, or no descriptor left
+            if _is(pid, stat):
+                os.kill(pid, number)
+            return
+        try:
+            if _is(pid, stat):
+                signal.pidfd_send_signal(held, number)
+        finally:
+            os.close(held)
+
+
+def _is(pid: int, stat: Stat) -> bool:
+    now = read_stat(pid)
+    return now is not None and now.is_of(stat)
+
+
+def send_group(pgid: int, number: int) -> bool:
+    """Send a signal to a process group; return whether there is such a group."""
+    try:
+        os.killpg(pgid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

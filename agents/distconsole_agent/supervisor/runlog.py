@@ -1,0 +1,145 @@
+"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``; a full disk delays lines, it ends no run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from distconsole_agent.node_folder.folders import place_private, write_private
+from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system import steady
+from distconsole_agent.system.room import keep_room
+
+if TYPE_CHECKING:
+    from distconsole_agent.coordination.blame import Failure, Verdict
+    from distconsole_agent.supervisor.processes import RankProcess
+    from distconsole_agent.system.loop import Loop
+
+RETRY_SECONDS = 1.0
+MAX_WAITING_LINES = 10_000
+KEPT_BYTES = 256 * 1024
+"""Room for the lines of the shim that the disk keeps ahead."""
+
+LOG_FILE = "shim.jsonl"
+TAIL_BYTES = 256
+ENDPOINT_FILE = "coordinator.json"
+
+
+def claim(run_dir: str) -> int:
+    """Write ``shim.pid`` and lock it; return the descriptor, whose closing gives the lock back.
+
+    Raises:
+        OSError: when another shim of this run lives, or the folder cannot be written.
+    """
+    path = os.path.join(run_dir, "shim.pid")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    stat = read_stat(os.getpid())
+    assert stat is not None
+    os.ftruncate(fd, 0)
+    os.write(fd, f"{os.getpid()} {stat.starttime}\n".encode("ascii"))
+    return fd
+
+
+def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
+    """Write down, for the agent, where the coordinator listens; a full disk keeps it untold."""
+    with contextlib.suppress(OSError):
+        place_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint))
+
+
+def has_ended(run_dir: str) -> bool:
+    """Return whether the shim has written its last line."""
+    try:
+        with open(os.path.join(run_dir, LOG_FILE), "rb") as file:
+            file.seek(-min(TAIL_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            return b'"event":"ended"' in file.read()
+    except OSError:
+        return False
+
+
+class RunLog:
+    """Appends events, each with one write and in order."""
+
+    def __init__(self, loop: Loop, run_dir: str) -> None:
+        self._loop = loop
+        self._run_dir = run_dir
+        self._waiting: list[bytes] = []
+        self._fd = os.open(
+            os.path.join(run_dir, LOG_FILE),
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o600,
+        )
+        self._size = os.fstat(self._fd).st_size
+        self._kept = 0
+        self._keep_room()
+
+    @property
+    def written(self) -> bool:
+        """Whether every line is in the file."""
+        return not self._waiting
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one event; ``t_ns`` is now unless given, in steady time, and written by the wall clock."""
+        at_ns = fields.pop("t_ns", None) or steady.now_ns()
+        times = {"t_ns": steady.to_wall(at_ns), "boot_ns": steady.to_boot(at_ns)}
+        message = {**times, "event": event, **fields}
+        self._waiting.append(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
+        if len(self._waiting) == 1:
+            self._drain()
+        del self._waiting[MAX_WAITING_LINES:]
+
+    def started(self, rank: RankProcess) -> None:
+        """Append that a rank began."""
+        self.write("started", t_ns=rank.started_ns, **_named(rank))
+
+    def exited(self, rank: RankProcess) -> None:
+        """Append how a rank ended."""
+        ended = rank.ended
+        assert ended is not None
+        how = {"exit_code": ended.exit_code, "signal": ended.signal}
+        self.write("exited", t_ns=ended.t_ns, **_named(rank), **how)
+
+    def failed(self, failure: Failure) -> None:
+        """Append that a rank of this node failed by itself."""
+        fields = failure._asdict()
+        del fields["node"]
+        self.write("failed", **fields)
+
+    def write_verdict(self, verdict: Verdict) -> None:
+        """Write ``verdict.json`` aside and rename it; then append the event."""
+        with contextlib.suppress(OSError):
+            write_private(os.path.join(self._run_dir, "verdict.json"), verdict.as_json())
+        self.write("verdict", **verdict.as_json())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _drain(self) -> None:
+        while self._waiting:
+            try:
+                taken = os.write(self._fd, self._waiting[0])
+            except OSError:
+                taken = 0
+            self._size += taken
+            if taken == len(self._waiting[0]):
+                self._waiting.pop(0)
+                self._keep_room()
+                continue
+            # A line that was cut by a full disk goes on where it was cut.
+            self._waiting[0] = self._waiting[0][taken:]
+            self._loop.call_later(RETRY_SECONDS, self._drain)
+            return
+
+    def _keep_room(self) -> None:
+        """Keep room on the disk for what is still to be said, which ends the run for everybody else."""
+        if self._size + KEPT_BYTES // 2 >= self._kept:
+            self._kept = self._size + KEPT_BYTES
+            keep_room(self._fd, self._kept)
+
+
+def _named(rank: RankProcess) -> dict[str, int]:
+    return {"rank": rank.spec.rank, "local_rank": rank.spec.local_rank, "pid": rank.pid}

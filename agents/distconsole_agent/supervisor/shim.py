@@ -1,0 +1,490 @@
+"""The parent of a run's ranks on one node: starts them, notes their ends, takes them down.
+
+What is started together and ends together is an attempt; with ``--max-restarts`` another may follow.
+
+One per run and node, one thread (PR_SET_PDEATHSIG belongs to the thread that forked). It reads no
+output of the ranks and knows nothing of steps or metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from functools import partial
+from typing import Any
+
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.contract.refusal import Refusal, bad_request
+from distconsole_agent.contract.runspec import RunSpec
+from distconsole_agent.coordination import blame
+from distconsole_agent.coordination.channel import times_for
+from distconsole_agent.coordination.coordinator import Coordinator
+from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, Link, LinkEvents
+from distconsole_agent.coordination.peer import Peer
+from distconsole_agent.coordination.rendezvous import HeldPort, Rendezvous, open_rendezvous
+from distconsole_agent.coordination.restarts import (
+    ENV_CHECKPOINT,
+    Restart,
+    last_checkpoint,
+    restart_event,
+)
+from distconsole_agent.coordination.rounds import Rounds
+from distconsole_agent.coordination.supervision import records_written
+from distconsole_agent.node_folder.disk_watch import DiskWatch
+from distconsole_agent.node_folder.folders import NodeFolders, this_program
+from distconsole_agent.server.agentwatch import AgentWatch
+from distconsole_agent.supervisor import notes
+from distconsole_agent.supervisor.control import (
+    Answer,
+    ControlSocket,
+    Later,
+    read_endpoint,
+    read_master_port,
+    read_stop,
+)
+from distconsole_agent.supervisor.ending import Ending
+from distconsole_agent.supervisor.killing import Kills, count_kills
+from distconsole_agent.supervisor.lingering import Lingering
+from distconsole_agent.supervisor.portwatch import PortWatch
+from distconsole_agent.supervisor.processes import (
+    Places,
+    Processes,
+    ProcessEvents,
+    RankProcess,
+    make_places,
+    make_rank,
+)
+from distconsole_agent.supervisor.proctree import descendants, send
+from distconsole_agent.supervisor.rank_output import RankOutput
+from distconsole_agent.supervisor.runlog import RunLog, keep_endpoint
+from distconsole_agent.supervisor.teardown import Teardown
+from distconsole_agent.system import steady
+from distconsole_agent.system.loop import Loop
+
+OUTPUT_SECONDS = 1.0
+"""Pace of looking whether output of the ranks is dropped."""
+
+PREPARED_SECONDS = 900.0
+"""A run that nobody starts is given up after so long."""
+
+
+class Shim:
+    """One run on one node, from ``prepared`` to ``ended``."""
+
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+        self._loop = loop
+        self._run_dir = run_dir
+        self._first_spec = self._spec = spec
+        self._oom_score_adj = oom_score_adj
+        self._rank_spec = spec
+        self._master_port: int | None = None
+        self._state = "prepared"
+        self._log = RunLog(loop, run_dir)
+        self._ranks = Processes(loop, ProcessEvents(self._settled, self._ended, self._reaped))
+        self._output = RankOutput(run_dir, spec.log_bytes)
+        self._told_of_output = False
+        self._disk_watch = DiskWatch(loop, run_dir, spec.host, self._note)
+        self._teardown = self._make_teardown()
+        self._lingering = Lingering(loop, self._ranks, self._end_linger)
+        self._restart = 0
+        self._rounds = Rounds(loop, spec)
+        self._kills = Kills(None, None)
+        self._stop: blame.Stop | None = None
+        self._ending = Ending(loop, self._log, self._end)
+        self._start_answer: Later | None = None
+        self._refused: Refusal | None = None
+        self._events = LinkEvents(
+            self._stop_from_link,
+            self._ending.judged,
+            self._note,
+            self._ending.finish,
+            self._command,
+            self._command_ended,
+            renew=self._renew,
+            restart=self._tell_restart,
+            again=self._again,
+            outlived=self._outlived,
+            node_lost=self._node_lost,
+            written=partial(records_written, spec.rings or os.path.join(run_dir, "rings")),
+        )
+        self._times = times_for(spec.lost_after)
+        self._coordinator, self._held = self._prepare()
+        self._link: Link | None = self._coordinator
+        self._port_watch = self._make_port_watch()
+        folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
+        self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
+        self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
+        loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
+        loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
+        self._look_at_clock()
+
+    def _look_at_clock(self) -> None:
+        steady.look()
+        self._loop.call_later(steady.LOOK_SECONDS, self._look_at_clock)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._ending.gone
+
+    @property
+    def _verdict(self) -> blame.Verdict | None:
+        return self._ending.verdict
+
+    @property
+    def exit_code(self) -> int:
+        """What the process ends with once the run is over."""
+        return 0
+
+    def close(self) -> None:
+        """Let go of everything; nothing of the run is left."""
+        self._agent.close()
+        self._control.close()
+        if self._link is not None:
+            self._link.close()
+        if self._held is not None:
+            self._held.close()
+        self._disk_watch.end()
+        self._output.close()
+        self._log.close()
+
+    def crashed(self, told: str) -> None:
+        """End the run at once, because the shim itself is broken: no process may outlive it."""
+        with contextlib.suppress(OSError):
+            for pid, stat in descendants(os.getpid()).items():
+                send(pid, stat, signal.SIGKILL)
+        self._note(notes.broken(told))
+        if self._verdict is None:
+            self._log.write_verdict(blame.Verdict("failed", 1, None))
+        self._log.write("ended")
+
+    # Requests
+
+    def _answer(self, request: dict[str, Any]) -> Answer:
+        op = request.get("op")
+        if op == "status":
+            return self._status()
+        if op == "start":
+            return self._start(request)
+        if op == "stop":
+            self._request_stop(*read_stop(request, self._spec.grace))
+            return {"ok": True, "stopping": True}
+        if op == "kill":
+            self._request_stop(self._stop.reason if self._stop else blame.USER, 0.0)
+            return {"ok": True, "killing": True}
+        raise Refusal(ErrorCode.UNKNOWN_OP, f"a shim cannot {op!r}")
+
+    def _status(self) -> Answer:
+        if self._refused is not None:
+            raise self._refused
+        endpoint = self._coordinator.endpoint if self._coordinator is not None else None
+        return {
+            "ok": True,
+            "pid": os.getpid(),
+            "state": self._state,
+            "restart": self._restart,
+            "coordinator": endpoint and {"address": endpoint[0], "port": endpoint[1]},
+            "master_port": self._held and self._held.port,
+        }
+
+    # Starting
+
+    def _prepare(self) -> tuple[Coordinator | None, Rendezvous | None]:
+        if self._spec.node_index != 0:
+            return None, None
+        address = self._spec.nodes[0].address
+        try:
+            coordinator = Coordinator(self._loop, self._spec, self._events, self._times)
+            return coordinator, open_rendezvous(self._loop, self._spec, coordinator, self._note)
+        except OSError as error:
+            why = f"cannot listen on {address}: {error.strerror or error}"
+            hint = f"{address} must be an address of {self._spec.host}; --nic names the interface"
+            self._refused = Refusal(ErrorCode.START_FAILED, why, hint)
+            self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
+            return None, None
+
+    def _start(self, request: dict[str, Any]) -> Answer:
+        if self._refused is not None:
+            raise self._refused
+        if self._state != "prepared":
+            raise bad_request(f"the run is {self._state} already")
+        port = read_master_port(request)
+        if self._held is not None:
+            port = self._held.port
+        if self._link is None:
+            endpoint = read_endpoint(request)
+            keep_endpoint(self._run_dir, endpoint)
+            self._link = Peer(self._loop, self._spec, endpoint, self._events, self._times)
+        self._link.begin()
+        self._start_answer = Later()
+        self._disk_watch.begin()
+        self._look_at_output()
+        self._start_ranks(port)
+        load_late()
+        return self._start_answer
+
+    def _start_ranks(self, port: int | None) -> None:
+        self._state = "starting"
+        self._kills = count_kills()
+        self._master_port = port
+        if told := self._port_watch.look():
+            self._cannot_start(told, "start the run again: it takes another port")
+            return
+        self._port_watch.begin()
+        try:
+            places = self._make_places()
+            self._ranks.start(
+                [
+                    make_rank(self._spec, rank, port, places, self._oom_score_adj)
+                    for rank in self._spec.ranks
+                ]
+            )
+        except OSError as error:
+            self._cannot_start(f"the ranks cannot start: {error}", "see the limits: ulimit -a")
+        else:
+            if not self._ranks.all:
+                self._settle_start()
+                self._end_leftovers()
+
+    def _make_places(self) -> Places:
+        return make_places(self._spec, self._run_dir, self._output)
+
+    def _cannot_start(self, why: str, hint: str) -> None:
+        self._note(notes.cannot_start(why, hint))
+        assert self._start_answer is not None
+        self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
+        rank = self._spec.ranks[0].rank
+        self._fail(
+            blame.Failure(self._spec.node_index, rank, 0, steady.now_ns(), 126, None, why, "")
+        )
+
+    def _make_port_watch(self) -> PortWatch:
+        held = self._held
+        ports = held.ports if isinstance(held, HeldPort) else []
+        address = self._spec.nodes[0].address
+        return PortWatch(self._loop, address, ports, self._note, self._refuse_port)
+
+    def _refuse_port(self, told: str) -> None:
+        """End the run before its ranks trust whom they meet."""
+        if self._teardown.begun or not self._ranks.alive:
+            return
+        self._note(notes.port_stranger(told))
+        rank = self._spec.ranks[0].rank
+        self._fail(
+            blame.Failure(self._spec.node_index, rank, 0, steady.now_ns(), 1, None, told, "")
+        )
+
+    def _settled(self, rank: RankProcess) -> None:
+        """A rank was executed, or could not be."""
+        failure = rank.spawn_failure
+        if failure is None:
+            self._log.started(rank)
+        elif self._start_answer is not None:
+            where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
+            self._note(notes.cannot_start(where, failure.hint, rank.spec.rank))
+            self._start_answer.give(Refusal(ErrorCode.START_FAILED, where, failure.hint))
+        if not self._ranks.starting:
+            self._settle_start()
+
+    def _settle_start(self) -> None:
+        if self._state == "starting":
+            self._state = "running"
+        if self._start_answer is not None:
+            self._start_answer.give({"ok": True, "started": True})
+
+    # Ends
+
+    def _ended(self, rank: RankProcess) -> None:
+        self._output.flush()  # its last words are looked for in its log
+        self._exited(rank)
+
+    def _exited(self, rank: RankProcess) -> None:
+        self._log.exited(rank)
+        self._judge(rank, self._teardown.begun_ns)
+
+    def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
+        """Report how a rank failed, if it did, as of the time when it ended."""
+        from distconsole_agent.supervisor.postmortem import find_failure  # late: ``load_late``
+
+        failure = find_failure(
+            self._rank_spec,
+            rank,
+            os.path.join(self._run_dir, "errors"),
+            stopped_ns=stopped_ns,
+            kills=self._kills,
+        )
+        if failure is not None:
+            self._fail(failure)
+
+    def _fail(self, failure: blame.Failure) -> None:
+        failure = self._rounds.explained(failure)
+        if self._start_answer is not None and self._start_answer.refused:
+            failure = failure._replace(final="it could not be started")
+        self._log.failed(failure)
+        assert self._link is not None
+        # First, for where nothing is left to end this node is at its end in the next line.
+        self._link.failed(failure)
+        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+
+    def _reaped(self, pids: list[int]) -> None:
+        self._agent.reaped(pids)
+        self._teardown.check()
+        self._end_leftovers()
+
+    def _end_leftovers(self) -> None:
+        """Once every rank has ended, nothing that they started may stay."""
+        if self._teardown.begun or self._state == "prepared" or self._ranks.alive:
+            return
+        if self._lingering.wait():
+            self._state = "lingering"
+        else:
+            self._teardown.begin(self._spec.grace)
+
+    def _end_linger(self, left: list[int]) -> None:
+        if left and not self._teardown.begun:
+            self._note(notes.leftover(left))
+        self._end_leftovers()
+
+    def _unkillable(self, pids: list[int]) -> None:
+        self._note(notes.unkillable(self._spec.host, pids))
+
+    # Stopping
+
+    def _request_stop(self, reason: str, grace_seconds: float) -> None:
+        """Stop the run here and everywhere, because somebody at this node asks for it."""
+        stop = blame.Stop(self._spec.node_index, steady.now_ns(), reason)
+        if self._state == "prepared":
+            self._stop = stop
+            self._state = "stopping"
+            self._log.write("stopping", reason=reason)
+            self._ending.gone = True
+            self._ending.judged(blame.Verdict("stopped", blame.STOP_EXIT_CODES[reason], None))
+            self._ending.finish()
+            return
+        if self._is_gone and self._verdict is not None:
+            return
+        assert self._link is not None
+        self._stop = self._stop or stop
+        self._begin_stop(reason, grace_seconds)
+        self._link.stopping(stop, grace_seconds)
+
+    def _command(self, _name: str, _command: str) -> None:
+        """Refuse: only the nodes of a run that an engine steers are told what to start."""
+
+    def _command_ended(self, _node: int, _name: str, _exit_code: int) -> None:
+        """Nothing was told to start."""
+
+    def _outlived(self, failure: blame.Failure) -> None:
+        """Take it for what it is elsewhere: only an engine can say that the run goes on."""
+        assert self._coordinator is not None
+        self._coordinator.failed(failure)
+
+    def _node_lost(self, node: int) -> None:
+        self._rounds.node_lost(node)
+
+    def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
+        self._begin_stop(reason, grace_seconds)
+
+    def _begin_stop(self, reason: str, grace_seconds: float) -> None:
+        if self._state == "ended":
+            return
+        if self._state != "stopping":
+            self._state = "stopping"
+            self._port_watch.close()
+            self._log.write("stopping", reason=reason)
+        if not self._is_gone:
+            self._teardown.begin(grace_seconds)
+
+    def _terminated(self) -> None:
+        self._request_stop(blame.SIGTERM, self._spec.grace)
+
+    def _give_up_waiting(self) -> None:
+        if self._state == "prepared":
+            self._note(notes.never_started(PREPARED_SECONDS / 60))
+            self._request_stop(blame.USER, 0.0)
+
+    # Another attempt
+
+    def _make_teardown(self) -> Teardown:
+        teardown = Teardown(self._loop, self._ranks, self._run_dir)
+        teardown.on_gone = self._gone
+        teardown.on_unkillable = self._unkillable
+        return teardown
+
+    def _renew(self) -> tuple[int, str | None]:
+        """Give a rendezvous that no rank of an earlier attempt knows, and the checkpoint."""
+        assert self._coordinator is not None
+        fresh = open_rendezvous(self._loop, self._spec, self._coordinator, self._note)
+        if self._held is not None:
+            self._held.close()
+        self._held = fresh
+        checkpoint = last_checkpoint(self._run_dir)
+        return fresh.port, checkpoint or self._first_spec.env.get(ENV_CHECKPOINT)
+
+    def _tell_restart(self, restart: Restart, failed: blame.Verdict, pause_seconds: float) -> None:
+        self._log.write("restart", **restart_event(restart, failed, pause_seconds))
+
+    def _again(self, restart: Restart) -> None:
+        """Start the ranks anew, unless this node was asked to stop while nobody else knew."""
+        self._log.write("attempt", **restart.as_json())
+        self._forget_attempt(restart)
+        if self._has_to_end():
+            self._state = "stopping"
+            self._gone()
+        else:
+            self._start_ranks(restart.port)
+
+    def _forget_attempt(self, restart: Restart) -> None:
+        """Let nothing of the attempt that is over be taken for the next one's."""
+        self._restart = restart.number
+        self._rank_spec = self._spec = restart.applied(self._first_spec)
+        self._ranks.forget()
+        self._lingering.close()
+        self._lingering = Lingering(self._loop, self._ranks, self._end_linger)
+        self._teardown = self._make_teardown()
+        self._port_watch = self._make_port_watch()
+        self._ending.gone = False
+
+    def _has_to_end(self) -> bool:
+        return self._stop is not None
+
+    # The run's end
+
+    def _gone(self) -> None:
+        if not self._is_gone:
+            self._disk_watch.end()
+            self._output.flush()
+            self._tell_of_output(over=True)
+            self._ending.gone = True
+            assert self._link is not None
+            self._link.ended()
+            self._ending.check()
+
+    def _end(self) -> None:
+        self._state = "ended"
+
+    def _look_at_output(self) -> None:
+        if not (self._is_gone or self._told_of_output):
+            self._tell_of_output(over=False)
+            self._loop.call_later(OUTPUT_SECONDS, self._look_at_output)
+
+    def _tell_of_output(self, *, over: bool) -> None:
+        """Say that output of the ranks is dropped when it begins, and how much it was at the end."""
+        dropped = self._output.dropped()
+        if dropped:
+            self._told_of_output = True
+            self._note(notes.dropped(self._spec.host, dropped, over=over))
+
+    def _note(self, note: dict[str, Any]) -> None:
+        self._log.write("note", **note)
+
+
+def load_late() -> None:
+    """Load what only links and ends need, while the ranks start: no start waits for it.
+
+    No end then depends on the files that it lies in. What cannot be loaded is tried again when needed.
+    """
+    with contextlib.suppress(ImportError, OSError):
+        import hmac  # noqa: F401 - it loads OpenSSL, the dearest of all
+
+        from distconsole_agent.supervisor import postmortem  # noqa: F401

@@ -1,0 +1,222 @@
+"""Forks and executes one rank, with nothing of the shim's left in it; it does not wait for it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import struct
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from distconsole_agent.system.descriptors import give_back_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+NOT_FOUND_EXIT_CODE = 127
+NOT_EXECUTABLE_EXIT_CODE = 126
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_REPORT = struct.Struct("<iB")
+_STAGES = ("prepare", "workdir", "logs", "exec")
+
+OOM_SCORE_PATH = "/proc/self/oom_score_adj"
+
+
+class Command(NamedTuple):
+    """What to execute; ``setup`` is a shell command to run before it in the same process.
+
+    Attributes:
+        blocked: Signals that it, and what it starts, do not get.
+        pipes: What it prints into instead of the files, whose content they become.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    workdir: str
+    setup: str | None
+    stdout_path: str
+    stderr_path: str
+    oom_score_adj: str
+    blocked: tuple[int, ...] = ()
+    pipes: tuple[str, str] | None = None
+
+
+class Spawned(NamedTuple):
+    """A child; ``report_fd`` gets ``SpawnFailure`` bytes, or ends empty once it was executed."""
+
+    pid: int
+    report_fd: int
+
+
+class SpawnFailure(NamedTuple):
+    """Why a command was not executed."""
+
+    exit_code: int
+    error: str
+    hint: str
+
+
+def become_subreaper(on: bool = True) -> None:
+    """Have orphans below this process become its children (prctl(2)).
+
+    Raises:
+        OSError: on a kernel without it.
+    """
+    _prctl(PR_SET_CHILD_SUBREAPER, int(on))
+
+
+def read_oom_score() -> str:
+    """Return this process's ``oom_score_adj``; "0" where it cannot be read."""
+    try:
+        with open(OOM_SCORE_PATH, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "0"
+
+
+def write_oom_score(value: str) -> bool:
+    """Set this process's ``oom_score_adj``; return whether the kernel allowed it."""
+    try:
+        with open(OOM_SCORE_PATH, "w", encoding="ascii") as file:
+            file.write(value)
+    except OSError:
+        return False
+    return True
+
+
+def spawn(command: Command) -> Spawned:
+    """Fork and execute ``command`` in a session of its own that dies with the calling thread.
+
+    Raises:
+        OSError: when the system has no process or descriptor left.
+    """
+    words = command.argv if command.setup is None else with_setup(command.setup, command.argv)
+    report_read, report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    parent = os.getpid()
+    # Our handlers are in the child until it resets them, and would swallow an early SIGTERM.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(command, words, parent, report_write)
+    except OSError:
+        os.close(report_read)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(report_write)
+    return Spawned(pid, report_read)
+
+
+def with_setup(setup: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words that run ``setup`` in a shell and then become ``argv`` in its place.
+
+    bash is taken where there is one: what people write here (``source``, ``module load``,
+    ``conda activate``) is bash.
+    """
+    shell = next(
+        (path for path in ("/bin/bash", "/usr/bin/bash") if os.path.exists(path)), "/bin/sh"
+    )
+    script = (
+        f"{setup}\n"
+        'distconsole_code=$?; [ "$distconsole_code" = 0 ] || '
+        'echo "distconsole: the setup command ended with code $distconsole_code" >&2\n'
+        "unset distconsole_code\n"
+        'exec "$@"'
+    )
+    return (shell, "-c", script, "sh", *argv)
+
+
+def read_failure(report: bytes, command: Command) -> SpawnFailure | None:
+    """Return what a child reported through its ``report_fd``; None when it was executed."""
+    if len(report) < _REPORT.size:
+        return None
+    number, stage_index = _REPORT.unpack(report[: _REPORT.size])
+    why = os.strerror(number)
+    stage = _STAGES[stage_index]
+    if stage == "workdir":
+        return SpawnFailure(
+            NOT_EXECUTABLE_EXIT_CODE,
+            f"the working folder {command.workdir} cannot be used: {why}",
+            "create it on this host, or name another one with --workdir",
+        )
+    if stage == "logs":
+        return SpawnFailure(
+            NOT_EXECUTABLE_EXIT_CODE,
+            f"{command.stdout_path} cannot be written: {why}",
+            "make room",
+        )
+    if stage == "prepare":
+        return SpawnFailure(NOT_EXECUTABLE_EXIT_CODE, f"the process cannot start: {why}", "")
+    return SpawnFailure(
+        _exit_code(number, stage_index),
+        f"{command.argv[0]} cannot be executed: {why}",
+        "it must be on this host's PATH and executable; --python names the interpreter, "
+        "--setup runs a command before it",
+    )
+
+
+def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: int) -> NoReturn:
+    stage = 0
+    exit_code = NOT_EXECUTABLE_EXIT_CODE
+    try:
+        os.setsid()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before it could be noticed
+            os.kill(os.getpid(), signal.SIGKILL)
+        _reset_signals(command.blocked)
+        give_back_limit()
+        write_oom_score(command.oom_score_adj)
+        stage = 2
+        _redirect(command)
+        stage = 1
+        os.chdir(command.workdir)
+        _close_others(report_fd)
+        stage = 3
+        os.execvpe(words[0], words, dict(command.env))  # noqa: S606 - this is what it is for
+    except OSError as error:
+        exit_code = _exit_code(error.errno or 0, stage)
+        os.write(report_fd, _REPORT.pack(error.errno or 0, stage))
+    finally:
+        os._exit(exit_code)
+
+
+def _exit_code(number: int, stage: int) -> int:
+    """Return what a shell exits with: 127 when there is no such command, else 126 (POSIX, 2.8.2)."""
+    missing = number == errno.ENOENT and _STAGES[stage] == "exec"
+    return NOT_FOUND_EXIT_CODE if missing else NOT_EXECUTABLE_EXIT_CODE
+
+
+def _reset_signals(blocked: tuple[int, ...]) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _redirect(command: Command) -> None:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    out, err = command.pipes or (command.stdout_path, command.stderr_path)
+    for target, path, how in ((0, os.devnull, os.O_RDONLY), (1, out, flags), (2, err, flags)):
+        fd = os.open(path, how, 0o600)
+        os.dup2(fd, target, inheritable=True)
+        if fd != target:
+            os.close(fd)
+
+
+def _close_others(report_fd: int) -> None:
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    os.closerange(3, report_fd)
+    os.closerange(report_fd + 1, highest + 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

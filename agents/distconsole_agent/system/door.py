@@ -1,0 +1,78 @@
+"""A listener in a loop that does not spin where no descriptor is left: it looks away and tries again."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from typing import TYPE_CHECKING, Callable
+
+from distconsole_agent.system.descriptors import is_scarce
+from distconsole_agent.system.loop import READ
+
+if TYPE_CHECKING:
+    import socket
+
+    from distconsole_agent.system.loop import Loop, Timer
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+LOOK_AWAY_SECONDS = 0.1
+
+
+class Door:
+    """Hands over who connects to ``listener``.
+
+    Args:
+        enter: Called with each connection.
+        always: Whether the last descriptors are for these, too.
+
+    Attributes:
+        refused: How often there was no descriptor for somebody.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        listener: socket.socket,
+        enter: Callable[[socket.socket], None],
+        *,
+        always: bool = False,
+    ) -> None:
+        self._loop = loop
+        self._listener = listener
+        self._enter = enter
+        self._always = always
+        self._timer: Timer | None = None
+        self.refused = 0
+        self._watch()
+
+    def close(self) -> None:
+        """Let nobody in any more, and close the listener."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.unwatch(self._listener.fileno())
+        self._listener.close()
+
+    def _watch(self) -> None:
+        self._loop.watch(self._listener.fileno(), READ, self._accept)
+
+    def _accept(self, _events: int) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                self._look_away()
+            return
+        if self._always or not is_scarce(sock.fileno()):
+            self._enter(sock)
+        else:
+            sock.close()  # who has to come in tries again
+            self._look_away()
+
+    def _look_away(self) -> None:
+        if not self.refused:
+            sys.stderr.write(
+                "distconsole: too few descriptors are left: connections wait; ulimit -Hn\n"
+            )
+        self.refused += 1
+        self._loop.unwatch(self._listener.fileno())
+        self._timer = self._loop.call_later(LOOK_AWAY_SECONDS, self._watch)

@@ -1,0 +1,77 @@
+"""All checks, in the order in which a report tells them. Whoever adds one adds it to a module here."""
+
+from __future__ import annotations
+
+from distconsole.checks.engine.rule import Rule
+from distconsole.checks.rules.gpu import gpu_errors, gpu_health, gpu_limits, gpu_load, gpus
+from distconsole.checks.rules.network import (
+    between,
+    choices,
+    fabric,
+    interfaces,
+    names,
+    network,
+    pace,
+    ssh,
+)
+from distconsole.checks.rules.script import launches, script_imports, scripts
+from distconsole.checks.rules.software import (
+    collectives,
+    engines,
+    libraries,
+    python_env,
+    timeouts,
+)
+from distconsole.checks.rules.system import (
+    budgets,
+    expected,
+    folder_use,
+    folders,
+    identity,
+    kernel_log,
+    leftovers,
+    limits,
+    slurm,
+    system,
+)
+
+CATALOGUE: tuple[Rule, ...] = (
+    *ssh.RULES,
+    *between.RULES[:1],
+    *identity.RULES,
+    *names.RULES,
+    *limits.RULES,
+    *folders.RULES,
+    *folder_use.RULES,
+    *budgets.RULES,
+    *system.RULES,
+    *leftovers.RULES,
+    *kernel_log.RULES,
+    *python_env.RULES,
+    *launches.RULES,
+    *scripts.RULES,
+    *script_imports.RULES,
+    *libraries.RULES,
+    *engines.RULES[:-1],
+    *timeouts.RULES,
+    *engines.RULES[-1:],
+    *slurm.RULES,
+    *gpus.RULES,
+    *gpu_health.RULES,
+    *gpu_limits.RULES,
+    *gpu_load.RULES,
+    *gpu_errors.RULES,
+    *interfaces.RULES,
+    *network.RULES,
+    *choices.RULES,
+    *fabric.RULES,
+    *pace.RULES,
+    *collectives.RULES,
+    *expected.RULES,
+    *between.RULES[1:],
+)
+
+
+def rule_called(check: str) -> Rule | None:
+    """Return the check with this id, or None."""
+    return next((rule for rule in CATALOGUE if rule.id == check), None)

@@ -1,0 +1,391 @@
+"""A check from beginning to end: reach, ask, connect, compute; judge as soon as the facts are there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from distconsole.checks.engine import losses
+from distconsole.checks.engine.at_once import at_once
+from distconsole.checks.engine.baseline import Passports, compared
+from distconsole.checks.engine.catalogue import CATALOGUE
+from distconsole.checks.engine.files import write_files
+from distconsole.checks.engine.judge import Verdicts, judge
+from distconsole.checks.engine.leaning import needs_of, tell_unknown
+from distconsole.checks.engine.reaching import connect
+from distconsole.checks.engine.report import make_report
+from distconsole.checks.engine.rule import Rule
+from distconsole.checks.engine.select import at_level, keep_expected, select_rules
+from distconsole.checks.engine.target import PlanLaunch
+from distconsole.checks.facts.collectives import (
+    CollFacts,
+    HorovodCollFacts,
+    HorovodMpiFacts,
+    MpiCollFacts,
+)
+from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
+from distconsole.checks.facts.folders import SpeedFacts
+from distconsole.checks.facts.gpu import GpuLoadFacts
+from distconsole.checks.facts.host import (
+    LifeFacts,
+    MpiSshFacts,
+    NameFacts,
+)
+from distconsole.checks.facts.network import BandwidthFacts, ReachFacts
+from distconsole.checks.facts.node import (
+    Facts,
+    GpuFacts,
+    SshFacts,
+)
+from distconsole.checks.facts.slurm import MungeFacts, StepFacts
+from distconsole.checks.fixes import proofs
+from distconsole.checks.gather import (
+    between,
+    broken_ways,
+    collective,
+    engine_jobs,
+    folder_stage,
+    gpu_stage,
+    pair_bandwidth,
+    peer_names,
+    reachability,
+    slurm_stage,
+)
+from distconsole.checks.gather.engine_job import StartJob
+from distconsole.checks.gather.nodes import Gathering, expected_of, local_facts
+from distconsole.checks.rules.network.ssh import REACHING
+from distconsole.errors import Terminated
+from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
+from distconsole.model.reports import CheckReport
+from distconsole.model.requests import Check, Level
+from distconsole.session import Session
+
+JOBS: frozenset[type[Facts]] = frozenset(
+    {CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts, MpiSshFacts}
+)
+LOADS: frozenset[type[Facts]] = frozenset({NameFacts, SpeedFacts, GpuLoadFacts})
+NETWORK: frozenset[type[Facts]] = JOBS.union(LOADS, {ReachFacts, BandwidthFacts})
+SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
+STAGES: dict[str, tuple[type[Facts], ...]] = {
+    "slurm.munge": (MungeFacts,),
+    "slurm.limits": (StepFacts,),
+    "os.peer_names": (NameFacts,),
+    "fs.speed": (SpeedFacts,),
+    "gpu.pcie_load": (GpuLoadFacts,),
+    "net.reach_tcp": (ReachFacts, *JOBS),
+    "net.bw_pair": (BandwidthFacts,),
+    "coll.init": (CollFacts,),
+    **{engine.stage: (engine.kind,) for engine in engine_jobs.ENGINES},
+    "mpi.ssh": (MpiSshFacts,),
+}
+"""What a stage is to find out of all hosts together, and what it may excuse: known at its end only."""
+
+
+def run_check(
+    request: Check,
+    session: Session,
+    clock: Callable[[], float] = time.monotonic,
+    passports: Passports | None = None,
+    start: StartJob | None = None,
+    sweep: collective.Sweep | None = None,
+    plan: PlanLaunch | None = None,
+    began: float | None = None,
+) -> Iterator[Event]:
+    """Judge the hosts of ``session``, and compare them with their ``passports``.
+
+    Args:
+        request: How, and what.
+        session: On the hosts.
+        clock: Monotonic seconds.
+        passports: What the hosts were when they last passed; None compares with nothing.
+        start: How a short job by an engine is started; without it there is none.
+        sweep: What collective jobs do instead of what the level says.
+        plan: Plans the launch that is to be checked; None where there is none.
+        began: When somebody began to wait for it, by ``clock``; None takes this moment.
+
+    Yields:
+        ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found and
+        once more when its cure was tried, and at the end ``CheckEnded`` with the whole report. A
+        KeyboardInterrupt that comes up meanwhile, or is thrown in, makes this the end.
+
+    Raises:
+        UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
+        ConfigError: if a file that was asked for cannot be written.
+    """
+    chosen = keep_expected(
+        select_rules(CATALOGUE, request.only, request.skip), expected_of(session)
+    )
+    rules = tuple(rule for rule in chosen if at_level(rule, request.level))
+    gathering = Gathering(request, session, needs_of(rules), clock)
+    unasked = [rule for rule in select_rules(CATALOGUE, (), request.skip) if rule not in chosen]
+    ways = [rule for rule in unasked if rule.id in broken_ways.WAYS]
+    reaching = [rule for rule in CATALOGUE if rule.id in REACHING and rule not in rules]
+    checking = _Checking(gathering, rules, start, sweep, plan, ways, reaching)
+    waited_since = gathering.began if began is None else began
+
+    def concluded(by: KeyboardInterrupt | None) -> Generator[Event, None, CheckReport]:
+        yield from checking.skip_deeper(chosen)
+        seconds = clock() - waited_since
+        report = checking.report(rules, seconds, by)
+        for finding in report.findings[len(checking.verdicts.findings) :]:
+            yield FindingMade(finding=finding)
+        write_files(request, report, session.cluster)
+        return report if passports is None else compared(report, passports)
+
+    try:
+        yield from checking.stages()
+        report = yield from concluded(None)
+    except KeyboardInterrupt as interrupt:
+        yield from checking.conclude_early()
+        report = yield from concluded(interrupt)
+    yield CheckEnded(report=report)
+
+
+class _Job(NamedTuple):
+    """A short job: its stage, its facts, and how it is begun as the first of so many."""
+
+    stage: str
+    kind: type[Facts]
+    begin: Callable[[int], Iterator[str]]
+
+
+@dataclass(slots=True)
+class _Checking:
+    """One check going on."""
+
+    gathering: Gathering
+    rules: Sequence[Rule]
+    start: StartJob | None = None
+    sweep: collective.Sweep | None = None
+    plan: PlanLaunch | None = None
+    ways: Sequence[Rule] = ()
+    reaching: Sequence[Rule] = ()
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    judged: set[str] = field(default_factory=set)
+    going: set[str] = field(default_factory=set)
+    """The stages that have begun and not ended."""
+
+    def stages(self) -> Iterator[Event]:
+        """Go through the stages that the rules need."""
+        yield from self._stage("ssh.connect", connect(self.gathering))
+        yield from self._tell_of_reach()
+        yield from self._planned()
+        needed = self.gathering.needed
+        if not self.gathering.links:
+            self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
+            yield from self._judge(frozenset(), at_end=True)
+            return
+        yield from self._judge(needed - {SshFacts})
+        yield from self._stage("local facts", local_facts(self.gathering))
+        yield from self._judge(needed & (NETWORK | SLURM))
+        if MungeFacts in needed:
+            yield from self._stage("slurm.munge", slurm_stage.exchange(self.gathering))
+        if StepFacts in needed:
+            steps = slurm_stage.step_limits(self.gathering, os.environ)
+            yield from self._stage("slurm.limits", steps)
+        yield from self._judge(needed & NETWORK)
+        if NameFacts in needed:
+            yield from self._stage("os.peer_names", peer_names.ask_names(self.gathering))
+            yield from self._judge(needed & NETWORK - {NameFacts})
+        if SpeedFacts in needed:
+            yield from self._stage("fs.speed", folder_stage.measure(self.gathering))
+            yield from self._judge(needed & NETWORK - {NameFacts, SpeedFacts})
+        if GpuLoadFacts in needed:
+            yield from self._stage("gpu.pcie_load", gpu_stage.measure(self.gathering))
+            yield from self._judge(needed & NETWORK - LOADS)
+        if ReachFacts in needed:
+            yield from self._stage("net.reach_tcp", reachability.reach(self.gathering))
+            yield from self._judge(needed & ({BandwidthFacts} | JOBS))
+        yield from self._jobs(needed)
+        if BandwidthFacts in needed:
+            yield from self._stage("net.bw_pair", pair_bandwidth.measure(self.gathering))
+        losses.note_life(self.gathering)
+        yield from self._judge(frozenset(), at_end=True)
+        yield from self._tell_of_reach()
+        if self.gathering.request.proves:
+            yield from self._proofs()
+
+    def conclude_early(self) -> Iterator[Event]:
+        """Judge what is known, as nobody waits for the rest."""
+        gathering = self.gathering
+        gathering.given_up.set()
+        for kind in (kind for stage in self.going for kind in STAGES.get(stage, ())):
+            # Ranks that were ended because nobody waits for them are no fault of their hosts.
+            losses.leave_out(gathering, kind, gathering.hosts, CANCELLED)
+        gathering.lack((*gathering.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
+        losses.note_life(gathering)
+        if gathering.launch is None:
+            yield from self._leave_out(_without_launch if self.plan is None else _unplanned)
+        yield from self._judge(frozenset(), at_end=True)
+        yield from self._tell_of_reach()
+
+    def _proofs(self) -> Iterator[Event]:
+        """Try the cures of what was found, and tell each finding again that has a proof now."""
+        found = self.verdicts.findings
+        for check, tried in proofs.prove(self.gathering, tuple(found), self.start):
+            for place, finding in (tried or {}).items():
+                found[place] = finding
+                yield FindingMade(finding=finding)
+            outcome = "running" if tried is None else "pass"
+            yield CheckProgress(check=f"proof of {check}", host="", outcome=outcome)
+
+    def _planned(self) -> Iterator[Event]:
+        """Plan the launch on the hosts that were reached; without one leave out what is about it."""
+        if self.plan is None:
+            yield from self._leave_out(_without_launch)
+        elif self.gathering.links:
+            yield CheckProgress(check="script.launch", host="", outcome="running")
+            launch = self.plan(self.gathering.session, self.gathering.reached())
+            self.gathering.launch = launch
+            yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
+
+    def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
+        """Account for checks that have nothing to say, and forget what only they need."""
+        for rule in self.rules:
+            why = why_not(rule)
+            if why:
+                yield from self.skip(rule, why)
+                self.judged.add(rule.id)
+        self.rules = [rule for rule in self.rules if rule.id not in self.judged]
+        self.gathering.needed = needs_of(self.rules)
+
+    def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
+        """Run the collective job by torch and by every engine that the rules need."""
+        left = [job for job in self._wanted_jobs() if job.kind in needed]
+        if left:
+            # Jobs leave hosts out for them, also where nobody asked for the checks of the ways.
+            yield from self._tell_of(self.ways)
+        if self._may_coincide():
+            works = [(job.stage, job.begin(1)) for job in left]
+            yield from self._stages_at_once(works)
+            yield from self._second_look([job.kind for job in left])
+            return
+        while left:
+            job = left.pop(0)
+            yield from self._stage(job.stage, job.begin(len(left) + 1))
+            yield from self._second_look([job.kind])
+            waiting = {each.kind for each in left}
+            yield from self._judge(needed & ({BandwidthFacts} | waiting))
+
+    def _tell_of_reach(self) -> Iterator[Event]:
+        """Tell which hosts cannot be asked, each check of it once, though nobody asked for these checks."""
+        told = {found.check for found in self.verdicts.findings}
+        yield from self._tell_of([rule for rule in self.reaching if rule.id not in told])
+
+    def _tell_of(self, rules: Iterable[Rule]) -> Iterator[Event]:
+        """Judge by ``rules`` that nobody asked for; only what they find is told."""
+        for finding in broken_ways.judge_ways(self.gathering, rules, self.verdicts):
+            yield FindingMade(finding=finding)
+
+    def _second_look(self, kinds: Sequence[type[Facts]]) -> Iterator[Event]:
+        """Try all ways once more where a job came to nothing: one may have broken since."""
+        stuck = broken_ways.stuck_jobs(self.gathering, kinds)
+        if not stuck:
+            return
+        yield from self._stage("net.reach_tcp", reachability.reach(self.gathering))
+        if broken_ways.any_broken(self.gathering):
+            broken_ways.excuse(self.gathering, stuck)
+            asked = [rule for rule in self.rules if rule.id in broken_ways.WAYS]
+            yield from self._tell_of([*asked, *self.ways])
+
+    def _wanted_jobs(self) -> Iterator[_Job]:
+        gathering, sweep, start = self.gathering, self.sweep, self.start
+        yield _Job("coll.init", CollFacts, lambda n: collective.run_job(gathering, sweep, n))
+        for engine in engine_jobs.ENGINES:
+            if start is None:
+                why = "there is nobody here who starts jobs"
+                gathering.lack((engine.kind,), Outcome.SKIPPED, why)
+                continue
+            run = partial(engine_jobs.run_engine, gathering, engine, start, sweep)
+            yield _Job(engine.stage, engine.kind, run)
+        yield _Job("mpi.ssh", MpiSshFacts, partial(between.mpirun, gathering))
+
+    def _may_coincide(self) -> bool:
+        """Whether jobs may go on at once: where bandwidth is measured, or GPUs are shared, they may not."""
+        gpus = self.gathering.view().of(GpuFacts).values()
+        measured = self.sweep is not None or self.gathering.request.level is Level.FULL
+        return not measured and not any(found.count for found in gpus)
+
+    def _stages_at_once(self, works: Sequence[tuple[str, Iterator[str]]]) -> Iterator[Event]:
+        for name, _ in works:
+            yield CheckProgress(check=name, host="", outcome="running")
+        self.going.update(name for name, _ in works)
+        for name, host in at_once(works, self.gathering.given_up.set):
+            outcome = "running" if host else "pass"
+            if not host:
+                self.going.discard(name)
+            yield CheckProgress(check=name, host=host, outcome=outcome)
+
+    def skip_deeper(self, chosen: Iterable[Rule]) -> Iterator[Event]:
+        """Account for the checks of ``chosen`` that the level leaves out."""
+        level = self.gathering.request.level
+        for rule in chosen:
+            if not at_level(rule, level):
+                yield from self.skip(rule, f"from --level {rule.level.value} on")
+
+    def report(
+        self, rules: Sequence[Rule], seconds: float, by: KeyboardInterrupt | None
+    ) -> CheckReport:
+        """Return the report; ``rules`` are the checks that were asked for, ``by`` what ended them early."""
+        return make_report(
+            self.gathering,
+            self.verdicts,
+            rules,
+            seconds,
+            cancelled=by is not None,
+            terminated=isinstance(by, Terminated),
+            sweeping=self.sweep is not None,
+        )
+
+    def skip(self, rule: Rule, why: str) -> Iterator[Event]:
+        """Account for a check that does not run."""
+        for name in self.gathering.hosts:
+            self.verdicts.cell(name, rule.id, Outcome.SKIPPED, why)
+            yield CheckProgress(check=rule.id, host=name, outcome=Outcome.SKIPPED.value, why=why)
+
+    def _stage(
+        self, name: str, work: Iterator[HostEvidence] | Iterator[str] | Iterator[reachability.Told]
+    ) -> Iterator[Event]:
+        self.going.add(name)
+        yield CheckProgress(check=name, host="", outcome="running")
+        # Where the stage is a check, too, only its rule knows how it came out.
+        outcome = "running" if any(rule.id == name for rule in self.rules) else "pass"
+        for done in work:
+            if isinstance(done, PairProgress):
+                yield done
+                continue
+            host = done if isinstance(done, str) else done.name
+            yield CheckProgress(check=name, host=host, outcome=outcome)
+        self.going.discard(name)
+        yield CheckProgress(check=name, host="", outcome="pass")
+
+    def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
+        """Judge what was not yet and needs none of ``unknown``, nor, before the end, who is left."""
+        unknown = unknown if at_end else unknown | {LifeFacts}
+        for evidence in self.gathering.hosts.values():
+            tell_unknown(evidence)
+        view = self.gathering.view()
+        for rule in self.rules:
+            if rule.id in self.judged or unknown & {*rule.needs, *rule.after}:
+                continue
+            found = judge(rule, self.gathering.hosts.values(), view, self.verdicts)
+            self.judged.add(rule.id)
+            for finding in found:
+                yield FindingMade(finding=finding)
+            for name, cells in self.verdicts.cells.items():
+                cell = cells[rule.id]
+                yield CheckProgress(
+                    check=rule.id, host=name, outcome=cell.outcome.value, why=cell.why
+                )
+
+
+def _without_launch(rule: Rule) -> str:
+    return "no script was given" if rule.group == "script" else ""
+
+
+def _unplanned(rule: Rule) -> str:
+    return CANCELLED if rule.group == "script" else ""

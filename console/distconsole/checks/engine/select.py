@@ -1,0 +1,65 @@
+"""Which checks of the catalogue were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from distconsole.checks.engine.rule import Rule
+from distconsole.checks.rules.system.expected import KEYS, expects
+from distconsole.config.spelling import nearest
+from distconsole.errors import UsageError
+from distconsole.model.expectation import Expectation
+from distconsole.model.requests import Level
+
+_ORDER = (Level.QUICK, Level.STANDARD, Level.FULL)
+
+
+def at_level(rule: Rule, level: Level) -> bool:
+    """Whether ``rule`` runs at ``level``."""
+    return _ORDER.index(rule.level) <= _ORDER.index(level)
+
+
+def select_rules(
+    catalogue: Sequence[Rule], only: Iterable[str] = (), skip: Iterable[str] = ()
+) -> tuple[Rule, ...]:
+    """Return the rules that ``--only`` and ``--skip`` leave, whatever their level.
+
+    A word is a group, an id, or the beginning of an id.
+
+    Raises:
+        UsageError: for a word that means no check.
+    """
+    only, skip = tuple(only), tuple(skip)
+    for flag, words in (("--only", only), ("--skip", skip)):
+        for word in words:
+            if not any(_means(word, rule) for rule in catalogue):
+                raise _unknown(flag, word, catalogue)
+    return tuple(
+        rule
+        for rule in catalogue
+        if (not only or any(_means(word, rule) for word in only))
+        and not any(_means(word, rule) for word in skip)
+    )
+
+
+def keep_expected(rules: Iterable[Rule], expected: Mapping[str, Expectation]) -> tuple[Rule, ...]:
+    """Return ``rules`` without those on expectations that nobody has of any host."""
+    return tuple(
+        rule
+        for rule in rules
+        if rule.id not in KEYS or any(expects(each, KEYS[rule.id]) for each in expected.values())
+    )
+
+
+def _means(word: str, rule: Rule) -> bool:
+    return word == rule.group or rule.id.startswith(word)
+
+
+def _unknown(flag: str, word: str, catalogue: Sequence[Rule]) -> UsageError:
+    names = sorted({rule.group for rule in catalogue} | {rule.id for rule in catalogue})
+    near = nearest(word, names)
+    known = ", ".join(sorted({rule.group for rule in catalogue}))
+    return UsageError(
+        f"{flag} {word}: no check begins with that",
+        f"did you mean {near}?" if near else f"the groups are: {known}",
+    )

@@ -1,0 +1,119 @@
+"""All that is known about the hosts at one moment, and what is not known and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar, cast
+
+from distconsole.checks.engine.target import Launch
+from distconsole.checks.facts.groups import GROUP_NAMES
+from distconsole.checks.facts.node import Facts, SshFacts
+from distconsole.model.cluster import Host
+from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
+from distconsole.model.names import HostName
+
+F = TypeVar("F", bound=Facts)
+
+
+class Outcome(StrEnum):
+    """How one check ended on one host."""
+
+    PASS = "pass"  # noqa: S105 - an outcome, no password
+    WARN = "warn"
+    FAIL = "fail"
+    SKIPPED = "skipped"
+    COULD_NOT_RUN = "could_not_run"
+    TIMED_OUT = "timed_out"
+
+
+UNREACHED = "the host was not reached"
+ALONE = "no other host could be reached"
+NO_GROUP = "no rank joined the group"
+BROKEN = "(see net.*)"
+LOST = "(see ssh.lost)"
+CANCELLED = "the check was cancelled"
+"""Reasons for an empty cell; all but the last a finding of another check explains."""
+
+ELSEWHERE = "the rendezvous is on the first host, or the launch fixes no port"
+"""Why the other hosts are not asked what one alone can say for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a group of facts, or a verdict, is not there."""
+
+    outcome: Outcome
+    why: str
+
+
+@dataclass(slots=True)
+class HostEvidence:
+    """One host: typed facts, the raw answers for the report, and reasons for what is missing."""
+
+    host: Host
+    known: dict[type[Facts], Facts] = field(default_factory=dict)
+    missing: dict[type[Facts], Missing] = field(default_factory=dict)
+    raw: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> HostName:
+        """The host's name."""
+        return self.host.name
+
+    @property
+    def reached(self) -> bool:
+        """Whether its agent answered."""
+        ssh = self.known.get(SshFacts)
+        return isinstance(ssh, SshFacts) and not ssh.error_kind
+
+    def learn(self, facts: Facts, raw: Mapping[str, object] | None = None) -> None:
+        """Add a group of facts; ``raw`` is shown in the report as the node gave it."""
+        self.known[type(facts)] = facts
+        self.missing.pop(type(facts), None)
+        if raw is not None:
+            self.raw[GROUP_NAMES[type(facts)]] = dict(raw)
+
+    def lack(self, kind: type[Facts], outcome: Outcome, why: str) -> None:
+        """Note why a group of facts is not there; the first reason stands."""
+        if kind not in self.known:
+            self.missing.setdefault(kind, Missing(outcome, why))
+
+    def why_not(self, kinds: Iterable[type[Facts]]) -> Missing | None:
+        """Return why one of ``kinds`` is missing; None if all are known."""
+        for kind in kinds:
+            if kind not in self.known:
+                return self.missing.get(
+                    kind, Missing(Outcome.COULD_NOT_RUN, f"{GROUP_NAMES[kind]} was not looked at")
+                )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one check may look at: the hosts that have every group of facts that it needs.
+
+    Attributes:
+        hosts: Those hosts, in the order given.
+        everyone: The names of all hosts asked about, also those that could not be reached.
+        ranks_per_host: As asked for with ``--nproc``; None leaves it to the GPUs.
+        launch: The launch that is checked; None where none was given.
+        expected: By host what the configuration expects, where it expects something.
+    """
+
+    hosts: tuple[HostEvidence, ...]
+    everyone: tuple[str, ...]
+    ranks_per_host: int | None = None
+    launch: Launch | None = None
+    expected: Mapping[str, Expectation] = field(default_factory=dict)
+
+    def expectation(self, name: str) -> Expectation:
+        """Return what the configuration expects of a host."""
+        return self.expected.get(name, NOTHING_EXPECTED)
+
+    def of(self, kind: type[F]) -> dict[str, F]:
+        """Return the facts of ``kind`` by host, in the hosts' order."""
+        return {
+            host.name: cast("F", host.known[kind]) for host in self.hosts if kind in host.known
+        }

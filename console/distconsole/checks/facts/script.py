@@ -1,0 +1,117 @@
+"""What a host says about the script of a launch, as types."""
+
+from __future__ import annotations
+
+import msgspec
+
+from distconsole.checks.facts.node import Facts, Mount
+
+
+class Found(Facts, frozen=True, kw_only=True):
+    """What lies at a path. ``late`` says that the filesystem did not answer.
+
+    ``above`` is the nearest folder that is there, where the path itself is not, and ``writable`` is
+    then about that one.
+    """
+
+    kind: str = ""
+    size: int = 0
+    modified: float = 0.0
+    inode: int = 0
+    real: str = ""
+    readable: bool = False
+    writable: bool = False
+    entries: int | None = None
+    above: str = ""
+    mount: Mount | None = None
+    error: str = ""
+    code: str = ""
+    late: bool = False
+
+
+class ScriptFile(Found, frozen=True, kw_only=True):
+    """The script: ``kind`` is file, folder, other, or module for one that is installed there."""
+
+    path: str = ""
+    sha256: str = ""
+    binary: bool = False
+    too_large: bool = False
+    shell: bool = False
+    crlf: bool = False
+    installed: bool = False
+
+
+class CodeFile(Facts, frozen=True, kw_only=True):
+    """One file of the script's own code."""
+
+    sha256: str = ""
+    size: int = 0
+    modified: float = 0.0
+    error: str = ""
+
+
+class Problem(Facts, frozen=True, kw_only=True):
+    """Why the interpreter there does not compile a file; ``line`` 0 where it has none."""
+
+    file: str = ""
+    line: int = 0
+    what: str = ""
+    text: str = ""
+
+
+class CodeFacts(Facts, frozen=True, kw_only=True):
+    """The script and the local code that it imports, by path below where imports begin.
+
+    ``own_path``: it changes ``sys.path``, so that modules may be where nobody has looked.
+    """
+
+    files: dict[str, CodeFile] = msgspec.field(default_factory=dict)
+    problem: Problem = Problem()
+    cut: bool = False
+    own_path: bool = False
+    error: str = ""
+
+
+class Module(Facts, frozen=True, kw_only=True):
+    """A module that is no local code; ``package`` and ``version`` are those of its distribution."""
+
+    needed: bool = True
+    found: bool = True
+    package: str = ""
+    version: str = ""
+
+
+class Git(Facts, frozen=True, kw_only=True):
+    """What is checked out in the working folder."""
+
+    head: str = ""
+    dirty: bool | None = None
+    error: str = ""
+
+
+class Resolved(Facts, frozen=True, kw_only=True):
+    """What the rendezvous address of the launch means on the host."""
+
+    addresses: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Interpreter(Facts, frozen=True, kw_only=True):
+    """The interpreter of the ranks; ``error`` is why it cannot be started."""
+
+    executable: str = ""
+    version: str = ""
+    error: str = ""
+
+
+class ScriptFacts(Facts, frozen=True, kw_only=True):
+    """Group ``script``; ``modules`` is None where they could not be asked for."""
+
+    script: ScriptFile = ScriptFile()
+    code: CodeFacts | None = None
+    modules: dict[str, Module] | None = None
+    workdir: Found = Found()
+    git: Git | None = None
+    address: Resolved | None = None
+    python: Interpreter | None = None
+    paths: dict[str, Found] = msgspec.field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Cures of findings: what to type, and small tests that prove a cure."""

@@ -1,0 +1,148 @@
+"""Why connections between hosts fail, by the system's code and the kernel's log, and what to do about each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+
+from distconsole.checks.facts.edges import Matrix
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.host import KernelFacts
+from distconsole.checks.facts.network import Edge, ReachFacts
+from distconsole.checks.gather.attribution import Pair
+
+RECENT_SECONDS = 60.0
+"""A line of the kernel's log that is older explains nothing of this check: it comes again and again."""
+
+MORE_NEIGHBOURS = (
+    "sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=16384 net.ipv4.neigh.default.gc_thresh2=8192 "
+    "net.ipv4.neigh.default.gc_thresh1=4096"
+)
+
+
+class Cause(Enum):
+    """What keeps a connection from coming about; the value is how a summary says it."""
+
+    BUFFERS = "no buffer space"
+    NO_NETWORK = "no route to the network"
+    NO_HOST = "no route to the host"
+    REFUSED = "refused"
+    SILENCE = "no answer"
+    OTHER = ""
+
+
+_BY_CODE = {
+    "ENOBUFS": Cause.BUFFERS,
+    "ENETUNREACH": Cause.NO_NETWORK,
+    "EHOSTUNREACH": Cause.NO_HOST,
+    "ECONNREFUSED": Cause.REFUSED,
+    "ETIMEDOUT": Cause.SILENCE,
+}
+_BY_WORD = {"no_route": Cause.NO_HOST, "refused": Cause.REFUSED, "timeout": Cause.SILENCE}
+"""For answers of an agent that gives no code, and for a timeout of its own."""
+
+_BY_NEIGHBOURS = frozenset({Cause.BUFFERS, Cause.NO_HOST, Cause.SILENCE})
+"""How connections fail that find no room in the neighbour table."""
+
+
+def cause_of(edges: Iterable[Edge]) -> Cause:
+    """Return why most of those ``edges`` failed that did; of as many, what says more than silence."""
+    each = Counter(
+        _BY_CODE.get(edge.errno) or _BY_WORD.get(edge.error, Cause.OTHER)
+        for edge in edges
+        if not edge.ok
+    )
+    return max(
+        each, key=lambda cause: (each[cause], cause is not Cause.SILENCE), default=Cause.OTHER
+    )
+
+
+def split_neighbours(view: View, matrix: Matrix) -> tuple[Matrix, tuple[Pair, ...]]:
+    """Return ``matrix`` without the pairs that found no room in a neighbour table, and these."""
+    full = overflows(view, view.everyone)
+    crowded = {
+        pair: edges
+        for pair, edges in {**matrix.dead, **matrix.partial}.items()
+        if full.keys() & set(pair) and cause_of(edges) in _BY_NEIGHBOURS
+    }
+    rest = replace(
+        matrix,
+        tried=tuple(pair for pair in matrix.tried if pair not in crowded),
+        dead={pair: edges for pair, edges in matrix.dead.items() if pair not in crowded},
+        partial={pair: edges for pair, edges in matrix.partial.items() if pair not in crowded},
+    )
+    return rest, tuple(crowded)
+
+
+def by_cause(matrix: Matrix, pairs: Iterable[Pair]) -> dict[Cause, list[Pair]]:
+    """Return the pairs of each cause: what has one cause is one fault."""
+    found: dict[Cause, list[Pair]] = {}
+    for pair in pairs:
+        edges = (*matrix.edges.get(pair, ()), *matrix.edges.get(pair[::-1], ()))
+        found.setdefault(cause_of(edges), []).append(pair)
+    return found
+
+
+def overflows(view: View, names: Iterable[str]) -> dict[str, str]:
+    """Return by host the line of the kernel's log that says that the neighbour table is full."""
+    wanted = set(names)
+    return {
+        name: event.text
+        for name, facts in view.of(KernelFacts).items()
+        for event in facts.events
+        if name in wanted and event.kind == "neighbours" and event.age_seconds < RECENT_SECONDS
+    }
+
+
+def cure_of(cause: Cause, facts: Mapping[str, ReachFacts], source: str, target: str) -> str:
+    """Return what to do about one connection that failed so."""
+    there = facts[target].address if target in facts else target
+    here = facts[source].address if source in facts else "PEER"
+    look = f"on {source}: ip route get {there}; ip neigh show {there}"
+    rules = f"on {target}: sudo iptables -S INPUT; sudo nft list ruleset"
+    match cause:
+        case Cause.BUFFERS:
+            return (
+                f"on {source}: sudo dmesg | grep -i neigh; where the neighbour table overflowed: "
+                f"{MORE_NEIGHBOURS}\nelse the kernel has no memory for packets: "
+                "nstat -az TcpMemoryPressures; sysctl net.ipv4.tcp_mem"
+            )
+        case Cause.NO_NETWORK:
+            return f"{look.partition(';')[0]}; ip -br address: a route or the interface is missing"
+        case Cause.NO_HOST:
+            return (
+                f"{look}\nunreachable, or an error: the route on {source} is wrong\nFAILED or INCOMPLETE: {target} is down there (on it: ip -br address), or the "
+                "neighbour table is full (sudo dmesg | grep -i neigh)\n"
+                f"REACHABLE: a firewall rejects, as firewalld does; {rules}"
+            )
+        case Cause.REFUSED:
+            return (
+                f"{target} listens there, so a rule rejects (-j REJECT); {rules}\n"
+                f"or another machine has the address {there}; {look}"
+            )
+        case Cause.SILENCE | Cause.OTHER:
+            return (
+                f"on {target}: sudo iptables -S INPUT; what is dropped there is let in by sudo iptables "
+                f"-I INPUT -s {here} -j ACCEPT\n"
+                "where no rule does it, something between them: a switch or a VLAN; in a cloud the "
+                "security group, which must allow all TCP from itself"
+            )
+
+
+def tell_pairs(view: View, matrix: Matrix, pairs: Sequence[Pair], most: int) -> str:
+    """Return the evidence: what became of ``pairs``, and what the kernels' logs say."""
+    lines = []
+    for pair in pairs[:most]:
+        errors = sorted({_told(edge) for edge in matrix.edges.get(pair, ()) if edge.error})
+        lines.append(f"{pair[0]} -> {pair[1]}: {', '.join(errors) or 'ok'}")
+    if len(pairs) > most:
+        lines.append(f"and {len(pairs) - most} more")
+    full = overflows(view, {name for pair in pairs for name in pair})
+    lines += [f"kernel's log on {name}: {text}" for name, text in list(full.items())[:2]]
+    return "\n".join(lines)
+
+
+def _told(edge: Edge) -> str:
+    return f"{edge.error} ({edge.errno})" if edge.errno else edge.error

@@ -1,0 +1,125 @@
+"""Cures as words: what a person types for one, and a finding whose cure was tried."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.rules.majority import named
+from distconsole.config.pasting import in_config
+from distconsole.model.findings import Cure, Finding, HostCure, Proof
+
+OMPI = "OMPI_MCA_"
+BTL = "btl_tcp_if_include"
+OOB = "oob_tcp_if_include"
+
+
+def lines_to_type(cure: Cure) -> list[str]:
+    """Return the lines that a person types or writes to have a cure, hosts that are alike in one."""
+    lines = []
+    if cure.mca:
+        lines.append(" ".join(["mpirun", *(f"--mca {k} {v}" for k, v in cure.mca.items())]))
+    if cure.env:
+        lines.append(exports(cure.env))
+    if cure.unset:
+        lines.append(f"unset {' '.join(cure.unset)}")
+    if cure.port is not None:
+        lines.append(f"MASTER_PORT={cure.port}  # torchrun: --master_port {cure.port}")
+    lines += _networks(cure)
+    alike: dict[str, list[str]] = {}
+    for name, change in cure.hosts.items():
+        alike.setdefault("; ".join(_typed_on_host(change)), []).append(name)
+    return lines + [f"on {named(names)}: {words}" for words, names in alike.items() if words]
+
+
+def _networks(cure: Cure) -> list[str]:
+    """Return what names the interface or the address for training to ``run``, and in the configuration.
+
+    Keys are dotted, so that a line is whole by itself; ``--write-profile`` writes them as tables.
+    """
+    nics = {name: change.nic for name, change in cure.hosts.items() if change.nic}
+    if len(nics) > 1 and len(set(nics.values())) == 1:
+        nic = next(iter(nics.values()))
+        return [f"distconsole run --nic {shlex.quote(nic)} ...", in_config(("nic",), nic)]
+    lines = [in_config(("hosts", name, "nic"), nic) for name, nic in nics.items()]
+    return lines + [
+        in_config(("hosts", name, "address"), change.address)
+        for name, change in cure.hosts.items()
+        if change.address
+    ]
+
+
+def exports(env: Mapping[str, str]) -> str:
+    """Return the line of shell that sets variables."""
+    return "export " + " ".join(f"{name}={_quoted(value)}" for name, value in env.items())
+
+
+def _quoted(value: str) -> str:
+    """zsh makes a path of ``=eth0``, which ``shlex`` leaves as it is."""
+    return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
+
+
+def _typed_on_host(change: HostCure) -> list[str]:
+    lines = [exports(change.env)] if change.env else []
+    lines += [f"unset {' '.join(change.unset)}"] if change.unset else []
+    return lines + ([change.setup] if change.setup else [])
+
+
+def add_to_hint(hint: str, cure: Cure, before: str = "by hand") -> str:
+    """Return ``hint`` with what ``run`` does by itself and what a person types, a line each.
+
+    Args:
+        before: What the typed lines begin with.
+    """
+    lines = [hint] if hint else []
+    lines += [f"`distconsole run` {cure.by_run}"] if cure.by_run else []
+    return "\n".join([*lines, *(f"{before}: {line}" for line in lines_to_type(cure))])
+
+
+def attach_proof(finding: Finding, proof: Proof) -> Finding:
+    """Return ``finding`` with its proof; a cure that did not mend it is not offered any more."""
+    found = msgspec.structs.replace(finding, proof=proof)
+    if finding.cure is None or proof.cured or not proof.after:
+        return found
+    lines = lines_to_type(finding.cure)
+    kept = [line for line in finding.hint.splitlines() if not any(each in line for each in lines)]
+    said = f"tried, and it was no cure: {'; '.join(lines)}"
+    return msgspec.structs.replace(found, hint="\n".join([*kept, said]))
+
+
+def in_setup(names: Iterable[str], line: str) -> Cure:
+    """Return a line of shell for the setup of these hosts as a cure."""
+    return Cure(hosts={name: HostCure(setup=line) for name in names})
+
+
+def prefix_of(mpirun: str) -> str:
+    """Return where an MPI is installed, such as ``/opt/openmpi``; empty where the path does not say."""
+    folder = mpirun.rpartition("/")[0]
+    return folder.removesuffix("/bin") if folder.endswith("/bin") else ""
+
+
+def library_first(prefix: str) -> str:
+    """Return the line of shell that lets programs find this MPI's libraries first."""
+    return f"export LD_LIBRARY_PATH={prefix}/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+
+
+def by_run(view: View, names: Iterable[str], words: str) -> str:
+    """Return ``words`` where ``run`` has the last word on these variables on every host.
+
+    What a host's setup command sets comes after what ``run`` sets.
+    """
+    setups = " ".join(host.host.setup or "" for host in view.hosts)
+    return "" if any(name in setups for name in names) else words
+
+
+def on_network(network: str) -> dict[str, str]:
+    """Return Open MPI's parameters that keep it on one network."""
+    return {BTL: network, OOB: network}
+
+
+def mca_env(cure: Cure) -> dict[str, str]:
+    """Return Open MPI's parameters of a cure as the variables that stand for them."""
+    return {f"{OMPI}{name}": value for name, value in cure.mca.items()}

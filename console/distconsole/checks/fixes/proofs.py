@@ -1,0 +1,324 @@
+"""For findings with a cure: the smallest test that fails, without the cure and with it.
+
+What is tried leaves the hosts as they are. A cure that is not tried here has no proof.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from distconsole.checks.facts.edges import matrix_of
+from distconsole.checks.facts.network import NetFacts, ReachFacts
+from distconsole.checks.facts.node import OsFacts
+from distconsole.checks.fixes import trials
+from distconsole.checks.fixes.cures import OMPI, attach_proof, mca_env
+from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS
+from distconsole.checks.fixes.trials import Came, both
+from distconsole.checks.fixes.trying import (
+    Bench,
+    Prover,
+    Tried,
+    all_hosts,
+    change_for,
+    changes,
+    outcome,
+)
+from distconsole.checks.gather.addresses import Endpoint
+from distconsole.checks.gather.engine_job import StartJob
+from distconsole.checks.gather.nodes import MASTER_PORT, Gathering
+from distconsole.errors import ConsoleError
+from distconsole.model.cluster import Host
+from distconsole.model.findings import Cure, Finding, HostCure, Severity
+
+MAX_PROOFS = 4
+"""Checks whose findings are proven, worst first; one trial is for all findings of a check."""
+
+LEAST_SECONDS = 4.0
+CONNECT_SECONDS = 2.0
+GLOO_NAME = "GLOO_SOCKET_IFNAME"
+
+
+def prove(
+    gathering: Gathering, findings: Sequence[Finding], start: StartJob | None
+) -> Iterator[tuple[str, dict[int, Finding] | None]]:
+    """Try cures; yield each check whose findings are tried: None before, and then the outcome.
+
+    The outcome is by place in ``findings`` what the finding has become.
+    """
+    bad = (Severity.WARN, Severity.FAIL)
+    by_check: dict[str, list[int]] = {}
+    for place in sorted(range(len(findings)), key=lambda at: -findings[at].severity.order):
+        found = findings[place]
+        if found.cure is not None and found.severity in bad and found.check in PROVERS:
+            by_check.setdefault(found.check, []).append(place)
+    for check, places in list(by_check.items())[:MAX_PROOFS]:
+        if gathering.left(trials.TRIAL_SECONDS) < LEAST_SECONDS:
+            return
+        blamed = {name for found in findings for name in found.hosts if found.check != check}
+        bench = Bench(gathering, start, frozenset(blamed))
+        yield check, None
+        tried = _try_cure(bench, check, [findings[place] for place in places])
+        told = places if tried is not None else []
+        yield (
+            check,
+            {
+                place: attach_proof(findings[place], tried.proof)
+                for place in told
+                if tried is not None and set(tried.hosts) & set(findings[place].hosts)
+            },
+        )
+
+
+def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> Tried | None:
+    try:
+        return PROVERS[check](bench, findings)
+    except ConsoleError:
+        # A host that went away meanwhile says nothing of the cure, and is a finding by itself.
+        return None
+
+
+def _by_gloo(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """Ranks as a script started by hand has them: nothing of what ``run`` sets."""
+    hosts = bench.hosts(all_hosts(findings))
+    change = changes(findings, hosts)
+    return _gloo_trial(bench, hosts, {}, change, f"all-reduce by Gloo {_as_by_hand(hosts)}")
+
+
+def _gloo_trial(
+    bench: Bench,
+    hosts: Sequence[Host],
+    without: Mapping[str, HostCure],
+    change: Mapping[str, HostCure],
+    ran: str,
+) -> Tried | None:
+    if not hosts:
+        return None
+    trial = partial(trials.gloo, bench.gathering, hosts, bench.meet(), bound=False)
+    before, after = both(
+        lambda enough: trial(changes=without, enough=enough, seconds=bench.seconds),
+        lambda enough: trial(changes=change, enough=enough, seconds=bench.seconds),
+    )
+    return outcome(ran, before, after, hosts)
+
+
+def _as_by_hand(hosts: Sequence[Host]) -> str:
+    return f"as by hand on {','.join(host.name for host in hosts)}"
+
+
+def _one_name(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """One name of an interface for all hosts, as variables that people export have it."""
+    hosts = bench.hosts(all_hosts(findings)[:1])
+    change = changes(findings, hosts)
+    if len(hosts) < 2:
+        return None
+    nic = change[hosts[1].name].env.get(GLOO_NAME, "")
+    same = {str(host.name): HostCure(env={GLOO_NAME: nic}) for host in hosts}
+    ran = f"all-reduce by Gloo with {GLOO_NAME}={nic} on all, {_as_by_hand(hosts)}"
+    return _gloo_trial(bench, hosts, same, change, ran)
+
+
+def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """mpirun without the network that ``run`` names to it."""
+    cure, start = findings[0].cure, bench.start
+    hosts = bench.hosts(findings[0].hosts, 2)
+    if cure is None or start is None or len(hosts) < 2:
+        return None
+    given = change_for([cure], hosts[0].name).env
+    env = {**mca_env(cure), **{key: v for key, v in given.items() if key.startswith(OMPI)}}
+    if not env:
+        return None
+    trial = partial(trials.mpi, bench.gathering, start, hosts)
+    before, after = both(
+        lambda enough: trial({}, enough, seconds=bench.seconds),
+        lambda enough: trial(env, enough, seconds=bench.seconds),
+    )
+    return outcome(f"all-reduce by mpirun {_as_by_hand(hosts)}", before, after, hosts)
+
+
+def _by_library(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """mpirun as ``run`` starts it, with the library that the cure puts first."""
+    start = bench.start
+    hosts = bench.hosts(all_hosts(findings), 2)
+    if start is None or len(hosts) < 2:
+        return None
+    change = changes(findings, hosts)
+    trial = partial(trials.mpi, bench.gathering, start, hosts, by_hand=False)
+    before, after = both(
+        lambda enough: trial({}, enough, seconds=bench.seconds),
+        lambda enough: trial({}, enough, changes=change, seconds=bench.seconds),
+    )
+    names = ",".join(host.name for host in hosts)
+    return outcome(f"all-reduce by mpirun as `run` starts it on {names}", before, after, hosts)
+
+
+def _variables(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """Whatever library reads the variable that is wrong: Gloo, or Open MPI."""
+    names = {name for found in findings if found.cure for name in _set_by(found.cure)}
+    if names & {GLOO_NAME, "TP_SOCKET_IFNAME"}:
+        return _by_gloo(bench, findings)
+    if any(name.startswith(OMPI) for name in names):
+        return _by_mpirun(bench, findings)
+    return None
+
+
+def _set_by(cure: Cure) -> list[str]:
+    changed = [name for change in cure.hosts.values() for name in (*change.env, *change.unset)]
+    return [*cure.env, *cure.unset, *mca_env(cure), *changed]
+
+
+def _other_network(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """Ranks bound to an interface as ``run`` binds them: to the one chosen, and to the other one."""
+    if all(found.cure is not None and found.cure.port is not None for found in findings):
+        return _other_port(bench, findings)
+    hosts = bench.hosts(all_hosts(findings), 2)
+    nets = bench.gathering.view((NetFacts,)).of(NetFacts)
+    change = changes(findings, hosts)
+    there = {
+        str(host.name): Endpoint(entry.address, entry.iface, "")
+        for host in hosts
+        for entry in reversed(nets[host.name].addresses)
+        if entry.iface == change[host.name].nic and entry.family == 4
+    }
+    if len(hosts) < 2 or len(there) < len(hosts):
+        return None
+    trial = partial(trials.gloo, bench.gathering, hosts, changes={}, bound=True)
+    meet = bench.meet()
+    names = ",".join(host.name for host in hosts)
+    ran = f"all-reduce by Gloo as `run` starts it on {names}"
+    lost = _lost_way(bench, hosts)
+    if lost is not None:
+        # Ranks would only wait for this connection, and for nothing that is not known after it.
+        before = _once_more(bench, *lost)
+        if not before.able or before.ok:
+            return outcome(ran, before, before, hosts)
+        after = trial(meet=there, enough=threading.Event(), seconds=bench.seconds)
+        return outcome(f"a connection, and {ran}", before, after, hosts)
+    before, after = both(
+        lambda enough: trial(meet=meet, enough=enough, seconds=bench.seconds),
+        lambda enough: trial(meet=there, enough=enough, seconds=bench.seconds),
+    )
+    return outcome(ran, before, after, hosts)
+
+
+def _lost_way(bench: Bench, hosts: Sequence[Host]) -> tuple[Host, Host, str] | None:
+    """Return two of ``hosts`` and the second one's address, to which no connection came about."""
+    facts = bench.gathering.view((ReachFacts,)).of(ReachFacts)
+    by_name = {str(host.name): host for host in hosts}
+    for source, target in matrix_of(facts).dead:
+        if source in by_name and target in by_name and target in facts:
+            return by_name[source], by_name[target], facts[target].address
+    return None
+
+
+def _once_more(bench: Bench, source: Host, target: Host, address: str) -> Came:
+    """Return what becomes of a connection to a port that ``target`` opens for it."""
+    ask = {"address": address, "ports": [], "ephemeral": 1}
+    results, opened = _connections(bench, source, target, ask, [(address, None)])
+    port = opened[0].get("port") if opened else 0
+    came = _connected(results.get("0", {}), address, port if isinstance(port, int) else 0)
+    return replace(came, words=f"{source.name} -> {came.words}")
+
+
+def _other_port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """A connection to the port that is blocked, and to the one that the cure names."""
+    found, gathering = findings[0], bench.gathering
+    facts = gathering.view((ReachFacts,)).of(ReachFacts)
+    lost = [e for f in facts.values() for e in f.edges if not e.ok and e.target in found.hosts]
+    hosts = {str(host.name): host for host in gathering.reached()}
+    if found.cure is None or found.cure.port is None or not lost:
+        return None
+    source, target = hosts.get(lost[0].source), hosts.get(lost[0].target)
+    if source is None or target is None or target.name not in facts:
+        return None
+    address = facts[target.name].address
+    ends = [(address, lost[0].port), (address, found.cure.port)]
+    return _connect(bench, source, target, address, ends)
+
+
+def _by_address(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+    """A connection to a peer by the name that is unknown or wrong, and by its address."""
+    found, gathering = findings[0], bench.gathering
+    facts = gathering.view((OsFacts,)).of(OsFacts)
+    reached = {str(host.name): host for host in gathering.reached()}
+    viewer = next((reached[name] for name in found.hosts if name in reached), None)
+    peers = found.cure.hosts if found.cure is not None else {}
+    peer = next((name for name in peers if name in reached and name in facts), None)
+    if viewer is None or peer is None or viewer.name == peer:
+        return None
+    there = [(facts[peer].hostname, MASTER_PORT + 1), (peers[peer].address, MASTER_PORT + 1)]
+    return _connect(bench, viewer, reached[peer], peers[peer].address, there)
+
+
+def _connect(
+    bench: Bench, source: Host, target: Host, address: str, ends: Sequence[tuple[str, int]]
+) -> Tried | None:
+    """Connect to two ends of ``target``, of which the second one is by the cure."""
+    began = bench.gathering.clock()
+    ask = {"address": address, "ports": list(dict.fromkeys(port for _, port in ends))}
+    results, opened = _connections(bench, source, target, ask, ends)
+    if not opened:
+        return None
+    before, after = (
+        _connected(results.get(str(number), {}), to, port)
+        for number, (to, port) in enumerate(ends)
+    )
+    ran = f"a connection from {source.name} to {target.name}"
+    return outcome(ran, before, after, [source, target], bench.gathering.clock() - began)
+
+
+def _connections(
+    bench: Bench,
+    source: Host,
+    target: Host,
+    listen: Mapping[str, object],
+    ends: Sequence[tuple[str, int | None]],
+) -> tuple[dict[object, Mapping[str, object]], list[Mapping[str, object]]]:
+    """Let ``target`` listen and ``source`` connect to ``ends``; return what came, and what was opened.
+
+    An end without a port is the first that was opened. Nothing comes where a port cannot be.
+    """
+    gathering, secret = bench.gathering, secrets.token_hex(32)
+    wanted = {**listen, "secret": secret, "ttl_seconds": 15.0}
+    answer = trials.ask_or_fail(gathering, target, "net.listen", wanted)
+    opened = answer.get("ports") or []
+    if not opened or not all(entry.get("port") for entry in opened):
+        return {}, []
+    first = opened[0]["port"]
+    targets = [
+        {"id": str(number), "address": to, "port": port or first}
+        for number, (to, port) in enumerate(ends)
+    ]
+    ask = {"targets": targets, "secret": secret, "timeout_seconds": CONNECT_SECONDS}
+    came = trials.ask_or_fail(gathering, source, "net.connect", ask)
+    trials.ask_or_fail(gathering, target, "net.close", {"token": str(answer.get("token", ""))})
+    return {entry.get("id"): entry for entry in came.get("results", ())}, opened
+
+
+def _connected(entry: Mapping[str, object], address: str, port: int) -> Came:
+    ok = entry.get("ok") is True
+    words = "connected" if ok else entry.get("error") or "timeout"
+    return Came(ok, f"{address} port {port}: {words}", able=bool(entry))
+
+
+PROVERS: dict[str, Prover] = {
+    "os.hostname_bindable": _by_gloo,
+    "env.syntax": _variables,
+    "env.iface_exists": _variables,
+    "os.peer_names": _by_address,
+    "net.choices": _variables,
+    "net.nic_names": _one_name,
+    "net.iface_matrix": _by_mpirun,
+    "net.other_networks": _by_mpirun,
+    "net.reach_tcp": _other_network,
+    "net.asymmetric": _other_network,
+    "net.port_ephemeral": _other_network,
+    "net.mtu": _other_network,
+    "mpi.rank_size": _by_library,
+    "horovod.mpi": _by_library,
+    **LAUNCH_PROVERS,
+}
+"""By check how its cure is tried."""

@@ -1,0 +1,141 @@
+"""Which address of each host the checks test: the one that ranks would talk through. It probes nothing.
+
+The choice is that of the launcher: what the configuration fixes, else a subnet that all hosts share,
+preferring the one that our own connection goes to, else the address that we reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from distconsole.checks.facts.evidence import HostEvidence, View
+from distconsole.checks.facts.network import NetAddress, NetFacts
+from distconsole.checks.facts.node import SshFacts
+from distconsole.model import addresses as model
+from distconsole.model.addresses import Interface
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host's address for training, and the interface that has it where that is known."""
+
+    address: str
+    interface: str | None
+    network: str
+
+
+LOOPBACK = Endpoint("127.0.0.1", "lo", "127.0.0.0/8")
+"""For several names of one machine; Linux and the launcher call the interface so."""
+
+
+def machines(view: View) -> dict[str, object]:
+    """Return what is equal for hosts that are one machine: its kernel and its addresses.
+
+    Containers of one kernel have addresses of their own, and are machines of their own here.
+    """
+    facts, ssh = view.of(NetFacts), view.of(SshFacts)
+    found: dict[str, object] = {}
+    for host in view.hosts:
+        boot = ssh[host.name].boot_id if host.name in ssh else ""
+        net = facts.get(host.name)
+        addresses = frozenset(entry.address for entry in net.addresses) if net else frozenset()
+        found[host.name] = (boot, addresses) if boot else host.name
+    return found
+
+
+def one_machine(view: View) -> bool:
+    """Whether all hosts that were asked about are one machine."""
+    found = machines(view)
+    return len(found) == len(view.everyone) and len(set(found.values())) <= 1
+
+
+def endpoints(view: View) -> dict[str, Endpoint]:
+    """Return the endpoint of each host of ``view`` that has one."""
+    facts, ssh = view.of(NetFacts), view.of(SshFacts)
+    hosts = [host for host in view.hosts if host.name in facts]
+    if len(hosts) > 1 and one_machine(view):
+        return {
+            host.name: _planned(view, host, facts[host.name])
+            or _given(host, facts[host.name])
+            or LOOPBACK
+            for host in hosts
+        }
+    usable = {str(host.name): _usable(facts[host.name]) for host in hosts}
+    chosen_in = model.best_subnet(
+        usable, {name: found.reached_at for name, found in ssh.items()}, _clash
+    )
+    best = {name: _endpoint(item) for name, item in chosen_in.items()}
+    for host in hosts:
+        reached_at = ssh[host.name].reached_at if host.name in ssh else ""
+        chosen = _planned(view, host, facts[host.name]) or _given(host, facts[host.name])
+        chosen = chosen or best.get(host.name)
+        chosen = chosen or _fallback(host, facts[host.name], reached_at)
+        if chosen is not None:
+            best[host.name] = chosen
+    return best
+
+
+def endpoints_in(view: View, network: str) -> dict[str, Endpoint]:
+    """Return each host's endpoint in one subnet; hosts that have none there are left out."""
+    found: dict[str, Endpoint] = {}
+    for name, facts in view.of(NetFacts).items():
+        address = next((each for each in _usable(facts) if str(each.network) == network), None)
+        if address is not None:
+            found[name] = _endpoint(address)
+    return found
+
+
+def shared_networks(view: View) -> list[str]:
+    """Return the subnets in which every host of ``view`` has a usable address, as ``10.0.0.0/24``."""
+    usable = {name: _usable(facts) for name, facts in view.of(NetFacts).items()}
+    return [str(network) for network in model.shared_networks(usable)]
+
+
+def _clash(chosen: Mapping[str, Interface]) -> bool:
+    return len({item.address for item in chosen.values()}) < len(chosen)
+
+
+def _interface(entry: NetAddress) -> Interface:
+    return Interface(entry.iface, entry.address, entry.prefix, entry.up, entry.loopback)
+
+
+def _usable(facts: NetFacts) -> list[Interface]:
+    return [item for item in map(_interface, facts.addresses) if item.usable]
+
+
+def _endpoint(item: Interface) -> Endpoint:
+    network = item.network
+    return Endpoint(item.address, item.name, "" if network is None else str(network))
+
+
+def _given(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+    """Return what the configuration fixes for this host."""
+    wanted = host.host
+    for address in facts.addresses:
+        by_address = wanted.address is not None and address.address == wanted.address
+        by_nic = wanted.address is None and wanted.nic is not None and address.iface == wanted.nic
+        if by_address or by_nic:
+            return _endpoint(_interface(address))
+    if wanted.address is not None:
+        return Endpoint(wanted.address, wanted.nic, "")
+    return None
+
+
+def _planned(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+    """Return what the launch that is checked has planned for this host."""
+    planned = view.launch.hosts.get(host.name) if view.launch is not None else None
+    if planned is None or not planned.address:
+        return None
+    for address in facts.addresses:
+        if address.address == planned.address and planned.interface in (None, address.iface):
+            return _endpoint(_interface(address))
+    return Endpoint(planned.address, planned.interface, "")
+
+
+def _fallback(host: HostEvidence, facts: NetFacts, reached_at: str) -> Endpoint | None:
+    found = model.without_subnet(_usable(facts), reached_at)
+    if found is not None:
+        return _endpoint(found)
+    loopback = [address for address in facts.addresses if address.loopback and host.host.local]
+    return _endpoint(_interface(loopback[0])) if loopback else None

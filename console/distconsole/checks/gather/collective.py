@@ -1,0 +1,340 @@
+"""Short collective jobs over all hosts that can reach each other: who takes part, and torch's own.
+
+It decides the backend and the interface; the ranks verify, the rules judge.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from distconsole.checks.engine.losses import is_lost, leave_out_for
+from distconsole.checks.engine.target import LaunchNeeds
+from distconsole.checks.facts.collectives import CollFacts, RankReport
+from distconsole.checks.facts.edges import matrix_of
+from distconsole.checks.facts.evidence import BROKEN, HostEvidence, Outcome
+from distconsole.checks.facts.network import NetFacts, PortFacts, ReachFacts
+from distconsole.checks.facts.node import Facts, GpuFacts, OsFacts, SshFacts, TorchFacts, convert
+from distconsole.checks.gather.addresses import Endpoint, endpoints
+from distconsole.checks.gather.attribution import blame
+from distconsole.checks.gather.nodes import Gathering, interpreter
+from distconsole.errors import NodeError
+from distconsole.model import outcome as fan
+from distconsole.model.cluster import Host
+from distconsole.model.requests import CollectiveName, Level
+
+JOIN_SECONDS = 30.0
+"""How long ranks wait for each other, instead of torch's ten minutes."""
+
+MOST_PATIENCE = 3.0
+
+JOB_SECONDS = {Level.QUICK: 60.0, Level.STANDARD: 100.0, Level.FULL: 300.0}
+"""The whole job: imports on a cold disk, joining, and the cases."""
+
+STOP, STOP_SECONDS = "coll.stop", 5.0
+MAX_LOCAL_RANKS = 64
+ODD_ELEMENTS = 1003
+"""Not a multiple of any number of ranks, so that no chunk is like another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The job as planned: who runs which ranks, and where they meet."""
+
+    hosts: tuple[Host, ...]
+    ranks: dict[str, tuple[int, ...]]
+    endpoints: dict[str, Endpoint]
+    backend: str
+    port: int
+    token: str
+
+    @property
+    def world_size(self) -> int:
+        """Ranks over all hosts."""
+        return sum(map(len, self.ranks.values()))
+
+
+OPS = tuple(name.value for name in CollectiveName)
+SIZES = tuple(4 << power for power in range(0, 25, 2))
+"""Of a sweep, in bytes: 4 B to 64 MiB, each four times the one before."""
+
+TIMED = (1, 1024, 1 << 20)
+SWEEP_SHARE = 0.6
+"""Of a job's time; the rest is for starting and for what each rank computes to verify."""
+
+CASE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Operations by sizes to verify and to time, biggest buffers counted as nccl-tests does.
+
+    Attributes:
+        sizes: In bytes.
+        dtypes: The first one is timed at every size; of the others one odd size is verified.
+    """
+
+    ops: tuple[str, ...] = OPS
+    sizes: tuple[int, ...] = SIZES
+    dtypes: tuple[str, ...] = ("float32", "float64", "int64", "bfloat16")
+
+
+def work_for(
+    level: Level,
+    sweep: Sweep | None,
+    seconds: float,
+    timeout_seconds: float,
+    world: int,
+    timed: tuple[int, ...] = TIMED,
+) -> dict[str, Any]:
+    """Return what the ranks do (``collective_worker``): a few cases, or at level full a sweep.
+
+    Args:
+        timed: Elements of the all-reduces that are timed where there is no sweep.
+    """
+    if sweep is None and level is Level.FULL:
+        sweep = Sweep()
+    return {
+        "seed": secrets.randbelow(1 << 30),
+        "timeout_seconds": timeout_seconds,
+        "world_size": world,
+        "cases": _few(timed) if sweep is None else _each_type(sweep),
+        "sweep": sweep
+        and {
+            "ops": sweep.ops,
+            "bytes": sweep.sizes,
+            "dtype": sweep.dtypes[0],
+            "case_seconds": CASE_SECONDS,
+            "seconds": seconds * SWEEP_SHARE,
+        },
+    }
+
+
+def _few(timed: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Return every type once, then sizes of the operation that training uses."""
+    types = ("float32", "float64", "int64", "float16", "bfloat16")
+    found = [_case("all_reduce", dtype, ODD_ELEMENTS, 0) for dtype in types]
+    operations = ("all_reduce_max", "broadcast", "all_gather")
+    found += [_case(operation, "float32", ODD_ELEMENTS, 0) for operation in operations]
+    found += [_case("all_reduce", "float32", size, _iterations(size)) for size in timed]
+    return found
+
+
+def _each_type(sweep: Sweep) -> list[dict[str, Any]]:
+    ops = [op for op in sweep.ops if op != "barrier"]
+    return [_case(op, dtype, ODD_ELEMENTS, 0) for dtype in sweep.dtypes[1:] for op in ops]
+
+
+def _case(op: str, dtype: str, elements: int, iterations: int) -> dict[str, Any]:
+    return {"op": op, "dtype": dtype, "elements": elements, "iterations": iterations}
+
+
+def _iterations(elements: int) -> int:
+    if elements <= 1 << 14:
+        return 20
+    return 5 if elements <= 1 << 20 else 3
+
+
+def job_seconds(gathering: Gathering, jobs: int) -> float:
+    """Return how long a job may take that is the first of ``jobs`` still to come."""
+    wanted = JOB_SECONDS[gathering.request.level]
+    left = gathering.left(math.inf)
+    return min(wanted, left if math.isinf(left) else left / max(1, jobs))
+
+
+def run_job(gathering: Gathering, sweep: Sweep | None = None, jobs: int = 1) -> Iterator[str]:
+    """Run torch's job, the first of ``jobs``; yields each host once its ranks have ended."""
+    seconds = job_seconds(gathering, jobs)
+    hosts = able(gathering, CollFacts, _without_torch)
+    if not hosts:
+        gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, "no host can take part")
+        return
+    if seconds < 3.0:
+        gathering.lack((CollFacts,), Outcome.TIMED_OUT, "the budget was over")
+        return
+    try:
+        job = _plan(gathering, hosts)
+    except NodeError as error:
+        why = f"no port for the rendezvous: {error.message}"
+        gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, why)
+        return
+    yield from _run(gathering, job, seconds, sweep)
+
+
+def _without_torch(evidence: HostEvidence) -> str:
+    torch = evidence.known.get(TorchFacts)
+    there = isinstance(torch, TorchFacts) and torch.present and not torch.error
+    return "" if there else "no torch there"
+
+
+def able(
+    gathering: Gathering, kind: type[Facts], lacking: Callable[[HostEvidence], str]
+) -> list[Host]:
+    """Return the hosts that can take part, and note of each other one why it has no ``kind``.
+
+    Args:
+        lacking: Why a host cannot for what it has not; empty if it can.
+    """
+    chosen = endpoints(gathering.view((NetFacts, SshFacts)))
+    hosts = []
+    for host in gathering.reached():
+        evidence = gathering.hosts[host.name]
+        why = lacking(evidence)
+        if why:
+            evidence.lack(kind, Outcome.SKIPPED, why)
+        elif host.name not in chosen:
+            why = "it has no address that others could reach"
+            evidence.lack(kind, Outcome.COULD_NOT_RUN, why)
+        else:
+            hosts.append(host)
+    return _connected(gathering, hosts, kind) if len(gathering.hosts) > 1 else hosts
+
+
+def _connected(gathering: Gathering, hosts: list[Host], kind: type[Facts]) -> list[Host]:
+    """Leave out hosts whose connections are broken: a job with them would only hang."""
+    facts = gathering.view((ReachFacts,)).of(ReachFacts)
+    matrix = matrix_of(facts)
+    broken = {**matrix.dead, **matrix.partial, **matrix.small_only}
+    found = blame(matrix.tried, broken)
+    out = {host.host for host in found.hosts} or set(found.everyone)
+    for source, target in (*found.links, *found.one_way):
+        if not {source, target} & out:
+            out.add(target)
+    staying = [host for host in hosts if host.name not in out]
+    why = f"left out: its connections are broken {BROKEN}"
+    if len(staying) < 2 <= len(hosts):
+        staying, why = [], f"fewer than two hosts reach each other {BROKEN}"
+    for host in hosts:
+        if host not in staying:
+            gathering.hosts[host.name].lack(kind, Outcome.COULD_NOT_RUN, why)
+    return staying
+
+
+def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
+    view = gathering.view((NetFacts, SshFacts))
+    chosen = endpoints(view)
+    gpus, torches = view.of(GpuFacts), view.of(TorchFacts)
+    per_host = {host.name: slots_of(gathering, host) for host in hosts}
+    nccl = all(
+        host.name in gpus
+        and gpus[host.name].count >= per_host[host.name]
+        and torches[host.name].cuda is not None
+        for host in hosts
+    )
+    ranks: dict[str, tuple[int, ...]] = {}
+    first = 0
+    for host in hosts:
+        ranks[host.name] = tuple(range(first, first + per_host[host.name]))
+        first += per_host[host.name]
+    address = chosen[hosts[0].name].address
+    needs = gathering.launch.needs if gathering.launch is not None else LaunchNeeds()
+    fixed = _fixed_port(gathering, hosts[0])
+    answer = {} if fixed else gathering.ask(hosts[0], "port.free", 3.0, {"address": address})
+    return Job(
+        tuple(hosts),
+        ranks,
+        chosen,
+        "nccl" if nccl and needs.backend != "gloo" else "gloo",
+        fixed or int(answer.get("port", 0)),
+        secrets.token_hex(8),
+    )
+
+
+def _fixed_port(gathering: Gathering, host: Host) -> int | None:
+    """Return the port that the launch fixes, unless it is held there: that is another finding."""
+    launch = gathering.launch
+    if launch is None or launch.port is None:
+        return None
+    facts = gathering.view((PortFacts,)).of(PortFacts).get(host.name)
+    port = facts.ports.get(str(launch.port)) if facts is not None else None
+    return launch.port if port is not None and port.free else None
+
+
+def slots_of(gathering: Gathering, host: Host) -> int:
+    """Return how many ranks a host gets."""
+    launch = gathering.launch
+    planned = launch.hosts.get(host.name) if launch is not None else None
+    if planned is not None and planned.ranks:
+        return min(len(planned.ranks), MAX_LOCAL_RANKS)
+    gpus = gathering.view((GpuFacts,)).of(GpuFacts).get(host.name)
+    asked = gathering.request.nproc or host.slots or (gpus.count if gpus else 0) or 1
+    return min(asked, MAX_LOCAL_RANKS)
+
+
+def join_seconds(gathering: Gathering, seconds: float) -> float:
+    """Return how long the ranks of a job of so many seconds wait for each other: longer on busy hosts."""
+    busiest = max((each.busy for each in gathering.view().of(OsFacts).values()), default=1.0)
+    wanted = JOIN_SECONDS * min(MOST_PATIENCE, max(1.0, busiest))
+    return min(wanted, max(2.0, seconds * 0.6))
+
+
+def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) -> Iterator[str]:
+    timeout = join_seconds(gathering, seconds)
+    work = work_for(gathering.request.level, sweep, seconds, timeout, job.world_size)
+
+    def start(host: Host) -> dict[str, Any]:
+        return gathering.ask(
+            host,
+            "coll",
+            seconds,
+            {
+                "ranks": list(job.ranks[host.name]),
+                "world_size": job.world_size,
+                "master_address": job.endpoints[job.hosts[0].name].address,
+                "master_port": job.port,
+                "interface": job.endpoints[host.name].interface,
+                "backend": job.backend,
+                "job": work,
+                "token": job.token,
+                **interpreter(gathering, host),
+            },
+        )
+
+    waiting = {host.name: host for host in job.hosts}
+    lost: list[str] = []
+    try:
+        for outcome in gathering.on_each(list(job.hosts), start, seconds):
+            waiting.pop(outcome.host)
+            evidence = gathering.hosts[outcome.host]
+            if isinstance(outcome, fan.Failed):
+                evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
+                lost += [outcome.host] if is_lost(gathering, outcome.host) else []
+            else:
+                evidence.learn(_facts(job, outcome.host, outcome.value, timeout))
+            facts = evidence.known.get(CollFacts)
+            well = isinstance(facts, CollFacts) and not any(rank.exit_code for rank in facts.ranks)
+            if waiting and not well:
+                # They would only wait for who failed.
+                gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
+            yield outcome.host
+    except BaseException:
+        # Ctrl-C, or a consumer that went away: nobody waits for the ranks any more.
+        gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
+        raise
+    if lost:
+        leave_out_for(gathering, CollFacts, [host.name for host in job.hosts], lost)
+
+
+def _facts(job: Job, host: str, answer: dict[str, Any], timeout: float) -> CollFacts:
+    """Return what the ranks of a host said."""
+    return CollFacts(
+        backend=job.backend,
+        world_size=job.world_size,
+        planned=job.ranks[host],
+        ranks=reports(answer.get("ranks"), job.ranks[host]),
+        timeout_seconds=timeout,
+    )
+
+
+def reports(entries: object, planned: tuple[int, ...]) -> tuple[RankReport, ...]:
+    """Return what a node says of its ranks; one that it says nothing of is there without a word."""
+    said: dict[int, RankReport] = {}
+    for entry in entries if isinstance(entries, list | tuple) else ():
+        with suppress(ValueError):
+            report = convert(RankReport, entry)
+            said[report.rank] = report
+    return tuple(said.get(rank, RankReport(rank=rank)) for rank in planned)

@@ -1,0 +1,115 @@
+"""Asks the hosts how fast their folders are: all at once, and then suspects alone. It judges nothing.
+
+Which folders: of a launch its working folder, its paths and TMPDIR; without one, at level full, the
+home and TMPDIR. What is written has no name, or loses it at once, and nothing at all is written
+without a launch below level full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.folders import Folder, FolderFacts, SpeedFacts
+from distconsole.checks.facts.node import OsFacts
+from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believed, learn_outcome
+from distconsole.checks.rules.system.slow_folders import suspects
+from distconsole.model.cluster import Host
+from distconsole.model.requests import Level
+
+WRITE_BYTES = {Level.STANDARD: 4 << 20, Level.FULL: 64 << 20}
+READ_BYTES = {Level.STANDARD: 8 << 20, Level.FULL: 64 << 20}
+PART_SECONDS = {Level.STANDARD: 0.3, Level.FULL: 2.0}
+"""For each thing that is measured of a folder."""
+
+PARTS = 4
+AGAIN = 2
+"""How often a suspect is measured once more, alone, before it is accused."""
+
+
+def measure(gathering: Gathering) -> Iterator[str]:
+    """Measure; yields each host once it has answered."""
+    level = gathering.request.level
+    if gathering.launch is None and level is not Level.FULL:
+        gathering.lack((SpeedFacts,), Outcome.SKIPPED, NOTHING_WRITTEN)
+        return
+    reached = gathering.reached()
+    questions = {str(host.name): speed_questions(gathering, host) for host in reached}
+    most = max((len(asked) for asked in questions.values()), default=0)
+    seconds = gathering.left(most * (PARTS * PART_SECONDS[level] + 0.5) + 1.0)
+    if seconds < 1.0:
+        gathering.lack((SpeedFacts,), Outcome.TIMED_OUT, "the budget was over")
+        return
+    yield from _ask(gathering, reached, questions, seconds)
+    for _ in range(AGAIN):
+        again = suspects(gathering.view((SpeedFacts,)).of(SpeedFacts))
+        hosts = [host for host in reached if host.name in again]
+        if not hosts or gathering.left(seconds) < seconds:
+            return
+        for host in hosts:
+            asked = [each for each in questions[host.name] if each["path"] in again[host.name]]
+            for _ in _ask(gathering, [host], {host.name: asked}, seconds):
+                pass
+
+
+def speed_questions(gathering: Gathering, host: Host) -> list[dict[str, Any]]:
+    """Return what is asked of a host's folders."""
+    level = gathering.request.level
+    reads = READ_BYTES[level]
+    each = {"seconds": PART_SECONDS[level]}
+    writes = {**each, "write_bytes": WRITE_BYTES[level]}
+    places = writable_folders(gathering, host)
+    found = [{"path": path, **writes} for path in places]
+    launch = gathering.launch
+    inputs = [one.path for one in launch.paths if not one.output] if launch is not None else []
+    found += [{"path": path, **each, "read_bytes": reads} for path in inputs if path not in places]
+    return found
+
+
+def writable_folders(gathering: Gathering, host: Host) -> list[str]:
+    """Return the folders in which a file of ours may be made."""
+    launch = gathering.launch
+    system = gathering.hosts[host.name].known.get(OsFacts)
+    own = [system.temporary, system.home] if isinstance(system, OsFacts) else []
+    if launch is None:
+        return own if gathering.request.level is Level.FULL else []
+    outputs = [each.path for each in launch.paths if each.output]
+    work = [] if launch.brought else [launch.workdir]
+    return list(dict.fromkeys([*work, *outputs, *own[:1]]))
+
+
+def _ask(
+    gathering: Gathering,
+    hosts: list[Host],
+    questions: Mapping[str, list[dict[str, Any]]],
+    seconds: float,
+) -> Iterator[str]:
+    def ask(host: Host) -> dict[str, Any]:
+        return gathering.ask(host, "folders", seconds, {"folders": questions[host.name]})
+
+    for outcome in gathering.on_each(hosts, ask, seconds):
+        learn_outcome(gathering.hosts[outcome.host], SpeedFacts, outcome, _learn)
+        yield outcome.host
+
+
+def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
+    said = believed(evidence, FolderFacts, answer, SpeedFacts)
+    if said is None:
+        return
+    known = evidence.known.get(SpeedFacts)
+    before = known.folders if isinstance(known, SpeedFacts) else {}
+    better = {path: _best(before.get(path), found) for path, found in said.folders.items()}
+    evidence.learn(SpeedFacts(folders={**before, **better}))
+
+
+def _best(one: Folder | None, other: Folder) -> Folder:
+    """Return the better of each measurement."""
+    if one is None or other.late:
+        return other if one is None else one
+    return Folder(
+        write=max((one.write, other.write), key=lambda each: (each and each.rate) or 0.0),
+        read=max((one.read, other.read), key=lambda each: (each and each.rate) or 0.0),
+        small=min((one.small, other.small), key=lambda each: (each and each.latency) or 1e9),
+        look=min((one.look, other.look), key=lambda each: (each and each.latency) or 1e9),
+    )

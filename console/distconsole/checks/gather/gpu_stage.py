@@ -1,0 +1,124 @@
+"""Has the hosts copy to their GPUs, all hosts at once, and suspects once more. It judges nothing.
+
+Each host loads only GPUs that nobody uses, one after the other; see the agent's ``load_gpus``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.gpu import GpuLoadFacts, LoadedGpu
+from distconsole.checks.facts.node import GpuFacts
+from distconsole.checks.gather.nodes import Gathering, believed, learn_outcome
+from distconsole.checks.rules.gpu.gpu_links import suspects
+from distconsole.model.cluster import Host
+
+START_SECONDS = 8.0
+"""For CUDA to start: it looks at every GPU of the host."""
+
+GPU_SECONDS = 2.0
+LEAST_SECONDS = 3.0
+STOP_SECONDS = 3.0
+
+
+def measure(gathering: Gathering) -> Iterator[str]:
+    """Measure; yields each host once it has answered."""
+    questions = _questions(gathering)
+    hosts = [host for host in gathering.reached() if host.name in questions]
+    most = max((len(_uuids(gathering, host)) for host in hosts), default=0)
+    seconds = gathering.left(START_SECONDS + GPU_SECONDS * most)
+    if seconds < LEAST_SECONDS:
+        gathering.lack((GpuLoadFacts,), Outcome.TIMED_OUT, "the budget was over")
+        return
+    yield from _ask(gathering, hosts, questions, seconds)
+    view = gathering.view()
+    again = suspects(view.of(GpuFacts), view.of(GpuLoadFacts))
+    doubtful = [host for host in hosts if host.name in again]
+    if doubtful and gathering.left(seconds) >= seconds:
+        for _ in _ask(gathering, doubtful, again, seconds):
+            pass
+
+
+def _uuids(gathering: Gathering, host: Host) -> tuple[str | None, ...]:
+    """Return the UUIDs of a host's GPUs."""
+    found = gathering.hosts[host.name].known.get(GpuFacts)
+    return tuple(gpu.uuid for gpu in found.gpus) if isinstance(found, GpuFacts) else ()
+
+
+def _questions(gathering: Gathering) -> dict[str, list[str]]:
+    """Return by host which GPUs are asked for, none for all; who is not asked is told why."""
+    owner: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
+    for host in gathering.reached():
+        uuids = _uuids(gathering, host)
+        evidence = gathering.hosts[host.name]
+        if not uuids:
+            evidence.lack(GpuLoadFacts, Outcome.SKIPPED, "no GPU")
+            continue
+        for uuid in filter(None, uuids):
+            owner.setdefault(uuid, host.name)
+        own = [uuid for uuid in uuids if uuid and owner[uuid] == host.name]
+        if own or None in uuids:
+            found[host.name] = [] if len(own) == len(uuids) else own
+        else:
+            first = next(owner[uuid] for uuid in uuids if uuid)
+            evidence.lack(GpuLoadFacts, Outcome.SKIPPED, f"they are the GPUs of {first}")
+    return found
+
+
+def _ask(
+    gathering: Gathering, hosts: list[Host], questions: Mapping[str, Sequence[str]], seconds: float
+) -> Iterator[str]:
+    token = secrets.token_hex(8)
+
+    def ask(host: Host) -> dict[str, Any]:
+        args = {"uuids": list(questions[host.name]), "token": token}
+        return gathering.ask(host, "gpu.load", seconds, args)
+
+    waiting = {host.name: host for host in hosts}
+    try:
+        for outcome in gathering.on_each(hosts, ask, seconds):
+            waiting.pop(outcome.host)
+            learn_outcome(gathering.hosts[outcome.host], GpuLoadFacts, outcome, _learn)
+            yield outcome.host
+    except BaseException:
+        # Ctrl-C, or a consumer that went away: the GPUs are wanted for something else.
+        gathering.stop(waiting.values(), "gpu.load.stop", token, STOP_SECONDS)
+        raise
+
+
+def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
+    said = believed(evidence, GpuLoadFacts, answer)
+    if said is None:
+        return
+    known = evidence.known.get(GpuLoadFacts)
+    before = {gpu.index: gpu for gpu in known.gpus} if isinstance(known, GpuLoadFacts) else {}
+    now = {gpu.index: gpu for gpu in said.gpus}
+    both = {**before, **{at: _best(before.get(at), gpu) for at, gpu in now.items()}}
+    facts = GpuLoadFacts(gpus=tuple(both[at] for at in sorted(both)))
+    evidence.learn(facts, msgspec.to_builtins(facts))
+
+
+def _best(before: LoadedGpu | None, again: LoadedGpu) -> LoadedGpu:
+    """Return the better of each reading; one that could not be repeated stays as it was."""
+    if before is None or not again.measured:
+        return again if before is None else before
+    return msgspec.structs.replace(
+        before,
+        width=max(before.width or 0, again.width or 0) or None,
+        generation=max(before.generation or 0, again.generation or 0) or None,
+        to_device=max(before.to_device or 0, again.to_device or 0),
+        from_device=max(before.from_device or 0, again.from_device or 0),
+        counted=max(before.counted or 0, again.counted or 0) or None,
+        clock_reasons=before.clock_reasons & again.clock_reasons,
+        replays=_least(before.replays, again.replays),
+    )
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)

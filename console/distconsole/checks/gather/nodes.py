@@ -1,0 +1,403 @@
+"""Brings in what one node can say by itself: reaches the hosts and asks each all its questions at once.
+
+It judges nothing. What a node does not say in time is noted with the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from distconsole.checks.engine.target import Launch
+from distconsole.checks.facts.evidence import ELSEWHERE, HostEvidence, Outcome, View
+from distconsole.checks.facts.folders import FolderFacts
+from distconsole.checks.facts.host import (
+    BetweenFacts,
+    FabricFacts,
+    ImportFacts,
+    KernelFacts,
+    ProcFacts,
+    ShmFacts,
+)
+from distconsole.checks.facts.network import NetFacts, PortFacts
+from distconsole.checks.facts.node import (
+    ClockFacts,
+    EnvFacts,
+    Facts,
+    GpuFacts,
+    HorovodFacts,
+    MpiFacts,
+    OsFacts,
+    PythonFacts,
+    ShellFacts,
+    TorchFacts,
+    convert,
+)
+from distconsole.checks.facts.script import ScriptFacts
+from distconsole.checks.facts.slurm import SlurmFacts
+from distconsole.checks.gather.logins import targets
+from distconsole.checks.gather.script_question import (
+    script_question,
+    touch_question,
+    watched_folders,
+)
+from distconsole.errors import NodeError
+from distconsole.model import outcome as fan
+from distconsole.model.cluster import Host
+from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
+from distconsole.model.names import HostName
+from distconsole.model.requests import Check, Level
+from distconsole.rpc.fanout import as_done
+from distconsole.rpc.link import OFFSET_PINGS, NodeLink
+from distconsole.session import Session
+
+F = TypeVar("F", bound=Facts)
+
+MASTER_PORT = 29500
+"""torch's and most scripts' default rendezvous port."""
+
+SPARE_PORTS = tuple(range(MASTER_PORT + 1, MASTER_PORT + 9))
+"""What a job may take whose port is held."""
+
+RENDEZVOUS_PORTS = (MASTER_PORT, 29400)
+"""And that of torchrun's own rendezvous, c10d."""
+
+LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
+"""How long a host may take over all its local facts."""
+
+FOLDER_SECONDS = {Level.QUICK: 1.5, Level.STANDARD: 4.0, Level.FULL: 8.0}
+"""How long a filesystem may sleep over a question that a healthy one answers in milliseconds."""
+
+MANY_HOSTS, FEW_PINGS = 32, 3
+"""With more hosts than that, each one's clock is compared with fewer exchanges."""
+
+ANSWER_SECONDS = 2.0
+"""What an answer may take beyond the probe's own deadline."""
+
+PYTHON_KINDS: dict[str, type[Facts]] = {
+    "python": PythonFacts,
+    "torch": TorchFacts,
+    "horovod": HorovodFacts,
+    "env": EnvFacts,
+}
+KINDS: dict[str, type[Facts]] = {
+    "os": OsFacts,
+    "shell": ShellFacts,
+    "mpi": MpiFacts,
+    "gpu": GpuFacts,
+    "port": PortFacts,
+    "proc": ProcFacts,
+    "import": ImportFacts,
+    "kernel": KernelFacts,
+    "fabric": FabricFacts,
+    "shm": ShmFacts,
+    "slurm": SlurmFacts,
+    "net": NetFacts,
+    "script": ScriptFacts,
+    "folders": FolderFacts,
+    "between": BetweenFacts,
+}
+
+NOTHING_WRITTEN = "nothing is written without a script, or --level full"
+NOT_ALWAYS = {
+    "port": ELSEWHERE,
+    "folders": NOTHING_WRITTEN,
+}
+"""Groups of which not every host is asked, and why not."""
+
+
+def expected_of(session: Session) -> dict[str, Expectation]:
+    """Return by host what the configuration expects of it, where it expects anything."""
+    config, name = session.config, session.cluster.name
+    cluster = config.clusters.get(name) if name is not None else None
+    found = {str(host.name): config.expected(host.name, cluster) for host in session.cluster.hosts}
+    return {host: expected for host, expected in found.items() if expected != NOTHING_EXPECTED}
+
+
+@dataclass(slots=True)
+class Gathering:
+    """The evidence so far, and the time that is left.
+
+    Attributes:
+        needed: The groups of facts that the chosen checks need.
+        clock: Monotonic seconds.
+        lost: By host why it does not answer any more, as far as that was noticed.
+        given_up: Set once nobody waits for the check any more.
+        launch: The launch that is checked, once it is planned; None where none was given.
+    """
+
+    request: Check
+    session: Session
+    needed: frozenset[type[Facts]]
+    clock: Callable[[], float] = time.monotonic
+    hosts: dict[HostName, HostEvidence] = field(init=False)
+    links: dict[HostName, NodeLink] = field(default_factory=dict)
+    lost: dict[HostName, NodeError] = field(default_factory=dict)
+    given_up: threading.Event = field(default_factory=threading.Event)
+    launch: Launch | None = None
+    began: float = field(init=False)
+    expected: Mapping[str, Expectation] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+        self.expected = expected_of(self.session)
+        self.hosts = {host.name: HostEvidence(host) for host in self.session.cluster.hosts}
+
+    def left(self, wanted_seconds: float) -> float:
+        """Return ``wanted_seconds``, or less when the budget ends before."""
+        if self.request.budget_seconds is None:
+            return wanted_seconds
+        return min(wanted_seconds, self.began + self.request.budget_seconds - self.clock())
+
+    def view(self, kinds: tuple[type[Facts], ...] = ()) -> View:
+        """Return the hosts that have all of ``kinds``."""
+        return View(
+            tuple(host for host in self.hosts.values() if host.why_not(kinds) is None),
+            tuple(self.hosts),
+            self.request.nproc,
+            self.launch,
+            self.expected,
+        )
+
+    def reached(self) -> list[Host]:
+        """Return the hosts that have a link, in order."""
+        return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
+
+    def lack(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
+        """Note for every host that lacks one of ``kinds`` why it does."""
+        for host in self.hosts.values():
+            for kind in kinds:
+                host.lack(kind, outcome, why)
+
+    def ask(
+        self, host: Host, group: str, seconds: float, args: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the facts of one probe.
+
+        Raises:
+            NodeError: if the host does not answer, or cannot.
+        """
+        answer = self.links[host.name].request(
+            "probe",
+            timeout=seconds + ANSWER_SECONDS,
+            group=group,
+            args={**args, "timeout": seconds},
+        )
+        facts = answer.get("facts")
+        return facts if isinstance(facts, dict) else {}
+
+    def on_each(
+        self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
+    ) -> Iterator[fan.Outcome[dict[str, Any]]]:
+        """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
+        return as_done(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS, clock=self.clock)
+
+    def stop(self, hosts: Iterable[Host], group: str, token: str, seconds: float) -> None:
+        """Have ``hosts`` end what began there with ``token``; one that does not answer is let be."""
+
+        def ask(host: Host) -> dict[str, Any]:
+            return self.ask(host, group, seconds, {"token": token})
+
+        for _ in self.on_each(list(hosts), ask, seconds):
+            pass
+
+
+def local_facts(gathering: Gathering) -> Iterator[HostEvidence]:
+    """Ask every reached host what it knows by itself, and yield each when it has answered."""
+    seconds = gathering.left(LOCAL_SECONDS[gathering.request.level])
+    hosts = gathering.reached()
+    if seconds > 0.1 and hosts:
+        peers = _peer_addresses(gathering)
+        first = next(iter(gathering.hosts))
+        work = partial(_ask_all, gathering, peers=peers, first=first, seconds=seconds)
+        for outcome in gathering.on_each(hosts, work, seconds):
+            evidence = gathering.hosts[outcome.host]
+            if isinstance(outcome, fan.Failed):
+                _lack_all(evidence, gathering.needed, outcome.error)
+            else:
+                _learn_all(evidence, outcome.value, gathering.needed)
+            yield evidence
+    kinds: list[type[Facts]] = [*KINDS.values(), *PYTHON_KINDS.values(), ClockFacts]
+    gathering.lack(tuple(kinds), Outcome.TIMED_OUT, "the budget was over")
+
+
+def _peer_addresses(gathering: Gathering) -> list[str]:
+    """Return addresses of the hosts, by what their agents said, a few of each."""
+    found: list[str] = []
+    for link in gathering.links.values():
+        usable = [entry.address for entry in link.hello.addresses if not entry.loopback]
+        found += [address for address in usable if not address.startswith("fe80:")][:4]
+    return list(dict.fromkeys(found))[:4096]
+
+
+def _ask_all(
+    gathering: Gathering, host: Host, *, peers: list[str], first: str, seconds: float
+) -> dict[str, Any]:
+    link = gathering.links[host.name]
+    offset = link.clock_offset(OFFSET_PINGS if len(gathering.hosts) <= MANY_HOSTS else FEW_PINGS)
+    probes = [
+        {"name": name, "group": group, "args": args, "seconds": seconds}
+        for name, group, args in _questions(gathering, host, peers, first)
+    ]
+    answers = gathering.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
+    return {
+        "clock": {"offset_seconds": offset.seconds, "rtt_seconds": offset.rtt_seconds},
+        "answers": answers if isinstance(answers, dict) else {},
+    }
+
+
+def _questions(
+    gathering: Gathering, host: Host, peers: list[str], first: str
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    needed = gathering.needed
+    if gathering.launch is not None:
+        first = next(iter(gathering.launch.hosts), first)
+    deep = gathering.request.level is Level.FULL
+    quick = gathering.request.level is Level.QUICK
+    shell = interpreter(gathering, host)
+    if needed & set(PYTHON_KINDS.values()):
+        load = not quick and HorovodFacts in needed
+        yield "python_env", "python_env", {**shell, "load": load}
+    arguments: dict[str, dict[str, Any]] = {
+        "os": {
+            "paths": watched_folders(gathering.launch, host),
+            "patience_seconds": FOLDER_SECONDS[gathering.request.level],
+        },
+        "mpi": {"setup": host.setup, "deep": deep},
+        "net": {"peers": peers},
+        "slurm": {"names": [str(host.name)]},
+        "between": {
+            "targets": targets(_in_order(gathering), host) if BetweenFacts in needed else []
+        },
+        "import": shell,
+        "gpu": {"health": not quick},
+        "port": {"ports": [*ports_of(gathering)[:1], *SPARE_PORTS]},
+        "proc": {"ports": ports_of(gathering), "patience_seconds": 1.0 if quick else 3.0},
+        "script": script_question(gathering.launch, shell) if gathering.launch else {},
+        "folders": touch_question(gathering.launch),
+    }
+    without = {"port"} if host.name != first or not ports_of(gathering) else set()
+    if gathering.launch is None and not deep:
+        without.add("folders")
+    for name, kind in KINDS.items():
+        if kind in needed and name not in without:
+            yield name, name, arguments.get(name, {})
+
+
+def ports_of(gathering: Gathering) -> tuple[int, ...]:
+    """Return the rendezvous ports that matter: that of the launch if it fixes one, else the usual ones."""
+    launch = gathering.launch
+    if launch is None:
+        return RENDEZVOUS_PORTS
+    return () if launch.port is None else (launch.port,)
+
+
+def fixed_port(gathering: Gathering) -> int:
+    """Return the port that all hosts try to reach on each other: the launch's, else the usual one."""
+    return next(iter(ports_of(gathering)), MASTER_PORT)
+
+
+def interpreter(gathering: Gathering, host: Host) -> dict[str, Any]:
+    """Return how a probe starts the interpreter of the ranks, with the launch's variables if there is one."""
+    launch = gathering.launch
+    planned = launch.hosts.get(host.name) if launch is not None else None
+    if planned is None:
+        return {"python": gathering.links[host.name].python, "setup": host.setup}
+    return {
+        "python": planned.python,
+        "setup": planned.setup,
+        "env": dict(planned.env),
+        "unset": list(planned.unset),
+    }
+
+
+def _in_order(gathering: Gathering) -> dict[HostName, NodeLink]:
+    """Return the links in the order of the hosts, not in that in which they came about."""
+    return {host.name: gathering.links[host.name] for host in gathering.reached()}
+
+
+def _learn_all(
+    evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
+) -> None:
+    learn(evidence, ClockFacts, said["clock"])
+    answers = said["answers"]
+    inspected = _facts_or_reason(evidence, answers.get("python_env"), tuple(PYTHON_KINDS.values()))
+    for name, kind in PYTHON_KINDS.items():
+        if inspected is not None:
+            learn(evidence, kind, inspected.get(name))
+    for name, kind in KINDS.items():
+        if name in NOT_ALWAYS and name not in answers:
+            evidence.lack(kind, Outcome.SKIPPED, NOT_ALWAYS[name])
+        elif kind in needed:
+            found = _facts_or_reason(evidence, answers.get(name), (kind,))
+            if found is not None:
+                learn(evidence, kind, found)
+
+
+def _facts_or_reason(
+    evidence: HostEvidence, answer: object, kinds: tuple[type[Facts], ...]
+) -> dict[str, Any] | None:
+    """Return what a probe found; else note why not."""
+    if not isinstance(answer, dict):
+        return None
+    facts, error = answer.get("facts"), answer.get("error")
+    if isinstance(facts, dict):
+        return facts
+    code = error.get("code") if isinstance(error, dict) else ""
+    why = error.get("message", "") if isinstance(error, dict) else "the answer is not as agreed"
+    outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
+    for kind in kinds:
+        evidence.lack(kind, outcome, str(why)[:300])
+    return None
+
+
+def learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
+    """Add a node's answer as facts of ``kind``; one that does not fit is not believed."""
+    facts = believed(evidence, kind, answer)
+    if facts is not None:
+        evidence.learn(facts, answer if isinstance(answer, dict) else None)
+
+
+def believed(
+    evidence: HostEvidence, kind: type[F], answer: object, lacking: type[Facts] | None = None
+) -> F | None:
+    """Return a node's answer as ``kind``; where it does not fit, None.
+
+    Then ``evidence`` lacks ``lacking``, or ``kind`` where the facts sought are the answer itself.
+    """
+    try:
+        return convert(kind, answer)
+    except ValueError as error:
+        why = f"the node's answer is not as agreed: {error}"
+        evidence.lack(lacking or kind, Outcome.COULD_NOT_RUN, why)
+        return None
+
+
+def learn_outcome(
+    evidence: HostEvidence,
+    kind: type[Facts],
+    outcome: fan.Outcome[dict[str, Any]],
+    take: Callable[[HostEvidence, dict[str, Any]], None] | None = None,
+) -> None:
+    """Add what came of a question as facts of ``kind``, or note why nothing did.
+
+    Args:
+        take: Adds an answer, where it is not the facts themselves.
+    """
+    if isinstance(outcome, fan.Failed):
+        evidence.lack(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
+    elif take is not None:
+        take(evidence, outcome.value)
+    else:
+        learn(evidence, kind, outcome.value)
+
+
+def _lack_all(evidence: HostEvidence, kinds: frozenset[type[Facts]], error: NodeError) -> None:
+    code = getattr(error, "code", "")
+    outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
+    for kind in kinds:
+        evidence.lack(kind, outcome, error.message)

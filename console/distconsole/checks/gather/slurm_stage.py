@@ -1,0 +1,113 @@
+"""What the hosts' Slurm is asked beyond one host's own words: credentials of each other, a step of a job.
+
+It judges nothing, and shows no credential to anybody but the hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.node import Facts
+from distconsole.checks.facts.slurm import MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.gather.nodes import Gathering, learn_outcome
+from distconsole.config.ranges import RangeError, expand, split_list
+from distconsole.model import outcome as fan
+from distconsole.model.cluster import Host
+
+SECONDS = 8.0
+ALL_PAIRS = 16
+"""With more hosts each decodes the credential of the next one only."""
+
+NO_JOB = "no Slurm allocation at hand (salloc, then distconsole check inside it)"
+
+
+def exchange(gathering: Gathering) -> Iterator[HostEvidence]:
+    """Have every Slurm host decode what the others encode; yields each as it has."""
+    hosts = _on_slurm(gathering, MungeFacts)
+    if len(hosts) < 2:
+        for host in hosts:
+            gathering.hosts[host.name].learn(MungeFacts())
+        return
+    seconds = gathering.left(SECONDS)
+    credentials: dict[str, str] = {}
+    for outcome in gathering.on_each(
+        hosts, lambda host: gathering.ask(host, "slurm.encode", seconds, {}), seconds
+    ):
+        if not isinstance(outcome, fan.Failed) and outcome.value.get("credential"):
+            credentials[outcome.host] = str(outcome.value["credential"])
+
+    def decode(host: Host) -> dict[str, Any]:
+        others = [
+            {"source": name, "credential": credentials[name]}
+            for name in _sources(host.name, [each.name for each in hosts])
+            if name in credentials
+        ]
+        return gathering.ask(host, "slurm.decode", seconds, {"credentials": others})
+
+    yield from _learned(gathering, hosts, MungeFacts, gathering.on_each(hosts, decode, seconds))
+
+
+def step_limits(gathering: Gathering, environ: Mapping[str, str]) -> Iterator[HostEvidence]:
+    """Ask for the limits inside a step on every host of the allocation that we stand in."""
+    job = environ.get("SLURM_JOB_ID", "")
+    nodes = _nodes(environ.get("SLURM_JOB_NODELIST", ""))
+    names: dict[str, str] = {}
+    for host in _on_slurm(gathering, StepFacts):
+        slurm = gathering.hosts[host.name].known[SlurmFacts]
+        assert isinstance(slurm, SlurmFacts)
+        name = (slurm.node or {}).get("NodeName", "")
+        if name in nodes and job.isdigit():
+            names[host.name] = name
+        else:
+            why = "it is no node of the allocation" if nodes else NO_JOB
+            gathering.hosts[host.name].lack(StepFacts, Outcome.SKIPPED, why)
+    seconds = gathering.left(SECONDS)
+
+    def ask(host: Host) -> dict[str, Any]:
+        where = {"job": job, "node": names[host.name]}
+        return {"job": job, **gathering.ask(host, "slurm.limits", seconds, where)}
+
+    hosts = [host for host in gathering.reached() if host.name in names]
+    yield from _learned(gathering, hosts, StepFacts, gathering.on_each(hosts, ask, seconds))
+
+
+def _nodes(nodelist: str) -> set[str]:
+    try:
+        return {name for part in split_list(nodelist) for name in expand(part)}
+    except RangeError:
+        return set()
+
+
+def _on_slurm(gathering: Gathering, kind: type[Facts]) -> list[Host]:
+    """Return the hosts that have Slurm, and note of the others that they lack ``kind``."""
+    found = []
+    for host in gathering.reached():
+        evidence = gathering.hosts[host.name]
+        slurm = evidence.known.get(SlurmFacts)
+        if isinstance(slurm, SlurmFacts) and slurm.present:
+            found.append(host)
+        elif isinstance(slurm, SlurmFacts):
+            evidence.lack(kind, Outcome.SKIPPED, slurm.why)
+    return found
+
+
+def _sources(name: str, names: list[str]) -> list[str]:
+    """Return whose credentials a host decodes."""
+    if len(names) <= ALL_PAIRS:
+        return [other for other in names if other != name]
+    return [names[(names.index(name) + 1) % len(names)]]
+
+
+def _learned(
+    gathering: Gathering,
+    hosts: list[Host],
+    kind: type[Facts],
+    outcomes: Iterator[fan.Outcome[dict[str, Any]]],
+) -> Iterator[HostEvidence]:
+    for outcome in outcomes:
+        evidence = gathering.hosts[outcome.host]
+        learn_outcome(evidence, kind, outcome)
+        yield evidence
+    gathering.lack((kind,), Outcome.COULD_NOT_RUN, "it has no Slurm facts")

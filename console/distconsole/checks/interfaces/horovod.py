@@ -1,0 +1,66 @@
+"""Horovod's choice over Gloo: of ranks that are told an interface, and of horovodrun, which looks for one.
+
+Sources: horovod/common/gloo/gloo_context.cc (``HOROVOD_GLOO_IFACE``; process sets always listen at
+the host's own name), horovod/runner/driver/driver_service.py (``_run_probe``: each host tries the
+interfaces of the next, and those of whom all know the name are left) and
+horovod/runner/gloo_run.py (the first of that *set*) of Horovod 0.28.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from distconsole.checks.interfaces.gloo import by_name, on_interface
+from distconsole.checks.interfaces.node import Node, Pick
+
+VARIABLE = "HOROVOD_GLOO_IFACE"
+PROCESS_SETS = "its own name, for process sets"
+
+
+def choose(node: Node) -> tuple[Pick, ...]:
+    """Return what a rank listens on: the interface that it is told, and its own name."""
+    wanted = node.variables.get(VARIABLE, "")
+    named = by_name(node)
+    own = Pick(named.interface, named.address, PROCESS_SETS if named.address else named.how)
+    return (on_interface(node, wanted, VARIABLE), own) if wanted else (own,)
+
+
+def choose_by_probe(
+    nodes: Sequence[Node], reaches: Callable[[Node, Node, str], bool]
+) -> Mapping[str, tuple[Pick, ...]]:
+    """Return by host what horovodrun chooses: interfaces of one name by which all reach the next.
+
+    Args:
+        nodes: In the order of ranks.
+        reaches: Whether the first host reaches an address of the second.
+    """
+    names = dict.fromkeys(
+        entry.iface for entry in nodes[0].addresses if entry.family == 4 and not entry.loopback
+    )
+    common = [name for name in names if _all_reach(nodes, name, reaches)]
+    others = f", or {', '.join(common[1:])}, by chance" if len(common) > 1 else ""
+    found: dict[str, tuple[Pick, ...]] = {}
+    for node in nodes:
+        picks = [Pick(name, _address(node, name), f"{name} on all hosts") for name in common]
+        if others:
+            picks = [Pick(p.interface, p.address, f"{common[0]}{others}") for p in picks]
+        named = by_name(node)
+        own = Pick(named.interface, named.address, PROCESS_SETS if named.address else named.how)
+        missing = Pick("", "", "no interface of one name by which all hosts reach the next")
+        found[node.name] = (*(picks or [missing]), own)
+    return found
+
+
+def _all_reach(
+    nodes: Sequence[Node], name: str, reaches: Callable[[Node, Node, str], bool]
+) -> bool:
+    ring = zip(nodes, (*nodes[1:], nodes[0]), strict=True)
+    return all(
+        bool(there := _address(following, name)) and reaches(node, following, there)
+        for node, following in ring
+    )
+
+
+def _address(node: Node, name: str) -> str:
+    found = (e.address for e in node.addresses if e.iface == name and e.family == 4 and e.up)
+    return next(found, "")

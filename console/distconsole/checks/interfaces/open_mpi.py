@@ -1,0 +1,145 @@
+"""Open MPI's choice of interfaces: of its ranks (btl_tcp) and of its daemons (oob_tcp).
+
+Sources: opal/mca/btl/tcp/btl_tcp_component.c (all interfaces that are up, less
+``btl_tcp_if_exclude``, by default 127.0.0.1/8 and sppp), btl_tcp_proc.c (local and remote
+interfaces are matched: as many pairs as there can be, and of these the greatest weight),
+opal/mca/reachable/weighted/reachable_weighted.c (the weights) and orte/mca/oob/tcp of open-mpi/ompi
+4.1, which 5 keeps (the daemons': PRRTE, ``prte_if_include``). Only IPv4: Open MPI is mostly built so.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from distconsole.checks.interfaces.node import Node, Pick
+
+INCLUDE, EXCLUDE = "btl_tcp_if_include", "btl_tcp_if_exclude"
+DAEMON_INCLUDE, DAEMON_EXCLUDE = "oob_tcp_if_include", "oob_tcp_if_exclude"
+PRRTE_INCLUDE, PRRTE_EXCLUDE = "prte_if_include", "prte_if_exclude"
+DEFAULT_EXCLUDED = "127.0.0.1/8,sppp"
+PRIVATE = tuple(
+    map(
+        ipaddress.ip_network,
+        ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"),
+    )
+)
+"""``opal_net_private_ipv4``."""
+
+MAX_MATCHED = 6
+"""So many interfaces a host are matched by trying all; with more the heaviest pairs come first."""
+
+
+def choose(node: Node) -> tuple[Pick, ...]:
+    """Return the interfaces that its ranks use, all of them at once."""
+    return _chosen(node, _said(node, INCLUDE), _said(node, EXCLUDE) or DEFAULT_EXCLUDED, INCLUDE)
+
+
+def choose_for_daemons(node: Node) -> tuple[Pick, ...]:
+    """Return the addresses that its daemons tell each other; the first that answers is used."""
+    include = _said(node, DAEMON_INCLUDE) or _said(node, PRRTE_INCLUDE, "PRTE_MCA_")
+    exclude = _said(node, DAEMON_EXCLUDE) or _said(node, PRRTE_EXCLUDE, "PRTE_MCA_")
+    return _chosen(node, include, exclude, DAEMON_INCLUDE)
+
+
+def _said(node: Node, name: str, prefix: str = "OMPI_MCA_") -> str:
+    return node.variables.get(f"{prefix}{name}") or node.parameters.get(name, "")
+
+
+def _chosen(node: Node, include: str, exclude: str, parameter: str) -> tuple[Pick, ...]:
+    up = [each for each in node.addresses if each.family == 4 and each.up and not each.loopback]
+    if include:
+        how = f"{parameter}={include}"
+        found = [each for each in up if _listed(each.iface, each.address, include)]
+    else:
+        how = "every interface that is up"
+        found = [each for each in up if not _listed(each.iface, each.address, exclude)]
+    picks = tuple(Pick(each.iface, each.address, how) for each in found)
+    return picks or (Pick("", "", f"{how}: it has none" if include else "no interface is up"),)
+
+
+def _listed(interface: str, address: str, words: str) -> bool:
+    """Whether an interface is named, or its address lies in a subnet that is."""
+    for word in words.split(","):
+        if word == interface:
+            return True
+        try:
+            if "/" in word and ipaddress.ip_address(address) in ipaddress.ip_network(word, False):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+Matched = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The interfaces of one host, each with its address as a number, its network, and what weighs it."""
+
+    picks: tuple[Pick, ...]
+    weighed: tuple[tuple[int, int, int, bool, int], ...]
+    """Address, network, mask, whether it is private, Mbit/s."""
+
+
+def side_of(node: Node) -> Side:
+    """Return what a host's ranks can pair."""
+    picks = tuple(pick for pick in choose(node) if pick.address)
+    return Side(picks, tuple(_weighed(node, pick) for pick in picks))
+
+
+def pairs(one: Side, other: Side) -> Matched:
+    """Return which interface of ``one`` its ranks pair with which of ``other``, by their places."""
+    return _matched(tuple(tuple(_weight(a, b) for b in other.weighed) for a in one.weighed))
+
+
+@lru_cache(maxsize=256)
+def _matched(weights: tuple[tuple[int, ...], ...]) -> Matched:
+    if max(len(weights), *map(len, weights), 0) > MAX_MATCHED:
+        return _heaviest_first(weights)
+    return _best(weights, 0, frozenset())[2]
+
+
+def _best(
+    weights: Sequence[Sequence[int]], row: int, taken: frozenset[int]
+) -> tuple[int, int, Matched]:
+    """Return how many pairs there can be from ``row`` on, their weight, and they themselves."""
+    if row == len(weights):
+        return 0, 0, ()
+    best = _best(weights, row + 1, taken)
+    for column, weight in enumerate(weights[row]):
+        if weight and column not in taken:
+            count, total, rest = _best(weights, row + 1, taken | {column})
+            if (count + 1, total + weight) > best[:2]:
+                best = count + 1, total + weight, ((row, column), *rest)
+    return best
+
+
+def _heaviest_first(weights: Sequence[Sequence[int]]) -> Matched:
+    every = [(w, -x, -y) for x, row in enumerate(weights) for y, w in enumerate(row) if w]
+    matched: list[tuple[int, int]] = []
+    for _, x, y in sorted(every, reverse=True):
+        if all(-x != a and -y != b for a, b in matched):
+            matched.append((-x, -y))
+    return tuple(matched)
+
+
+def _weighed(node: Node, pick: Pick) -> tuple[int, int, int, bool, int]:
+    ip, network = ipaddress.ip_address(pick.address), node.network(pick.address)
+    known = node.interfaces.get(pick.interface)
+    speed = (known.speed_mbit if known is not None else 0) or 0
+    private = any(ip in each for each in PRIVATE)
+    if network is None:
+        return int(ip), int(ip), (1 << ip.max_prefixlen) - 1, private, speed
+    return int(ip), int(network.network_address), int(network.netmask), private, speed
+
+
+def _weight(a: tuple[int, int, int, bool, int], b: tuple[int, int, int, bool, int]) -> int:
+    if a[3] != b[3]:
+        return 0
+    same = b[0] & a[2] == a[1]
+    quality = (80 if same else 50) if a[3] else (100 if same else 90)
+    return int(quality * (min(a[4], b[4]) + 1.0 / (1.0 + abs(a[4] - b[4]))))

@@ -1,0 +1,335 @@
+"""The panel: for every engine that is there, what it takes on each host, and whether the hosts then meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import combinations
+
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.node import HorovodFacts, MpiFacts, TorchFacts
+from distconsole.checks.gather.addresses import Endpoint, endpoints
+from distconsole.checks.interfaces import gloo, horovod, hydra, nccl, open_mpi
+from distconsole.checks.interfaces.meeting import Around, Way, Ways, ways_of
+from distconsole.checks.interfaces.node import Fault, Node, Pick, nodes_of
+from distconsole.model.addresses import gloo_connects
+from distconsole.model.reports import ChoiceReport
+
+MAX_ROUNDS = 4
+
+
+class Engine(StrEnum):
+    """Who chooses."""
+
+    NCCL = "NCCL"
+    GLOO = "Gloo"
+    HOROVOD = "Horovod"
+    OPEN_MPI = "Open MPI"
+    OPEN_MPI_DAEMONS = "Open MPI's daemons"
+    MPICH = "MPICH"
+    INTEL_MPI = "Intel MPI"
+
+
+class Start(StrEnum):
+    """How the job is started: by ``distconsole run``, which names the interface, or by hand."""
+
+    RUN = "run"
+    HAND = "hand"
+
+
+UNFORESEEN = frozenset({Engine.MPICH, Engine.INTEL_MPI})
+"""Engines of which the panel only says that it does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One interface that an engine takes on a host.
+
+    Attributes:
+        meets: Whether every other host reaches it; None where that is not known, or it is not used.
+        fault: What keeps them away, if anything does.
+        peers: Those that it keeps away.
+    """
+
+    engine: Engine
+    start: Start
+    host: str
+    pick: Pick
+    meets: bool | None = None
+    fault: Fault | None = None
+    why: str = ""
+    peers: tuple[str, ...] = ()
+
+
+def choices_of(view: View) -> tuple[Choice, ...]:
+    """Return the choices of the engines that at least one host of ``view`` has."""
+    nodes = nodes_of(view)
+    return _choices_among(view, nodes, ways_of(view, nodes)) if nodes else ()
+
+
+def _choices_among(view: View, nodes: Mapping[str, Node], ways: Ways) -> tuple[Choice, ...]:
+    engines = _present(view)
+    told = run_variables(endpoints(view), nodes)
+    found: list[Choice] = []
+    for engine in engines:
+        for start in Start:
+            placed = (
+                {name: node.with_variables(told.get(name, {})) for name, node in nodes.items()}
+                if start is Start.RUN
+                else nodes
+            )
+            if engine in UNFORESEEN:
+                placed = {name: placed[name] for name in placed if _family(view, name) == engine}
+            found += _choices(engine, start, placed, ways)
+    return tuple(found)
+
+
+def run_variables(
+    chosen: Mapping[str, Endpoint], nodes: Mapping[str, Node]
+) -> dict[str, dict[str, str]]:
+    """Return by host the variables by which ``distconsole run`` names the interface to every engine."""
+    networks = ",".join(
+        dict.fromkeys(_subnet(nodes[name], each) for name, each in chosen.items() if name in nodes)
+    )
+    found: dict[str, dict[str, str]] = {}
+    for name, endpoint in chosen.items():
+        nic = endpoint.interface
+        if nic is None:
+            continue
+        loopback = endpoint.address.startswith("127.")
+        found[name] = {gloo.VARIABLE: nic, horovod.VARIABLE: nic}
+        if not loopback:
+            found[name] |= {
+                nccl.VARIABLE: f"={nic}",
+                f"OMPI_MCA_{open_mpi.INCLUDE}": networks,
+                f"OMPI_MCA_{open_mpi.DAEMON_INCLUDE}": networks,
+                f"PRTE_MCA_{open_mpi.PRRTE_INCLUDE}": networks,
+            }
+    return found
+
+
+def untried(view: View) -> list[dict[str, Endpoint]]:
+    """Return rounds of addresses that are chosen, and to which only a route may lead from some hosts.
+
+    Each round has at most one address a host; whoever listens there and who cannot get to it tells
+    whether such a choice meets.
+    """
+    nodes = nodes_of(view)
+    if len(nodes) < 2:
+        return []
+    ways = ways_of(view, nodes)
+    rounds: list[dict[str, Endpoint]] = []
+    for choice in _choices_among(view, nodes, ways):
+        host, pick = choice.host, choice.pick
+        if ways.around(host, pick.address).unknown is None:
+            continue
+        network = nodes[host].network(pick.address)
+        there = Endpoint(pick.address, pick.interface, "" if network is None else str(network))
+        if any(each.get(host) == there for each in rounds):
+            continue
+        free = next((each for each in rounds if host not in each), None)
+        if free is None and len(rounds) < MAX_ROUNDS:
+            free = {}
+            rounds.append(free)
+        if free is not None:
+            free[host] = there
+    return rounds
+
+
+def reports(choices: Iterable[Choice]) -> tuple[ChoiceReport, ...]:
+    """Return the choices as ``check --json`` gives them."""
+    return tuple(
+        ChoiceReport(
+            engine=choice.engine.value,
+            start=choice.start.value,
+            host=choice.host,
+            interface=choice.pick.interface,
+            address=choice.pick.address,
+            how=choice.pick.how,
+            meets=choice.meets,
+            why=choice.why,
+        )
+        for choice in choices
+    )
+
+
+def _present(view: View) -> list[Engine]:
+    """Return the engines that some host has, in the order of the panel."""
+    torch = [found for found in view.of(TorchFacts).values() if found.present]
+    hvd = [found for found in view.of(HorovodFacts).values() if found.present]
+    families = {found.family for found in view.of(MpiFacts).values()}
+    mpi = "Open MPI" in families
+    there = {
+        Engine.NCCL: any(found.cuda or found.nccl for found in torch),
+        Engine.GLOO: bool(torch),
+        Engine.HOROVOD: any((found.built or {}).get("gloo", True) for found in hvd),
+        Engine.OPEN_MPI: mpi,
+        Engine.OPEN_MPI_DAEMONS: mpi,
+        **{engine: engine.value in families for engine in UNFORESEEN},
+    }
+    return [engine for engine, present in there.items() if present]
+
+
+def _family(view: View, host: str) -> str:
+    found = view.of(MpiFacts).get(host)
+    return found.family if found is not None else ""
+
+
+def _nccl(node: Node) -> tuple[Pick, ...]:
+    """Return what NCCL takes: with InfiniBand the bootstrap's interface alone."""
+    picks, devices = nccl.choose(node), nccl.data(node)
+    if not devices:
+        return picks
+    first = picks[0]
+    return (replace(first, how=f"{first.how}; data by InfiniBand: {devices}"),)
+
+
+CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
+    Engine.NCCL: _nccl,
+    Engine.GLOO: gloo.choose,
+    Engine.HOROVOD: horovod.choose,
+    Engine.OPEN_MPI: open_mpi.choose,
+    Engine.OPEN_MPI_DAEMONS: open_mpi.choose_for_daemons,
+    Engine.MPICH: hydra.choose,
+    Engine.INTEL_MPI: hydra.choose,
+}
+
+
+def _choices(
+    engine: Engine, start: Start, nodes: Mapping[str, Node], ways: Ways
+) -> Iterator[Choice]:
+    if engine is Engine.HOROVOD and start is Start.HAND:
+        picks = _by_horovodrun(nodes, ways)
+    else:
+        picks = {name: CHOOSERS[engine](node) for name, node in nodes.items()}
+    match engine:
+        case Engine.OPEN_MPI:
+            judged = _judge_pairs(nodes, picks, ways)
+        case Engine.OPEN_MPI_DAEMONS:
+            judged = _judge_any(picks, ways)
+        case Engine.MPICH | Engine.INTEL_MPI:
+            judged = ((name, pick, Around({}, None, 0)) for name in picks for pick in picks[name])
+        case _:
+            judged = _judge_each(picks, ways, by_gloo=engine is not Engine.NCCL)
+    for name, pick, found in judged:
+        yield _choice(engine, start, name, pick, found)
+
+
+def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) -> Choice:
+    """Return a choice by the ways to it: one that is shut outweighs all others."""
+    if found.shut:
+        first = next(iter(found.shut.values()))
+        peers = tuple(found.shut)
+        return Choice(engine, start, host, pick, False, first.fault, first.why, peers)
+    if found.unknown is not None:
+        return Choice(engine, start, host, pick, None, None, found.unknown.why)
+    return Choice(engine, start, host, pick, True if found.peers else None)
+
+
+Judged = Iterator[tuple[str, Pick, Around]]
+
+
+def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, by_gloo: bool) -> Judged:
+    """Whoever connects goes to the address that the other published."""
+    families = {name: {":" in p.address for p in own if p.address} for name, own in picks.items()}
+    mixed = len({each for found in families.values() for each in found}) > 1
+    for name, own in picks.items():
+        for place, pick in enumerate(own):
+            found = ways.around(name, pick.address)
+            if by_gloo:
+                found = _without_listeners(found, place, pick, picks)
+            if by_gloo and mixed:
+                found = _of_one_family(found, name, pick, families)
+            yield name, pick, found
+
+
+def _without_listeners(
+    found: Around, place: int, pick: Pick, picks: Mapping[str, Sequence[Pick]]
+) -> Around:
+    """Leave out peers that would only find loopback there, and that wait to be connected to."""
+    shut = {
+        peer: way
+        for peer, way in found.shut.items()
+        if way.fault is not Fault.LOOPBACK
+        or gloo_connects(picks[peer][min(place, len(picks[peer]) - 1)].address, pick.address)
+    }
+    return Around(shut, found.unknown, found.peers)
+
+
+def _of_one_family(
+    found: Around, name: str, pick: Pick, families: Mapping[str, set[bool]]
+) -> Around:
+    other = {
+        peer: Way(False, Fault.APART, f"{peer} takes the other family of addresses")
+        for peer, theirs in families.items()
+        if peer != name and peer not in found.shut and (":" in pick.address) not in theirs
+    }
+    return Around({**found.shut, **other}, found.unknown, found.peers)
+
+
+def _judge_any(picks: Mapping[str, Sequence[Pick]], ways: Ways) -> Judged:
+    """All addresses are tried until one answers."""
+    for name, own in picks.items():
+        around = [ways.around(name, pick.address) for pick in own]
+        lost = set(around[0].shut).intersection(*(each.shut for each in around[1:]))
+        for pick, each in zip(own, around, strict=True):
+            shut = {peer: way for peer, way in each.shut.items() if peer in lost}
+            yield name, pick, Around(shut, each.unknown, each.peers)
+
+
+@dataclass(slots=True)
+class _Use:
+    """What became of the pairs that one interface is in."""
+
+    shut: dict[str, Way] = field(default_factory=dict)
+    unknown: Way | None = None
+    peers: int = 0
+
+    def add(self, peer: str, way: Way) -> None:
+        self.peers += 1
+        if way.open is False:
+            self.shut[peer] = way
+        elif way.open is None:
+            self.unknown = way
+
+
+def _judge_pairs(
+    nodes: Mapping[str, Node], picks: Mapping[str, Sequence[Pick]], ways: Ways
+) -> Judged:
+    """Interfaces are matched pair by pair, and messages go over all pairs at once."""
+    sides = {name: open_mpi.side_of(node) for name, node in nodes.items()}
+    uses = {name: [_Use() for _ in own] for name, own in picks.items()}
+    for one, other in combinations(nodes, 2):
+        matched = open_mpi.pairs(sides[one], sides[other])
+        for x, y in matched:
+            a, b = sides[one].picks[x], sides[other].picks[y]
+            forth, back = ways.way(one, other, b.address), ways.way(other, one, a.address)
+            worse = forth if forth.open is False or back.open else back
+            uses[one][x].add(other, worse)
+            uses[other][y].add(one, worse)
+        if not matched:
+            nothing = Way(False, Fault.APART, f"no interfaces of {one} and {other} fit")
+            for name, peer in ((one, other), (other, one)):
+                for use in uses[name]:
+                    use.add(peer, nothing)
+    for name, own in picks.items():
+        for pick, use in zip(own, uses[name], strict=True):
+            yield name, pick, Around(use.shut, use.unknown, use.peers)
+
+
+def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[Pick, ...]]:
+    if len({ways.machine_of.get(name) for name in nodes}) == 1:
+        local = Pick("lo", "127.0.0.1", "all hosts are one machine")
+        return dict.fromkeys(nodes, (local,))
+    return horovod.choose_by_probe(
+        list(nodes.values()),
+        lambda source, target, address: (
+            ways.way(source.name, target.name, address).open is not False
+        ),
+    )
+
+
+def _subnet(node: Node, endpoint: Endpoint) -> str:
+    network = node.network(endpoint.address)
+    return str(network) if network is not None else f"{endpoint.address}/32"

@@ -1,0 +1,1 @@
+"""Checks of networks, names and ssh between the hosts."""

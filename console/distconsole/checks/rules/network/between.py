@@ -1,0 +1,161 @@
+"""Checks of ssh between the hosts, which nothing of ours needs and plain mpirun and horovodrun do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.host import BetweenFacts, Login, MpiSshFacts
+from distconsole.checks.gather.attribution import Direction, Pair, blame
+from distconsole.checks.rules.majority import named
+from distconsole.model.requests import Level
+
+MAX_LISTED = 6
+NEEDED_BY = "only mpirun and horovodrun by hand need it; `distconsole run` does not"
+SSH_STARTERS = frozenset({"mpirun", "mpiexec", "orterun", "horovodrun"})
+REASONS = {
+    "no_client": "it has no ssh",
+    "resolve": "the name means nothing there",
+    "host_key_unknown": "the host key is not in known_hosts there",
+    "host_key_changed": "known_hosts there has another host key",
+    "refused": "no sshd at that port",
+    "connect": "no connection",
+    "modes": "the key or configuration there has wrong modes",
+    "auth": "no key there that is accepted",
+    "other": "ssh fails",
+}
+HINTS = {
+    "no_client": "install openssh-client there",
+    "resolve": "put the names of all hosts into /etc/hosts on each",
+    "host_key_unknown": "on {source}: ssh-keyscan {target} >> ~/.ssh/known_hosts, "
+    "and compare the fingerprint",
+    "host_key_changed": "on {source}: ssh-keygen -R {target}, then as for a new one",
+    "modes": "on {source}: chmod 600 ~/.ssh/id_* ~/.ssh/config",
+    "auth": "on {source}: ssh-copy-id {target}",
+}
+_WAYS = {
+    Direction.INTO: "to {}",
+    Direction.OUT_OF: "from {}",
+    Direction.BOTH: "to and from {}",
+}
+MPI_HINTS = (
+    (
+        "orted",
+        "the daemon is not on the PATH that ssh gives: move the export of PATH to the top of ~/.bashrc "
+        "(ssh.path_noninteractive), or mpirun --prefix",
+    ),
+    (
+        "unable to launch the specified application",
+        "the same Python at the same path on all hosts",
+    ),
+)
+
+
+@rule("ssh.between", "ssh", Level.STANDARD, BetweenFacts)
+@hint("ssh-copy-id, ssh-keyscan; `distconsole run` needs no ssh between hosts.")
+def _between(view: View) -> Iterator[Said]:
+    """mpirun or horovodrun by hand that hangs or asks for a password on some hosts: ssh between them works for some pairs only. Each tries the others (above 8 hosts the next one), and writes no known_hosts."""
+    facts = view.of(BetweenFacts)
+    tried: dict[Pair, Login] = {
+        (name, login.target): login for name, found in facts.items() for login in found.logins
+    }
+    without = [name for name, found in facts.items() if not found.client]
+    tried |= {
+        (name, other): Login(target=other, error="no_client")
+        for name in without
+        for other in facts
+        if other != name
+    }
+    broken = {pair: login for pair, login in tried.items() if not login.ok}
+    if not tried:
+        yield Unjudged(tuple(facts), "one host only")
+    elif len(broken) == len(tried):
+        yield _nowhere(view, broken, tuple(facts))
+    elif broken:
+        yield from _parts(tried, broken)
+
+
+def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -> Said:
+    """Say that there is no ssh between the hosts: only where the launch, as typed, cannot do without."""
+    reasons = dict.fromkeys(REASONS.get(login.error, "ssh fails") for login in broken.values())
+    summary = f"no host can ssh to another: {'; '.join(reasons)}"
+    words = view.launch.command if view.launch is not None else ()
+    starter = next((word for word in words if word.rpartition("/")[2] in SSH_STARTERS), None)
+    if starter is None:
+        return Unjudged(hosts, f"{summary}; {NEEDED_BY}")
+    name = starter.rpartition("/")[2]
+    return _told(
+        f"{name}, typed by hand, needs ssh between the hosts, and {summary}", hosts, broken
+    )
+
+
+def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> Iterator[Said]:
+    """Name for each reason who explains the pairs that fail: a host, or the pairs."""
+    for reason in dict.fromkeys(login.error for login in broken.values()):
+        left = {pair: login for pair, login in broken.items() if login.error == reason}
+        for host in blame(tried, left).hosts:
+            pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
+            way = _WAYS[host.direction].format(host.host)
+            yield _told(_because(f"ssh between the hosts fails {way}", pairs), (host.host,), pairs)
+        if left:
+            ways = named([f"{source} to {target}" for source, target in left])
+            hosts = tuple(dict.fromkeys(name for pair in left for name in pair))
+            yield _told(_because(f"ssh between the hosts fails from {ways}", left), hosts, left)
+
+
+def _because(summary: str, pairs: Mapping[Pair, Login]) -> str:
+    return f"{summary}: {REASONS.get(next(iter(pairs.values())).error, 'ssh fails')}"
+
+
+def _told(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> Said:
+    (source, target), first = next(iter(pairs.items()))
+    hint = HINTS.get(first.error, f"on {source}: ssh -v {first.name or target} true")
+    return warn(
+        summary,
+        hosts,
+        seen=_listed(pairs),
+        expected=f"ssh from and to every host; {NEEDED_BY}",
+        hint=hint.format(source=source, target=first.name or target),
+    )
+
+
+def _listed(pairs: Mapping[Pair, Login]) -> str:
+    lines = [
+        f"{source} to {login.name or target}: {login.said or REASONS.get(login.error, login.error)}"
+        for (source, target), login in list(pairs.items())[:MAX_LISTED]
+    ]
+    more = len(pairs) - MAX_LISTED
+    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+
+
+@rule("mpi.ssh", "coll", Level.STANDARD, MpiSshFacts)
+@hint("Move the export of PATH above the interactive guard of ~/.bashrc, or mpirun --prefix.")
+def _mpi(view: View) -> Iterator[Said]:
+    """A plain mpirun over ssh, where the first host reaches all others so, that does not start its ranks."""
+    for name, facts in view.of(MpiSshFacts).items():
+        size = len(facts.hosts)
+        if not size:
+            continue
+        places = sorted((group.get("rank"), group.get("world_size")) for group in facts.groups)
+        if places == [(rank, size) for rank in range(size)] and facts.exit_code == 0:
+            continue
+        text = "\n".join(facts.said)
+        alone = {place[1] for place in places} == {1}
+        reason = next((line for line in facts.said if not line.startswith(" ")), "")
+        if alone:
+            reason = "every rank says size 1"
+        elif facts.exit_code is None:
+            reason = reason or "it did not end in time"
+        hint = next((hint for words, hint in MPI_HINTS if words in text), NEEDED_BY)
+        yield warn(
+            f"a plain mpirun over ssh on {name} does not start one rank on each of {size} hosts: "
+            f"{reason or f'exit code {facts.exit_code}'}",
+            facts.hosts,
+            seen="\n".join((f"ranks: {places}", *facts.said)),
+            expected=f"ranks 0 to {size - 1} of {size}",
+            hint=hint,
+        )
+
+
+RULES = (_between, _mpi)

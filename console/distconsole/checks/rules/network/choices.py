@@ -1,0 +1,184 @@
+"""Check ``net.choices``: engines that would take addresses at which the hosts cannot meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from distconsole.checks.engine.rule import Foreseen, Said, Unjudged, fail, hint, rule, warn
+from distconsole.checks.facts.edges import matrix_of
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.network import NetFacts, ReachFacts
+from distconsole.checks.facts.node import (
+    EnvFacts,
+    HorovodFacts,
+    MpiFacts,
+    OsFacts,
+    SshFacts,
+    TorchFacts,
+)
+from distconsole.checks.gather.addresses import endpoints
+from distconsole.checks.gather.attribution import blame
+from distconsole.checks.interfaces import remedy
+from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
+from distconsole.checks.interfaces.node import Fault, network_of
+from distconsole.checks.interfaces.panel import (
+    UNFORESEEN,
+    Choice,
+    Engine,
+    Start,
+    choices_of,
+    reports,
+)
+from distconsole.checks.rules.majority import dissent
+from distconsole.checks.rules.network.network import alone
+from distconsole.config.pasting import network_of_hosts
+from distconsole.model.requests import Level
+
+CHECK = "net.choices"
+MAX_LISTED = 8
+
+
+@rule(
+    CHECK,
+    "net",
+    Level.QUICK,
+    *(NetFacts, SshFacts, OsFacts, EnvFacts),
+    *(TorchFacts, HorovodFacts, MpiFacts, ReachFacts),
+)
+@hint(
+    "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
+    "horovodrun --network-interfaces; `distconsole run` does it per host."
+)
+def _choices(view: View) -> Iterator[Said]:
+    """NCCL, Gloo, Open MPI or Horovod that would take interfaces of different networks on the hosts, or an address where nobody reaches them. The panel shows what each takes, as `distconsole run` starts it and by hand; what another check explains is no second finding.
+
+    What another check explains is red in the panel and is no second finding.
+    """
+    yield from alone(view)
+    choices = choices_of(view)
+    if not choices:
+        yield Unjudged(tuple(host.name for host in view.hosts), "none of these engines is here")
+        return
+    yield Foreseen(reports(choices))
+    unknown = [choice.host for choice in choices if choice.engine in UNFORESEEN]
+    known = {choice.host for choice in choices if choice.engine not in UNFORESEEN}
+    if set(unknown) - known:
+        hosts = tuple(host for host in dict.fromkeys(unknown) if host not in known)
+        yield Unjudged(hosts, "what MPICH and Intel MPI take is not foretold")
+    groups: dict[tuple[tuple[str, ...], Fault | None], list[Choice]] = {}
+    for engine in Engine:
+        for start in Start:
+            mine = [c for c in choices if c.engine is engine and c.start is start]
+            red = [c for c in mine if c.meets is False and not _explained(c, view)]
+            if red:
+                culprits = _culprits(red, mine, view)
+                groups.setdefault((culprits, red[0].fault), []).extend(red)
+    for (culprits, _), red in groups.items():
+        yield _finding(culprits, red, view)
+
+
+def _explained(choice: Choice, view: View) -> bool:
+    """Whether another check says already what is wrong there."""
+    host, pick = choice.host, choice.pick
+    variables = view.of(EnvFacts)[host].variables
+    match choice.fault:
+        case Fault.TWICE:
+            return True  # net.iface_matrix
+        case Fault.LOOPBACK:
+            return "GLOO_SOCKET_IFNAME" not in variables  # os.hostname_bindable
+        case Fault.NONE_FOUND:
+            return _missing_is_explained(choice, view)
+        case Fault.SILENT:
+            found = view.of(ReachFacts).values()
+            tried = {edge.address for each in found for edge in (*each.edges, *each.elsewhere)}
+            return pick.address in tried  # net.reach_tcp, net.other_networks and their like
+        case _:
+            return False
+
+
+def _missing_is_explained(choice: Choice, view: View) -> bool:
+    variables = view.of(EnvFacts)[choice.host].variables
+    if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
+        own_name = choice.pick.how.startswith("its own name")
+        names = {name: each.interface or "?" for name, each in endpoints(view).items()}
+        dead = matrix_of(view.of(ReachFacts)).dead  # of which net.reach_tcp and its like tell
+        # os.hostname_bindable, net.nic_names
+        return own_name or dissent(names) is not None or bool(dead)
+    if choice.engine is Engine.HOROVOD:
+        return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
+    return any(name in variables for name in remedy.NAMES[choice.engine])  # env.iface_exists
+
+
+def _culprits(red: Sequence[Choice], mine: Sequence[Choice], view: View) -> tuple[str, ...]:
+    """Return the hosts that take another network than most, else those that most pairs break at."""
+    nets = view.of(NetFacts)
+    taken = {choice.host: choice for choice in reversed(mine)}
+    taken |= {choice.host: choice for choice in reversed(red)}
+    split = dissent(
+        {host: _network(nets[host], each.pick.address) for host, each in taken.items()}
+    )
+    if split is not None and split.majority is not None:
+        return split.minority
+    dead = dict.fromkeys((peer, choice.host) for choice in red for peer in choice.peers)
+    found = blame([(a, b) for a in taken for b in taken if a != b], dead)
+    named_hosts = {host.host for host in found.hosts} or {each.host for each in red}
+    return tuple(host for host in dict.fromkeys(c.host for c in mine) if host in named_hosts)
+
+
+def _network(facts: NetFacts, address: str) -> str:
+    entry = next((each for each in facts.addresses if each.address == address), None)
+    return address if entry is None else str(network_of(entry))
+
+
+def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Said:
+    engines = list(dict.fromkeys(choice.engine for choice in red))
+    by_run = any(choice.start is Start.RUN for choice in red)
+    severity = fail if by_run else warn
+    first = {choice.host: choice for choice in reversed(red)}
+    told = [f"{host} takes {_where(first[host])}" for host in culprits if host in first]
+    more = f", and {len(told) - 2} more hosts" if len(told) > 2 else ""
+    finding = severity(
+        f"{' and '.join(engine.value for engine in engines)}"
+        f"{'' if by_run else ', started by hand,'} cannot meet: {', '.join(told[:2])}{more}",
+        culprits,
+        seen="\n".join(dict.fromkeys(_told(choice) for choice in red[:MAX_LISTED])),
+        expected="addresses that every host reaches"
+        + ("" if by_run else "; `distconsole run` names the interface by itself"),
+        hint="\n".join(_hints(culprits, engines, red, view)),
+    )
+    variables = remedy.variables_for(engines, view)
+    if by_run or not any(variables.values()):
+        return finding
+    return msgspec.structs.replace(finding, cure=remedy.cure_of(variables))
+
+
+def _hints(
+    culprits: Sequence[str], engines: Sequence[Engine], red: Sequence[Choice], view: View
+) -> Iterator[str]:
+    chosen, systems = endpoints(view), view.of(OsFacts)
+    named_ones = {choice.host for choice in red if choice.pick.how.startswith("its own name")}
+    for host in culprits:
+        if host in named_ones and host in chosen:
+            yield f"in /etc/hosts of {host}: {chosen[host].address} {systems[host].hostname}"
+    typed = remedy.typed(remedy.variables_for(engines, view))
+    by_hand = any(choice.start is Start.HAND for choice in red)
+    if by_hand and typed:
+        yield f"for jobs started by hand: {typed}" if "\n" not in typed else typed
+    if by_hand and Engine.HOROVOD in engines and remedy.horovodrun_option(view):
+        yield f"with horovodrun: {remedy.horovodrun_option(view)}"
+    if not by_hand and not named_ones:
+        yield network_of_hosts(culprits)
+
+
+def _told(choice: Choice) -> str:
+    how = choice.pick.how
+    return f"{choice.engine.value} on {choice.host}: {_where(choice)} ({how}): {choice.why}"
+
+
+def _where(choice: Choice) -> str:
+    return f"{choice.pick.interface} {choice.pick.address}".strip() or "nothing"
+
+
+RULES = (_choices,)

@@ -1,0 +1,1 @@
+"""Checks of the launch that is planned: its script, imports, paths and options."""

@@ -1,0 +1,201 @@
+"""Checks of group ``coll``: what the ranks of short jobs over all hosts found, by torch and by the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from distconsole.checks.engine.rule import Rule, Said, Unjudged, hint, rule
+from distconsole.checks.facts.collectives import (
+    CollFacts,
+    HorovodCollFacts,
+    HorovodMpiFacts,
+    MpiCollFacts,
+    RankReport,
+)
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.node import MpiFacts, OsFacts
+from distconsole.checks.rules.software.ranks import Judged, exact, met, parted, who
+from distconsole.checks.rules.system.limits import LIMITS, lower_than_a_login
+from distconsole.model.requests import Level
+
+TORCH = Judged(CollFacts)
+HOROVOD = Judged(
+    HorovodCollFacts,
+    "look at the variables HOROVOD_RANK and HOROVOD_SIZE: does --setup change them?",
+)
+MPI = Judged(
+    MpiCollFacts,
+    "the MPI library is not that of the mpirun on the PATH: put one MPI first by --setup, e.g.\n"
+    "--setup 'export PATH=/opt/openmpi/bin:$PATH LD_LIBRARY_PATH=/opt/openmpi/lib'",
+)
+BY_MPI = Judged(
+    HorovodMpiFacts,
+    mend="HOROVOD_CONTROLLER=gloo does without MPI; else put one MPI first on the PATH by --setup",
+)
+
+
+@rule("horovod.by_mpi", "coll", Level.FULL, HorovodMpiFacts)
+@hint("HOROVOD_CONTROLLER=gloo, or one MPI for Horovod and mpirun.")
+def _by_mpi(view: View) -> Iterator[Said]:
+    """A Horovod that works by Gloo and not by MPI, where it was built with both: ranks that do not meet, wrong sums.
+
+    All that is asked of a job, the first that is wrong.
+    """
+    for judge in (met, who, exact, parted):
+        said = list(judge(BY_MPI, view))
+        yield from said
+        if said:
+            return
+
+
+@rule("mpi.limits", "coll", Level.STANDARD, MpiCollFacts, MpiFacts, OsFacts)
+@hint("Look for ulimit in what runs before the ranks.")
+def _limits(view: View) -> Iterator[Said]:
+    """Less locked memory or fewer open files below mpirun than in a login: RDMA fails in jobs only.
+
+    What mpirun's ranks may, against what a process of the agent may.
+    """
+    agents = view.of(OsFacts)
+    for name, facts in view.of(MpiCollFacts).items():
+        found = next(filter(None, (_soft_limits(rank) for rank in facts.ranks)), None)
+        if found is None:
+            yield Unjudged((name,), facts.refused or "no rank told its limits")
+            continue
+        yield from lower_than_a_login(
+            "mpirun's ranks",
+            name,
+            found,
+            agents[name],
+            "look for ulimit in --setup and in what the shell runs before the ranks",
+        )
+
+
+def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
+    for said in rank.said:
+        limits = (
+            said.get("group", {}).get("limits") if isinstance(said.get("group"), dict) else None
+        )
+        if isinstance(limits, dict):
+            pairs = {key: limits.get(key) for key in LIMITS}
+            return {
+                key: pair[0]
+                for key, pair in pairs.items()
+                if isinstance(pair, list) and pair and isinstance(pair[0], int | None)
+            }
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "coll.init",
+        "coll",
+        Level.STANDARD,
+        (CollFacts,),
+        "Ranks that do not meet; names those that did not arrive, within seconds.",
+        "See the findings of net.* and os.hostname_bindable.",
+        partial(met, TORCH),
+    ),
+    Rule(
+        "coll.rank_size",
+        "coll",
+        Level.STANDARD,
+        (CollFacts,),
+        "Ranks that are not who they should be: world size 1 everywhere, a rank twice.",
+        "Look at the variables RANK and WORLD_SIZE of the hosts.",
+        partial(who, TORCH),
+    ),
+    Rule(
+        "coll.correct",
+        "coll",
+        Level.STANDARD,
+        (CollFacts,),
+        "Wrong sums, and collectives that hang from some size on (MTU, locked memory).",
+        "Take the host out; for a hang, look at the size at which it began.",
+        partial(exact, TORCH),
+    ),
+    Rule(
+        "coll.ending",
+        "coll",
+        Level.STANDARD,
+        (CollFacts,),
+        "Ranks that crash when the group is taken down.",
+        "Look at the rank's last lines.",
+        partial(parted, TORCH),
+    ),
+    Rule(
+        "horovod.init",
+        "coll",
+        Level.STANDARD,
+        (HorovodCollFacts,),
+        "Horovod's ranks, started as `run --launcher horovod` starts them, do not meet; names the missing.",
+        "See the findings of net.* and os.hostname_bindable.",
+        partial(met, HOROVOD),
+    ),
+    Rule(
+        "horovod.rank_size",
+        "coll",
+        Level.STANDARD,
+        (HorovodCollFacts,),
+        "Horovod's rank, size, local and cross rank are not as planned: every rank has local_rank 0.",
+        "Look at the HOROVOD_* variables of the hosts.",
+        partial(who, HOROVOD),
+    ),
+    Rule(
+        "horovod.correct",
+        "coll",
+        Level.STANDARD,
+        (HorovodCollFacts,),
+        "Wrong sums by Horovod, and collectives of it that hang.",
+        "Rebuild Horovod against the torch that is there.",
+        partial(exact, HOROVOD),
+    ),
+    Rule(
+        "horovod.ending",
+        "coll",
+        Level.STANDARD,
+        (HorovodCollFacts,),
+        "Ranks that crash in hvd.shutdown().",
+        "Look at the rank's last lines.",
+        partial(parted, HOROVOD),
+    ),
+    _by_mpi,
+    Rule(
+        "mpi.launch",
+        "coll",
+        Level.STANDARD,
+        (MpiCollFacts,),
+        "mpirun, as `run --launcher mpi` starts it (no ssh between hosts), does not start its ranks: "
+        "no daemon on the PATH, MPIs that differ, a network that does not lead back.",
+        "Put one MPI first on the PATH of every host by --setup.",
+        partial(met, MPI),
+    ),
+    Rule(
+        "mpi.rank_size",
+        "coll",
+        Level.STANDARD,
+        (MpiCollFacts,),
+        "MPI says size 1 everywhere: the library is another MPI's than mpirun.",
+        "Put the right MPI first on PATH and LD_LIBRARY_PATH.",
+        partial(who, MPI),
+    ),
+    Rule(
+        "mpi.correct",
+        "coll",
+        Level.STANDARD,
+        (MpiCollFacts,),
+        "Wrong sums by MPI, and an all-reduce that hangs (docker0's address on several hosts).",
+        "Include the real network by its subnet: btl_tcp_if_include.",
+        partial(exact, MPI),
+    ),
+    Rule(
+        "mpi.ending",
+        "coll",
+        Level.STANDARD,
+        (MpiCollFacts,),
+        "Ranks that crash in MPI_Finalize.",
+        "Look at the rank's last lines.",
+        partial(parted, MPI),
+    ),
+    _limits,
+)

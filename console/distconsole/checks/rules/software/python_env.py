@@ -1,0 +1,299 @@
+"""Checks of group ``python``: the interpreter, what is installed in it, and the variables it gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from distconsole.checks.engine.rule import Said, differ, fail, hint, info, rule, warn
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.network import NetFacts
+from distconsole.checks.facts.node import EnvFacts, PythonFacts, SshFacts
+from distconsole.checks.fixes.cures import add_to_hint, by_run
+from distconsole.checks.gather.addresses import Endpoint, endpoints
+from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.script.script_imports import imported_packages
+from distconsole.config.spelling import nearest
+from distconsole.model.findings import Cure, HostCure
+from distconsole.model.requests import Level
+
+OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
+"""Packages, by the beginning of their names, that other checks compare."""
+MAX_LISTED = 8
+
+PERSONAL = frozenset(
+    {"CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "RANK", "LOCAL_RANK"}
+)
+"""Variables that may differ between hosts for good reasons."""
+PERSONAL_PREFIXES = ("SLURM_", "PMI_", "PMIX_", "OMPI_COMM_", "OMPI_MCA_orte_", "OMPI_MCA_ess_")
+
+GLOO_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+NCCL_NAME = "NCCL_SOCKET_IFNAME"
+OMPI_NAMES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+
+SET_BY_RUN = frozenset(
+    {
+        *("GLOO_SOCKET_IFNAME", NCCL_NAME, *OMPI_NAMES),
+        *("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMP_NUM_THREADS"),
+    }
+)
+"""Variables that a launcher of ours sets whatever the host says."""
+NOT_SET = "not set"
+
+DEPRECATED = {
+    "NCCL_ASYNC_ERROR_HANDLING": "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "NCCL_BLOCKING_WAIT": "TORCH_NCCL_BLOCKING_WAIT",
+    "NCCL_DESYNC_DEBUG": "TORCH_NCCL_DESYNC_DEBUG",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "TORCH_FR_BUFFER_SIZE",
+}
+KNOWN = (
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_IB_HCA"),
+    *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "MASTER_ADDR"),
+    *("NCCL_IB_GID_INDEX", "NCCL_DEBUG_SUBSYS", "NCCL_CROSS_NIC", "NCCL_ALGO", "NCCL_PROTO"),
+    *("MASTER_PORT", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+    *("CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG", "CUDA_HOME"),
+    *(
+        "HOROVOD_CPU_OPERATIONS",
+        "HOROVOD_GPU_OPERATIONS",
+        "HOROVOD_CACHE_CAPACITY",
+        "HOROVOD_FUSION_THRESHOLD",
+    ),
+)
+
+
+@rule("python.version", "python", Level.QUICK, PythonFacts)
+@hint("--python PATH, or python per host in the configuration.")
+def _version(view: View) -> Iterator[Said]:
+    """Another Python on one host: pickled functions and compiled packages do not fit.
+
+    Minor versions must agree: pickled code does not cross them.
+    """
+    facts = view.of(PythonFacts)
+    minor = {name: ".".join(found.version.split(".")[:2]) for name, found in facts.items()}
+    split = dissent(minor)
+    if split is not None:
+        wanted = split.majority or "the same version"
+        yield fail(
+            split.told("Python"),
+            split.minority,
+            seen=", ".join(f"{name} {facts[name].version}" for name in split.minority),
+            expected=wanted,
+            hint="name the right interpreter with --python, or per host in the configuration",
+        )
+        return
+    yield from differ(info, "Python", {name: found.version for name, found in facts.items()})
+
+
+@rule("python.executable", "python", Level.QUICK, PythonFacts)
+@hint("Put the environment at the same place on every host.")
+def _executable(view: View) -> Iterator[Said]:
+    """An interpreter at another path: mpirun and torchrun start the same path everywhere.
+
+    mpirun and torchrun start the same path everywhere (DeepSpeed#1481).
+    """
+    facts = view.of(PythonFacts)
+    yield from differ(
+        warn,
+        "Python at",
+        {name: found.executable for name, found in facts.items()},
+        expected="the same path on every host",
+        hint="put the environment at the same place, or give --python",
+    )
+
+
+@rule("python.packages", "python", Level.QUICK, PythonFacts)
+@hint("pip install NAME==VERSION on the hosts named.")
+def _packages(view: View) -> Iterator[Said]:
+    """One host with an older package, found by its metadata without importing anything."""
+    facts = view.of(PythonFacts)
+    of_script = imported_packages(view)  # script.versions and script.imports have them
+    names = sorted({name for found in facts.values() for name in found.packages} - of_script)
+    lines: list[str] = []
+    hosts: dict[str, list[str]] = {}
+    for package in names:
+        if package.startswith(OWN_RULES):
+            continue
+        split = dissent(
+            {name: found.packages.get(package, "missing") for name, found in facts.items()}
+        )
+        if split is not None:
+            lines.append(split.told(package))
+            for name in split.minority:
+                wanted = split.majority
+                if wanted not in (None, "missing"):
+                    hosts.setdefault(name, []).append(f"{package}=={wanted}")
+                else:
+                    hosts.setdefault(name, [])
+    if lines:
+        more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
+        yield warn(
+            f"{len(lines)} packages differ, on {named(list(hosts))}",
+            [name for name in facts if name in hosts],
+            seen="\n".join([*lines[:MAX_LISTED], *more]),
+            expected="the same versions on every host",
+            hint="\n".join(
+                f"on {name}: {facts[name].executable} -m pip install {' '.join(pins[:40])}"
+                for name, pins in hosts.items()
+                if pins
+            ),
+        )
+
+
+@rule("env.consistency", "python", Level.QUICK, EnvFacts)
+@hint("Set it everywhere, or nowhere and with `run --env`.")
+def _consistency(view: View) -> Iterator[Said]:
+    """A variable of NCCL, Gloo, MPI, CUDA or Horovod that is set on some hosts only."""
+    facts = view.of(EnvFacts)
+    names = {name for found in facts.values() for name in found.variables}
+    for variable in sorted(names - _set_by_launch(view)):
+        if variable in PERSONAL or variable.startswith(PERSONAL_PREFIXES):
+            continue
+        if variable in ("LD_LIBRARY_PATH", "PYTHONPATH") or not re.match(r"[A-Z]+_", variable):
+            continue
+        split = dissent(
+            {name: found.variables.get(variable, NOT_SET) for name, found in facts.items()}
+        )
+        if split is not None:
+            yield warn(
+                split.told(variable),
+                split.minority,
+                cure=_as_the_others(view, variable, split.majority, split.minority),
+                expected="the same on every host, or on none",
+                hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
+                "/etc/profile.d",
+            )
+    files = dissent({name: tuple(sorted(found.files.items())) for name, found in facts.items()})
+    if files is not None:
+        yield warn(
+            f"nccl.conf differs on {named(files.minority)}",
+            files.minority,
+            hint="compare /etc/nccl.conf and ~/.nccl.conf",
+        )
+
+
+def _as_the_others(
+    view: View, variable: str, majority: str | None, minority: Sequence[str]
+) -> Cure | None:
+    if majority is None:
+        return None
+    ours = by_run(view, (variable,), "sets it on every host by itself")
+    said = ours if variable in SET_BY_RUN else ""
+    if majority == NOT_SET:
+        change = HostCure(unset=(variable,))
+        return Cure(hosts=dict.fromkeys(minority, change), by_run=said)
+    return Cure(env={variable: majority}, by_run=said)
+
+
+def _set_by_launch(view: View) -> set[str]:
+    """Return the variables that the launch sets on every host, each as it must be there."""
+    hosts = view.launch.hosts.values() if view.launch is not None else ()
+    return {name for host in hosts for name in host.env}
+
+
+@rule("env.syntax", "python", Level.QUICK, EnvFacts)
+@hint("The finding has the right line.")
+def _syntax(view: View) -> Iterator[Said]:
+    """NCCL's grammar in a variable of Gloo, names that were renamed, typing errors."""
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for name, facts in view.of(EnvFacts).items():
+        for variable, value in facts.variables.items():
+            for problem in _problems(variable, value):
+                said.setdefault((problem, variable, value), []).append(name)
+    for (problem, variable, value), names in said.items():
+        summary, _, hint = problem.partition("; ")
+        wrong = "one interface" in problem
+        cure = _right_name(view, variable, names) if wrong else _renamed(variable, value)
+        yield (fail if wrong else warn)(
+            summary,
+            names,
+            seen=f"{variable}={value}",
+            hint=add_to_hint("", cure) if wrong and cure else hint,
+            cure=cure,
+        )
+
+
+def _right_name(view: View, variable: str, names: Sequence[str]) -> Cure | None:
+    chosen = endpoints(view)
+    nics = {name: chosen[name].interface for name in names if name in chosen}
+    hosts = {name: HostCure(env={variable: nic}) for name, nic in nics.items() if nic}
+    if not hosts:
+        return None
+    ours = by_run(view, (variable,), f"sets {variable} on every host by itself")
+    return Cure(hosts=hosts, by_run=ours if variable in SET_BY_RUN else "")
+
+
+def _renamed(variable: str, value: str) -> Cure | None:
+    if variable not in DEPRECATED:
+        return None
+    return Cure(env={DEPRECATED[variable]: value}, unset=(variable,))
+
+
+def _problems(variable: str, value: str) -> Iterator[str]:
+    """Yield ``summary; hint`` for each thing wrong with a variable."""
+    if variable in GLOO_NAMES and re.search(r"[\^=,]", value):
+        # NCCL's grammar; Gloo answers `Unable to find address for: ^lo` (aws-do-eks#51).
+        yield f"{variable} takes one interface name, not {value!r}; export {variable}=eth0"
+    if variable in DEPRECATED:
+        new = DEPRECATED[variable]
+        yield f"{variable} has no effect any more, it is {new} now; export {new}=…"
+    known = variable in KNOWN or variable in DEPRECATED
+    if not known and (near := nearest(variable, KNOWN, 0.9)):
+        yield f"{variable} is no known variable; did you mean {near}?"
+
+
+@rule("env.iface_exists", "python", Level.QUICK, EnvFacts, NetFacts, SshFacts)
+@hint("Set it per host, or leave it out: the launcher sets it from the address that it chose.")
+def _iface(view: View) -> Iterator[Said]:
+    """`Unable to find address for: ens9`: a variable names an interface that a host lacks.
+
+    A variable must name an interface that is there and up, on each host that has it.
+    """
+    nets, chosen = view.of(NetFacts), endpoints(view)
+    for name, facts in view.of(EnvFacts).items():
+        up = {address.iface for address in nets[name].addresses if address.up}
+        for variable in (*GLOO_NAMES, NCCL_NAME, *OMPI_NAMES):
+            value = facts.variables.get(variable, "")
+            missing = [word for word in _named(variable, value) if not _exists(variable, word, up)]
+            if missing:
+                right = _right_value(variable, chosen.get(name))
+                cure = _named_right(view, name, variable, right)
+                yield fail(
+                    f"{variable} names {missing[0]}, which {name} does not have",
+                    (name,),
+                    seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
+                    expected="an interface that is up and has an address",
+                    hint=add_to_hint("", cure),
+                    cure=cure,
+                )
+
+
+def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
+    if chosen is None or chosen.interface is None:
+        return None
+    if variable in OMPI_NAMES:
+        return chosen.network or None
+    return f"={chosen.interface}" if variable == NCCL_NAME else chosen.interface
+
+
+def _named_right(view: View, name: str, variable: str, value: str | None) -> Cure:
+    change = HostCure(env={variable: value}) if value else HostCure(unset=(variable,))
+    ours = by_run(view, (variable,), f"sets {variable} on every host by itself")
+    return Cure(hosts={name: change}, by_run=ours if variable in SET_BY_RUN else "")
+
+
+def _named(variable: str, value: str) -> list[str]:
+    """Return the interfaces that a value asks for; none for exclusions and subnets."""
+    if not value or value.startswith("^") or "/" in value:
+        return []
+    if variable in GLOO_NAMES:
+        return [value]
+    return [word for word in value.lstrip("=").split(",") if word]
+
+
+def _exists(variable: str, word: str, up: set[str]) -> bool:
+    if variable == NCCL_NAME:
+        return any(name.startswith(word.partition(":")[0]) for name in up)
+    return word in up
+
+
+RULES = (_version, _executable, _packages, _consistency, _syntax, _iface)

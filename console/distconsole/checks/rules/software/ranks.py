@@ -1,0 +1,379 @@
+"""How the ranks of a short collective job are judged, whatever engine started them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distconsole.checks.engine.rule import Said, Unjudged, fail, info, warn
+from distconsole.checks.facts.collectives import CollFacts, RankReport
+from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View
+from distconsole.checks.fixes.cures import library_first, prefix_of
+from distconsole.checks.rules.majority import named
+from distconsole.model.findings import Cure, Finding, HostCure
+
+JOINED = "joined the group"
+DONE = "done"
+NOT_STARTED = "not started"
+STAGES = (NOT_STARTED, "started", "imported torch", "imported Horovod")
+MEETING_FROM = {"torch": "imported torch", "horovod": "imported Horovod", "mpi": "started"}
+"""Where a rank waits for the others. One that got no further than before kept them waiting; it is
+not they who did not come."""
+
+MAX_LISTED = 8
+HINTS = (
+    ("No module named 'torch'", "--python PATH names the interpreter that has torch"),
+    ("No module named 'horovod'", "--python PATH names the interpreter that has Horovod"),
+    (
+        "no libmpi can be loaded",
+        "put the MPI's lib folder on LD_LIBRARY_PATH with --setup (or: module load openmpi)",
+    ),
+    (
+        "Data unpack would read past end of buffer",
+        "the MPIs of the hosts differ: look at mpi.version, and put one first on PATH by --setup",
+    ),
+    ("not found", "add the folder of mpirun and its daemon to PATH with --setup"),
+    (
+        "Unable to find address for",
+        "the host's own name must mean an address of its own: look at os.hostname_bindable",
+    ),
+)
+"""Words of an engine, and what mends it."""
+
+
+def last_stage(rank: RankReport) -> str:
+    """Return how far a rank came, by its own words."""
+    stages = [str(said["stage"]) for said in rank.said if "stage" in said]
+    return stages[-1] if stages else NOT_STARTED
+
+
+def joined(rank: RankReport) -> bool:
+    """Whether a rank met the others."""
+    return any(said.get("stage") == JOINED for said in rank.said)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Which job is judged.
+
+    Attributes:
+        kind: The facts of the job.
+        mend: What to do where ranks are not who they should be.
+    """
+
+    kind: type[CollFacts]
+    mend: str = "look at the variables RANK and WORLD_SIZE that the ranks get"
+
+
+def met(job: Judged, view: View) -> Iterator[Said]:
+    """Every rank joins the group; else who did not, and why."""
+    facts = _started(job, view)
+    yield from _refused(job, view)
+    absent = [
+        (name, rank) for name, found in facts.items() for rank in found.ranks if not joined(rank)
+    ]
+    if not absent:
+        return
+    some = next(iter(facts.values()))
+    early = [entry for entry in absent if _is_early(entry[1], some)]
+    first = first_cause(absent, early)
+    missed = _missed(absent, early)
+    if len(missed) < some.world_size:
+        summary = f"{_ranks(missed)} did not join the group of {some.world_size}"
+    else:
+        summary = f"none of the {some.world_size} ranks could join the group"
+    said = engine_said(some)
+    ranks = [
+        f"rank {rank.rank} ({name}): {last_stage(rank)}, {_ended(rank)}"
+        for name, rank in absent[:MAX_LISTED]
+    ]
+    yield fail(
+        f"{summary}: {reason(first[1], said)}",
+        dict.fromkeys(name for name, _ in missed),
+        seen="\n".join((*ranks, *(f"{some.launcher}: {line[:300]}" for line in said))),
+        expected=f"{some.world_size} ranks that meet within {some.timeout_seconds:.0f} s",
+        hint=_hint(first[1], some),
+    )
+
+
+def _started(job: Judged, view: View) -> dict[str, CollFacts]:
+    return {name: found for name, found in view.of(job.kind).items() if not found.refused}
+
+
+def _refused(job: Judged, view: View) -> Iterator[Said]:
+    refused = {name: found for name, found in view.of(job.kind).items() if found.refused}
+    for found in list(refused.values())[:1]:
+        yield info(
+            f"`run --launcher {found.launcher}` would be refused here: {found.refused}",
+            refused,
+            hint=found.refused_hint,
+        )
+        yield Unjudged(tuple(refused), f"`run` would refuse it: {found.refused}")
+
+
+def engine_said(facts: CollFacts) -> list[str]:
+    """Return what the engine itself complained of, without the frames around it."""
+    lines = [line.strip() for line in facts.engine_said]
+    return [line for line in lines if line.strip("-*= ")][:MAX_LISTED]
+
+
+def _is_early(rank: RankReport, job: CollFacts) -> bool:
+    reached = last_stage(rank)
+    meeting = STAGES.index(MEETING_FROM.get(job.launcher, "started"))
+    return reached in STAGES and STAGES.index(reached) < meeting
+
+
+def _missed(
+    absent: list[tuple[str, RankReport]], early: list[tuple[str, RankReport]]
+) -> list[tuple[str, RankReport]]:
+    """Return the ranks that kept the others waiting.
+
+    Those that ended by themselves before they could meet anybody; else those that never got there.
+    Ranks that were killed because another one had failed are of neither kind.
+    """
+    return [entry for entry in early if entry[1].exit_code is not None] or early or absent
+
+
+def first_cause(
+    absent: list[tuple[str, RankReport]], early: list[tuple[str, RankReport]]
+) -> tuple[str, RankReport]:
+    """Prefer the rank that ended by itself before it could meet anybody: the others waited for it."""
+    ended = [entry for entry in absent if entry[1].exit_code not in (None, 0)]
+    before = [entry for entry in ended if entry in early]
+    return min(before or early or ended or absent, key=lambda entry: entry[1].seconds)
+
+
+def reason(rank: RankReport, engine: Sequence[str] = ()) -> str:
+    """Return why a rank did not get to the end, in a line."""
+    lines = [line for line in rank.error if line.strip() and not line.startswith("  ")]
+    if lines:
+        return lines[-1].strip()[:300]
+    if engine and last_stage(rank) == NOT_STARTED:
+        return engine[0][:300]
+    if rank.exit_code is None:
+        return f"it was {last_stage(rank)} when the time was up"
+    return _ended(rank)
+
+
+def _ended(rank: RankReport) -> str:
+    if rank.exit_code is None:
+        return f"still there after {rank.seconds:.0f} s, then killed"
+    if rank.exit_code < 0:
+        return f"killed by signal {-rank.exit_code} after {rank.seconds:.1f} s"
+    return f"exit code {rank.exit_code} after {rank.seconds:.1f} s"
+
+
+def _hint(rank: RankReport, job: CollFacts) -> str:
+    text = "\n".join((*rank.error, *job.engine_said))
+    for words, hint in HINTS:
+        if words in text:
+            return hint
+    if last_stage(rank) == NOT_STARTED and job.launcher != "torch":
+        return f"see the commands: distconsole run --launcher {job.launcher} --dry-run SCRIPT"
+    if _is_early(rank, job):
+        module = "horovod.torch" if last_stage(rank) == "imported torch" else "torch"
+        return (
+            f"importing it failed or took too long: try `python -c 'import {module}'` on the host"
+        )
+    if "onnect" in text or "imed out" in text or "timeout" in text.lower():
+        return "look at the findings of net.* and os.hostname_bindable: ranks did not reach each other"
+    return "the last lines of the rank are above; --level full tries every size"
+
+
+def _ranks(entries: list[tuple[str, RankReport]]) -> str:
+    by_host: dict[str, list[int]] = {}
+    for name, rank in entries:
+        by_host.setdefault(name, []).append(rank.rank)
+    parts = [
+        f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:8]))} ({name})"
+        for name, ranks in by_host.items()
+    ]
+    return named(parts)
+
+
+def who(job: Judged, view: View) -> Iterator[Said]:
+    """What each rank finds itself to be, against the plan."""
+    facts = _started(job, view)
+    groups = _groups(facts)
+    if not groups:
+        yield from _nobody(job, view)
+        return
+    if alone(facts):
+        yield _all_alone(job, facts, groups)
+        return
+    ranks = [int(group["rank"]) for _, group in groups]
+    if len(set(ranks)) < len(ranks):
+        twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+        yield fail(f"ranks {twice} exist more than once", tuple(facts), hint=job.mend)
+    places = planned_places({name: found.planned for name, found in facts.items()})
+    for name, group in groups:
+        planned = places.get(int(group["rank"]))
+        if planned is not None and planned["world_size"] != facts[name].world_size:
+            # A host of the job has said nothing, and who shares a local rank is not known.
+            planned = {key: planned[key] for key in ("local_rank", "local_size")}
+        if planned is None or group["rank"] not in facts[name].planned:
+            yield fail(
+                f"a rank on {name} is {group['rank']} of {group['world_size']}, planned was one of "
+                f"{list(facts[name].planned)} of {facts[name].world_size}",
+                (name,),
+                hint=job.mend,
+            )
+            continue
+        wrong = {
+            key: group[key] for key in planned if group.get(key, planned[key]) != planned[key]
+        }
+        if wrong:
+            yield fail(
+                f"rank {group['rank']} on {name} is not placed as planned",
+                (name,),
+                seen=", ".join(f"{key} {value}" for key, value in wrong.items()),
+                expected=", ".join(f"{key} {planned[key]}" for key in wrong),
+                hint=job.mend,
+            )
+
+
+def planned_places(planned: Mapping[str, tuple[int, ...]]) -> dict[int, dict[str, int]]:
+    """Return for each rank what it should find itself to be, from the ranks of each host in order."""
+    world = sum(map(len, planned.values()))
+    places = {}
+    for name, ranks in planned.items():
+        for local, rank in enumerate(ranks):
+            sharing = [host for host, its in planned.items() if len(its) > local]
+            places[rank] = {
+                "world_size": world,
+                "local_rank": local,
+                "local_size": len(ranks),
+                "cross_rank": sharing.index(name),
+                "cross_size": len(sharing),
+            }
+    return places
+
+
+def alone(facts: Mapping[str, CollFacts]) -> bool:
+    """Whether ranks that should be many are each a world of one."""
+    sizes = {group["world_size"] for _, group in _groups(facts)}
+    return sizes == {1} and any(found.world_size > 1 for found in facts.values())
+
+
+def _all_alone(
+    job: Judged, facts: Mapping[str, CollFacts], groups: list[tuple[str, dict[str, Any]]]
+) -> Finding:
+    world = next(iter(facts.values())).world_size
+    libraries = {
+        name: f"{group.get('library')} ({str(group.get('version', ''))[:40]}), "
+        f"mpirun: {group.get('mpirun') or 'unknown'}"
+        for name, group in groups
+        if group.get("library")
+    }
+    return fail(
+        f"every rank says size 1: {world} were started, and each is alone",
+        facts,
+        seen="\n".join(f"{name}: {library}" for name, library in libraries.items()),
+        expected=f"size {world} at every rank",
+        hint=job.mend,
+        cure=_library_of_mpirun(groups),
+    )
+
+
+def _library_of_mpirun(groups: list[tuple[str, dict[str, Any]]]) -> Cure | None:
+    """Return what puts the library of the mpirun that was found first, where it was another's."""
+    hosts = {}
+    for name, group in groups:
+        prefix = prefix_of(str(group.get("mpirun") or ""))
+        if prefix not in ("", "/usr") and not str(group.get("library")).startswith(f"{prefix}/"):
+            hosts[name] = HostCure(setup=library_first(prefix))
+    return Cure(hosts=hosts) if hosts else None
+
+
+def _nobody(job: Judged, view: View) -> Iterator[Said]:
+    started = _started(job, view)
+    for name, found in view.of(job.kind).items():
+        if name not in started:
+            yield Unjudged((name,), f"`run` would refuse it: {found.refused}")
+    if started:
+        yield Unjudged(tuple(started), NO_GROUP, Outcome.COULD_NOT_RUN)
+
+
+def _groups(facts: Mapping[str, CollFacts]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (name, said["group"])
+        for name, found in facts.items()
+        for rank in found.ranks
+        for said in rank.said
+        if isinstance(said.get("group"), dict)
+        and isinstance(said["group"].get("rank"), int)
+        and isinstance(said["group"].get("world_size"), int)
+    ]
+
+
+def exact(job: Judged, view: View) -> Iterator[Said]:
+    """Every value of every case bit for bit, and every case to its end."""
+    facts = _started(job, view)
+    if not _groups(facts) or alone(facts):
+        yield from _nobody(job, view)
+        return
+    wrong: dict[tuple[str, str, int], dict[str, list[int]]] = {}
+    stuck: list[tuple[str, RankReport]] = []
+    for name, found in facts.items():
+        for rank in found.ranks:
+            if joined(rank) and last_stage(rank) != DONE:
+                stuck.append((name, rank))
+            for said in rank.said:
+                if "case" in said and said.get("wrong"):
+                    key = (str(said["case"]), str(said.get("dtype")), int(said.get("elements", 0)))
+                    wrong.setdefault(key, {}).setdefault(name, []).append(rank.rank)
+    for (op, dtype, elements), hosts in wrong.items():
+        world = next(iter(facts.values())).world_size
+        bad = [rank for ranks in hosts.values() for rank in ranks]
+        yield fail(
+            f"{op} of {elements} {dtype} gave wrong values at {len(bad)} of {world} ranks",
+            hosts,
+            seen=", ".join(f"{name}: ranks {ranks}" for name, ranks in hosts.items()),
+            expected="the exact sum, bit for bit",
+            hint="take the host out and test its memory and GPU: dcgmi diag -r 3",
+        )
+    if stuck:
+        yield _stuck(job, stuck)
+
+
+def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
+    first = min(stuck, key=lambda entry: (entry[1].exit_code in (None, 0), entry[1].seconds))
+    stage = last_stage(first[1])
+    large = stage.startswith("case") and stage.rsplit(" ", 1)[-1].isdigit()
+    elements = int(stage.rsplit(" ", 1)[-1]) if large else 0
+    hint = "the last lines of the rank are above"
+    if elements > 10_000:
+        hint = (
+            "small messages pass and large ones hang: an MTU larger than the path's; on the hosts: "
+            "ip -br link; ping -M do -s 8972 PEER; a way around: sudo sysctl net.ipv4.tcp_mtu_probing=1"
+        )
+    return fail(
+        f"the job came to a halt in {stage.removeprefix('case ')}: {reason(first[1])}",
+        list(dict.fromkeys(name for name, _ in stuck)),
+        seen="\n".join(
+            f"rank {rank.rank} ({name}): {last_stage(rank)}, {_ended(rank)}"
+            for name, rank in stuck[:MAX_LISTED]
+        ),
+        expected="every collective comes to its end",
+        hint=hint,
+    )
+
+
+def parted(job: Judged, view: View) -> Iterator[Said]:
+    """Ranks that did everything end well, too."""
+    facts = _started(job, view)
+    bad = [
+        (name, rank)
+        for name, found in facts.items()
+        for rank in found.ranks
+        if last_stage(rank) == DONE and rank.exit_code != 0
+    ]
+    if bad:
+        yield warn(
+            f"{_ranks(bad)} did everything and then did not end well",
+            list(dict.fromkeys(name for name, _ in bad)),
+            seen="\n".join(f"rank {r.rank} ({n}): {_ended(r)}" for n, r in bad[:MAX_LISTED]),
+        )
+    elif not _groups(facts):
+        yield from _nobody(job, view)

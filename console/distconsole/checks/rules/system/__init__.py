@@ -1,0 +1,1 @@
+"""Checks of the operating system, its limits and folders, and of Slurm."""

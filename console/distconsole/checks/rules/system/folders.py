@@ -1,0 +1,164 @@
+"""Checks of group ``fs`` on folders that hosts share, or should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.network import NetFacts
+from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
+from distconsole.checks.gather.addresses import machines
+from distconsole.checks.gather.script_question import NODE_FOLDERS
+from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.system.stuck import is_needed
+from distconsole.model.requests import Level
+
+MAX_LISTED = 8
+IN_MEMORY = ("tmpfs", "ramfs")
+NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
+"""Filesystems whose server numbers the folders, so that a number is the same on every host."""
+
+
+@rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
+@hint("findmnt; sudo mount -a")
+def _shared(view: View) -> Iterator[Said]:
+    """A shared home or data folder that is a local one on some host: a mount that did not come up.
+
+    The home, and every folder that lies on a network filesystem somewhere, must be one folder.
+    """
+    facts = view.of(OsFacts)
+    if len(set(machines(view).values())) < 2:
+        yield Unjudged(tuple(facts), "one host")
+        return
+    homes = {name: found.filesystems.get(found.home) for name, found in facts.items()}
+    yield from _one_folder("the home folder", {n: f for n, f in homes.items() if f is not None})
+    paths = dict.fromkeys(path for found in facts.values() for path in found.filesystems)
+    for path in paths:
+        there = {
+            name: found.filesystems[path]
+            for name, found in facts.items()
+            if path in found.filesystems and path != found.home
+        }
+        yield from _one_folder(path, there)
+    yield from _mounted(facts)
+
+
+def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
+    known = {
+        name: room for name, room in there.items() if room.mount is not None and not room.error
+    }
+    network = {name: room for name, room in known.items() if room.mount and room.mount.network}
+    if not network or len(known) < 2:
+        return
+    local = [name for name in known if name not in network]
+    if local:
+        minority = local if 2 * len(local) <= len(known) else list(network)
+        verb = "is local" if minority == local else "comes over the network"
+        yield warn(
+            f"{what} {verb} on {named(minority)}, unlike on the other hosts",
+            minority,
+            seen=_listed(known),
+            expected="one folder for all; else a checkpoint or a script is seen by some ranks only",
+            hint=f"on {named(local)}: findmnt; sudo mount -a; systemctl --failed shows mounts that did "
+            "not come up",
+        )
+        return
+    sources = dissent({name: room.mount.source for name, room in network.items() if room.mount})
+    numbered = all(room.mount and room.mount.kind in NUMBERED for room in network.values())
+    inodes = dissent({name: room.inode for name, room in network.items()})
+    if numbered and inodes is not None:
+        split = sources or inodes
+        yield warn(
+            f"{what} is not the same folder on {named(split.minority)} as on the other hosts",
+            split.minority,
+            seen=_listed(network),
+            expected="the same source, and the same number of the folder in it",
+            hint="compare /etc/fstab of the hosts, and the automounter's maps",
+        )
+    elif sources is not None and not numbered:
+        yield info(
+            f"{what} comes from different sources",
+            sources.minority,
+            seen=_listed(network),
+            expected="one source, unless they are names of one",
+        )
+
+
+def _listed(rooms: dict[str, Filesystem]) -> str:
+    lines = [
+        f"{name}: {room.mount.kind} {room.mount.source} at {room.mount.point}, inode {room.inode}"
+        for name, room in rooms.items()
+        if room.mount is not None
+    ]
+    more = len(lines) - MAX_LISTED
+    return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
+    """A network filesystem that most hosts have and some have not."""
+    points = dict.fromkeys(mount.point for f in facts.values() for mount in f.network_mounts)
+    for point in points:
+        has = [n for n, f in facts.items() if any(m.point == point for m in f.network_mounts)]
+        lacks = [name for name in facts if name not in has]
+        if lacks and len(has) > len(lacks):
+            yield warn(
+                f"{point} is not mounted on {named(lacks)}, on {len(has)} other hosts it is",
+                lacks,
+                seen=", ".join(
+                    f"{mount.source} on {has[0]}"
+                    for mount in facts[has[0]].network_mounts
+                    if mount.point == point
+                ),
+                expected="the same network filesystems on every host",
+                hint=f"on {named(lacks)}: sudo mount {point}; sudo mount -a",
+            )
+
+
+@rule("fs.mounts", "fs", Level.QUICK, OsFacts)
+@hint("The server; umount -f -l.")
+def _stuck(view: View) -> Iterator[Said]:
+    """NFS, Lustre and others that do not answer: everything that touches them hangs."""
+    none = tuple(name for name, found in view.of(OsFacts).items() if not found.network_mounts)
+    yield Unjudged(none, "no network filesystem")
+    for name, found in view.of(OsFacts).items():
+        for mount in found.network_mounts:
+            if mount.error:
+                yield (fail if is_needed(mount.point, view.launch) else warn)(
+                    f"{mount.point} on {name}: {mount.error}",
+                    (name,),
+                    seen=f"{mount.kind} {mount.source}, {mount.options}",
+                    expected="a filesystem that answers: whatever touches it hangs until it does",
+                    hint=f"is its server up? on {name}: sudo umount -f -l {mount.point} && sudo mount "
+                    f"{mount.point}",
+                )
+
+
+@rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
+@hint("node_dir: a folder on a disk.")
+def _in_memory(view: View) -> Iterator[Said]:
+    """A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot.
+
+    The node folder holds the journal and the logs of runs.
+    """
+    for place, hosts in _node_folders_in_memory(view).items():
+        yield info(
+            f"what runs write is kept in memory on {named(hosts)}, and gone after a reboot: {place}",
+            hosts,
+            expected="a disk: logs in memory take what ranks may need",
+            hint="node_dir in distconsole.toml: a local folder on a disk",
+        )
+
+
+def _node_folders_in_memory(view: View) -> dict[str, list[str]]:
+    facts = view.of(OsFacts)
+    found: dict[str, list[str]] = {}
+    for each in view.hosts:
+        path = each.host.node_dir or NODE_FOLDERS
+        room = facts[each.name].filesystems.get(path)
+        if room is not None and room.mount is not None and room.mount.kind in IN_MEMORY:
+            found.setdefault(f"{path} is a {room.mount.kind}", []).append(each.name)
+    return found
+
+
+RULES = (_shared, _stuck, _in_memory)

@@ -1,0 +1,1 @@
+"""How an unfinished line may go on."""

@@ -1,0 +1,1 @@
+"""A pasted command of another launcher, read as a launch."""

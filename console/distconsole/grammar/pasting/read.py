@@ -1,0 +1,237 @@
+"""Reads a command that somebody would type to start a training: what it runs, with what, and where.
+
+Text in, values out. It runs nothing and looks at no file. What it does not know it refuses by name,
+because the words behind an unknown option cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distconsole.config.spelling import nearest
+from distconsole.errors import UsageError
+from distconsole.grammar.pasting.command import Pasted
+from distconsole.grammar.pasting.meanings import apply
+from distconsole.grammar.pasting.splitting import Meanings, split_options, split_words
+from distconsole.grammar.pasting.starters import PYTHON, STARTERS, TORCHRUN, Starter
+from distconsole.model.requests import LauncherName, PassArgs
+
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*")
+SHELL_WORDS = frozenset(
+    {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>>", "&>", "2>&1", "|&"}
+)
+WRAPPERS = frozenset({"nohup", "time", "exec", "env", "command", "stdbuf", "nice"})
+"""Programs before a command that change nothing here, and their options that a value follows."""
+WITH_VALUE = frozenset({"-u", "-n", "-C"})
+OTHER_STARTERS = frozenset(
+    {
+        *("accelerate", "deepspeed", "lightning", "fabric", "sbatch", "salloc", "jsrun"),
+        *("bash", "sh", "zsh", "source", "ssh", "sudo", "make", "tmux", "timeout", "numactl"),
+        *("docker", "podman", "singularity", "apptainer", "enroot", "conda", "uv", "poetry"),
+    }
+)
+MISSPELT = 0.8
+"""So alike is a word without a dot to what starts a training that it is meant for that."""
+TORCHRUN_MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "torch.distributed.elastic",
+)
+LAUNCH_MODULE = "torch.distributed.launch"
+HOROVOD_MODULE = "horovod.runner.launch"
+PORT_OF_TORCHRUN, PORT_OF_C10D = 29500, 29400
+KNOWN_STARTERS = "python, torchrun, horovodrun, mpirun, mpiexec, srun and distconsole run"
+
+
+def read_command(words: Sequence[str]) -> Pasted:
+    """Return what a command says.
+
+    Args:
+        words: As a shell would split it; a single word with blanks is split here.
+
+    Raises:
+        UsageError: naming what is not understood.
+    """
+    if len(words) == 1 and _starts_something(words[0]):
+        words = split_words(words[0])
+    return _command(_without_shell(list(words)), Pasted())
+
+
+def _starts_something(text: str) -> bool:
+    """Whether one word is a whole command in quotes, and not a script with a blank in its name."""
+    first, *others = text.split() or [""]
+    name = first.rpartition("/")[2]
+    known = name in STARTERS or name in WRAPPERS or name in ("cd", "distconsole")
+    return bool(others) and (known or bool(PYTHON_NAME.fullmatch(name) or ASSIGNMENT.match(first)))
+
+
+def _without_shell(words: list[str]) -> list[str]:
+    """Take out what only a shell understands; a ``cd DIR &&`` before the command is kept for it."""
+    start = 3 if words[:1] == ["cd"] and words[2:3] == ["&&"] else 0
+    for index, word in enumerate(words[start:], start):
+        if word == "&&":
+            raise UsageError(
+                "a check looks at one command, and && joins two",
+                "give the one that starts the training; --setup takes what comes before it",
+            )
+        if word in SHELL_WORDS or re.fullmatch(r"[12&]?>>?\S+", word):
+            return words[:index]
+    return words
+
+
+def _command(words: list[str], found: Pasted) -> Pasted:
+    """Read a command, or what is left of one behind what starts it."""
+    if words[:1] == ["cd"] and words[2:3] == ["&&"]:
+        return _command(words[3:], replace(found, workdir=words[1]))
+    if not words:
+        raise UsageError(
+            "the command names no script", "such as: torchrun --nproc_per_node 2 train.py"
+        )
+    word, rest = words[0], words[1:]
+    name = word.rpartition("/")[2]
+    assigned = ASSIGNMENT.fullmatch(word)
+    if assigned is not None and "/" not in assigned[1]:
+        return _command(rest, found.setting(assigned[1], assigned[2]))
+    if name in WRAPPERS:
+        return _command(_behind_wrapper(rest), found)
+    _refuse(word, name, found)
+    if name == "distconsole":
+        return replace(found, ours=tuple(rest), starter="distconsole")
+    if name in STARTERS:
+        return _starter(STARTERS[name], name, rest, found)
+    if PYTHON_NAME.fullmatch(name):
+        return _python(word, rest, found)
+    return replace(found, script=word, arguments=tuple(rest))
+
+
+def _refuse(word: str, name: str, found: Pasted) -> None:
+    """Refuse what no script is, and what starts ranks in a way that is not known."""
+    if name == "distconsole" and found != Pasted():
+        raise UsageError(
+            "distconsole starts the ranks itself, and nothing starts it",
+            "check -- distconsole run … alone; variables by its --env",
+        )
+    if name in OTHER_STARTERS:
+        raise UsageError(
+            f"what {name} would start is not known here",
+            f"give the command below it; understood are {KNOWN_STARTERS}",
+        )
+    if near := _meant(word):
+        raise UsageError(
+            f"{word} is no command that is known here",
+            f"did you mean {near}? a script of that name is ./{word}",
+        )
+    if word.startswith("-"):
+        raise UsageError(
+            f"{word} stands where the script should", "options of the check come before the script"
+        )
+
+
+def _meant(word: str) -> str:
+    """Return the command that ``word`` may be meant for where it is none and looks like no script."""
+    known = [*STARTERS, "distconsole", "python"]
+    if word in known or PYTHON_NAME.fullmatch(word) or re.search(r"[./]", word):
+        return ""
+    if word == "run":
+        return "distconsole run"
+    return nearest(word, known, MISSPELT) or ""
+
+
+def _behind_wrapper(words: list[str]) -> list[str]:
+    while words and words[0].startswith("-"):
+        words = words[2 if words[0] in WITH_VALUE else 1 :]
+    return words
+
+
+def _python(word: str, words: list[str], found: Pasted) -> Pasted:
+    found = replace(found, python=word)
+    options, rest = split_options(PYTHON, _apart(words))
+    for meaning, _, _ in options:
+        if meaning == "text":
+            raise UsageError("python -c has no script to check", "put the text into a file")
+        if meaning == "module":
+            return _module(rest, found)
+    if rest[:1] == ["-"] or not rest:
+        raise UsageError(f"{word} without a script", f"such as: {word} train.py")
+    return replace(found, script=rest[0], arguments=tuple(rest[1:]))
+
+
+def _apart(words: list[str]) -> list[str]:
+    """Split letters that stand together (``-um``); what follows ``-m`` and the script is left alone."""
+    for index, word in enumerate(words):
+        if not word.startswith("-") or word == "-":
+            break
+        if re.fullmatch(r"-[a-zA-Z]{2,}", word) and word[1] not in "XW" and word != "-OO":
+            apart = [f"-{letter}" for letter in word[1:]]
+            return _until_module([*words[:index], *apart, *words[index + 1 :]])
+    return _until_module(words)
+
+
+def _until_module(words: list[str]) -> list[str]:
+    """Let options end with ``-m``: what follows is the module's."""
+    for index, word in enumerate(words):
+        if word == "-m":
+            return [*words[: index + 1], "--", *words[index + 1 :]]
+        if not word.startswith("-"):
+            break
+    return words
+
+
+def _module(words: list[str], found: Pasted) -> Pasted:
+    if not words:
+        raise UsageError("-m without a module's name", "such as: python -m pkg.train")
+    name, rest = words[0], words[1:]
+    if name in TORCHRUN_MODULES:
+        return _starter(TORCHRUN, name, rest, found)
+    if name == HOROVOD_MODULE:
+        return _starter(STARTERS["horovodrun"], name, rest, found)
+    return replace(found, script=name, module=True, arguments=tuple(rest))
+
+
+def _starter(starter: Starter, typed: str, words: list[str], found: Pasted) -> Pasted:
+    """Read one starter's options, and then the command that it starts."""
+    options, rest = split_options(starter, words)
+    outer = found.starter
+    found = replace(found, starter=f"{outer} {typed}".strip())
+    if starter is TORCHRUN:
+        return _torchrun(typed, options, rest, found)
+    launcher = {"horovodrun": LauncherName.HOROVOD, "mpirun": LauncherName.MPI}.get(
+        starter.name, LauncherName.SLURM
+    )
+    if starter.name in ("horovodrun", "mpirun") or not outer:
+        found = replace(found, launcher=launcher)
+    for meaning, option, values in options:
+        found = apply(found, meaning, f"{typed} {option}", values)
+    return _command(rest, found)
+
+
+def _torchrun(typed: str, options: Meanings, rest: list[str], found: Pasted) -> Pasted:
+    means = {meaning: values for meaning, _, values in options}
+    old = typed == LAUNCH_MODULE and "own_env" not in means
+    found = replace(
+        found,
+        launcher=LauncherName.TORCH if old else LauncherName.TORCHRUN,
+        pass_args=PassArgs.TORCH_LAUNCH if old else None,
+        per_host="1",
+        address="",
+        port=None,
+    )
+    for meaning, option, values in options:
+        found = apply(found, meaning, f"{typed} {option}", values)
+    if "standalone" in means:
+        found = replace(found, address="", port=None).noting(
+            "torchrun --standalone is for one host: each host would train for itself"
+        )
+    elif found.port is None:
+        dynamic = (means.get("backend") or ("static",))[0] == "c10d"
+        found = replace(found, port=PORT_OF_C10D if dynamic else PORT_OF_TORCHRUN)
+    if not rest:
+        raise UsageError(f"{typed} without a script", f"such as: {typed} train.py")
+    if "module" in means:
+        return replace(found, script=rest[0], module=True, arguments=tuple(rest[1:]))
+    if "command" in means:
+        return _command(rest, found)
+    return replace(found, script=rest[0], arguments=tuple(rest[1:]))

@@ -1,0 +1,1 @@
+"""The launchers: each turns a job into the plan of its ranks."""

@@ -1,0 +1,1 @@
+"""Runs below Slurm: submitted, started by srun, shown before they are."""

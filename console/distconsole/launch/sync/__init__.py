@@ -1,0 +1,1 @@
+"""A project's code: which files it is, and how they are brought to the nodes."""

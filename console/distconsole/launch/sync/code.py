@@ -1,0 +1,267 @@
+"""Which files are a project's code: the manifest of what ``--sync`` brings. It sends nothing.
+
+The project is the Git work tree that the script lies in, else the script's folder. Left out are what
+its ``.gitignore`` files leave out, what is never code (``NEVER``, ``BUILT_IN``), and what its
+``.distconsoleignore`` says; that one is written alike, and ``!name`` in it brings something back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from subprocess import DEVNULL
+
+from distconsole.errors import PlanError
+from distconsole.launch.sync.ignore import Rules, read_rules
+
+NEVER = frozenset({".git", ".hg", ".svn", ".jj"})
+"""Names that nothing brings back."""
+
+BUILT_IN = read_rules(
+    "__pycache__/\n*.py[cod]\n.venv/\nnode_modules/\n.mypy_cache/\n.pytest_cache/\n.ruff_cache/\n"
+    ".tox/\n.nox/\n.eggs/\n.cache/\n.ipynb_checkpoints/\n.DS_Store\n*.swp\n"
+    "*.pt\n*.pth\n*.ckpt\n*.safetensors\n*.distcp\nwandb/\nmlruns/\nlightning_logs/\n"
+)
+"""Rules before all others: byte code, tools' caches, checkpoints and what trackers write."""
+
+CHECKPOINT_FOLDERS = frozenset({"checkpoint", "checkpoints", "ckpt", "ckpts"})
+"""Left out unless they hold Python files: some projects have a package of that name."""
+
+OWN_IGNORE = ".distconsoleignore"
+MAX_FILES = 20_000
+MAX_FILE_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 128 * 1024 * 1024
+GIT_SECONDS = 10.0
+NAMED = 5
+"""Files or folders that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    """One file: its path in the project, permission bits, bytes, and the SHA-256 of its content."""
+
+    path: str
+    mode: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A project's code at one moment.
+
+    Attributes:
+        root: The project's folder on this machine.
+        files: By path.
+        links: Path and target of links that stay in the project.
+        folders: Folders with nothing in them.
+    """
+
+    root: str
+    files: tuple[CodeFile, ...]
+    links: tuple[tuple[str, str], ...] = ()
+    folders: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes in all files."""
+        return sum(file.size for file in self.files)
+
+    def manifest(self) -> bytes:
+        """Return the bytes that name this tree, as ``distconsole_agent.contract.protocol`` describes them."""
+        said = {
+            "files": [[file.path, file.mode, file.size, file.sha256] for file in self.files],
+            "links": [list(link) for link in self.links],
+            "folders": list(self.folders),
+        }
+        return json.dumps(said, separators=(",", ":")).encode("ascii")
+
+
+def project_root(start: Path) -> Path:
+    """Return the Git work tree around the folder ``start``, else ``start`` itself.
+
+    A work tree that is somebody's whole home is not taken for a project.
+    """
+    home = Path.home()
+    for folder in (start, *start.parents):
+        if (folder / ".git").exists() and folder != home:
+            return folder
+        if folder == home:
+            break
+    return start
+
+
+def collect(root: Path) -> tuple[Code, dict[str, Path]]:
+    """Return the code below ``root``, and where each content was read.
+
+    Raises:
+        PlanError: if it is too large or cannot be read; the message names the largest files.
+    """
+    walk = _Walk(root, _tracked_though_ignored(root))
+    walk.folder("", BUILT_IN, Rules())
+    _refuse_large(walk)
+    files, places = [], {}
+    for path, (place, mode, _size) in sorted(walk.files.items()):
+        data = _read(place)
+        sha256 = hashlib.sha256(data).hexdigest()
+        files.append(CodeFile(path, mode, len(data), sha256))
+        places[sha256] = place
+    code = Code(str(root), tuple(files), tuple(sorted(walk.links)), tuple(sorted(walk.empty)))
+    return code, places
+
+
+class _Walk:
+    """What was found so far: path to (where it is read, mode, bytes)."""
+
+    def __init__(self, root: Path, tracked: frozenset[str]) -> None:
+        self.root = root
+        self.tracked = tracked
+        self.with_tracked = {
+            parent.as_posix() for path in tracked for parent in PurePosixPath(path).parents
+        }
+        self.real_root = os.path.realpath(root)
+        self.files: dict[str, tuple[Path, int, int]] = {}
+        self.links: list[tuple[str, str]] = []
+        self.empty: list[str] = []
+
+    def folder(self, path: str, rules: Rules, own: Rules, ignored: bool = False) -> None:
+        """Take what is in one folder, and below it; of an ignored one only what Git tracks."""
+        place = self.root / path
+        rules += _ignore_file(place / ".gitignore", path)
+        if not path:
+            rules += _ignore_file(place / ".git" / "info" / "exclude", path)
+        own += _ignore_file(place / OWN_IGNORE, path)
+        both = rules + own
+        try:
+            with os.scandir(place) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
+        except OSError as error:
+            raise PlanError(
+                f"--sync: {place} cannot be read: {error.strerror}",
+                f"leave it out: echo '/{path}/' >>{self.root / OWN_IGNORE}",
+            ) from None
+        for entry in entries:
+            below = f"{path}/{entry.name}" if path else entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            # What Git tracks all the same is left out by our own file alone.
+            tracked = below in (self.with_tracked if is_folder else self.tracked)
+            left_out = (own if tracked else both).leave_out(below, folder=is_folder)
+            if entry.name in NEVER or left_out or (ignored and not tracked):
+                continue
+            if is_folder and not _is_bulk(entry):
+                inside = ignored or rules.leave_out(below, folder=True)
+                self.folder(below, rules, own, inside)
+            elif entry.is_symlink():
+                self._link(below, entry)
+            elif entry.is_file(follow_symlinks=False):
+                self._file(below, Path(entry.path), entry.stat(follow_symlinks=False))
+        if path and not entries:
+            self.empty.append(path)
+
+    def _link(self, path: str, entry: os.DirEntry[str]) -> None:
+        """Take a link: one that stays in the project as a link, one to a file elsewhere as a file.
+
+        Raises:
+            PlanError: if it leads to a folder elsewhere.
+        """
+        target = os.readlink(entry.path)  # noqa: PTH115 - text that may be no path of ours
+        lands = os.path.normpath(os.path.join(self.real_root, os.path.dirname(path), target))  # noqa: PTH118, PTH120 - as above
+        if lands == self.real_root or lands.startswith(self.real_root + os.sep):
+            above = os.path.join(self.real_root, os.path.dirname(path))  # noqa: PTH118, PTH120
+            self.links.append((path, os.path.relpath(lands, above)))
+            return
+        place = Path(entry.path)
+        if place.is_file():
+            self._file(path, place, place.stat())
+            return
+        raise PlanError(
+            f"--sync: the link {path} leads out of the project, to {target}",
+            f"leave it out: echo '/{path}' >>{self.root / OWN_IGNORE}, and name that folder by its "
+            "full path",
+        )
+
+    def _file(self, path: str, place: Path, found: os.stat_result) -> None:
+        self.files[path] = (place, stat.S_IMODE(found.st_mode) & 0o777, found.st_size)
+        if len(self.files) > MAX_FILES:
+            raise PlanError(
+                f"--sync: {self.root} has more than {MAX_FILES:,} files, most of them in "
+                f"{_fullest(self.files)}",
+                f"leave out what is not code: echo '/FOLDER/' >>{self.root / OWN_IGNORE}",
+            )
+
+
+def _tracked_though_ignored(root: Path) -> frozenset[str]:
+    """Return the files that Git tracks although an ignore file names them (``git add -f``)."""
+    if not (root / ".git").exists():
+        return frozenset()
+    words = ["git", "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]
+    try:
+        done = subprocess.run(
+            words, cwd=root, capture_output=True, check=True, timeout=GIT_SECONDS, stdin=DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return frozenset()  # no Git, or a repository that it refuses: the ignore files alone count
+    return frozenset(os.fsdecode(done.stdout).split("\0")) - {""}
+
+
+def _is_bulk(folder: os.DirEntry[str]) -> bool:
+    """Whether a folder holds no code of the project: a Python environment, or checkpoints."""
+    place = Path(folder.path)
+    if (place / "pyvenv.cfg").exists() or (place / "conda-meta").is_dir():
+        return True
+    if folder.name not in CHECKPOINT_FOLDERS:
+        return False
+    return not any(name.endswith(".py") for name in os.listdir(place))  # noqa: PTH208 - names alone
+
+
+def _ignore_file(file: Path, folder: str) -> Rules:
+    try:
+        return read_rules(file.read_text(encoding="utf-8", errors="surrogateescape"), folder)
+    except OSError:
+        return Rules()
+
+
+def _refuse_large(walk: _Walk) -> None:
+    sizes = {path: size for path, (_place, _mode, size) in walk.files.items()}
+    total = sum(sizes.values())
+    if total <= MAX_BYTES and max(sizes.values(), default=0) <= MAX_FILE_BYTES:
+        return
+    largest = sorted(sizes, key=lambda path: -sizes[path])[:NAMED]
+    listed = ", ".join(f"{path} ({_megabytes(sizes[path])})" for path in largest)
+    limit = (
+        f"{_megabytes(total)} in all, more than {_megabytes(MAX_BYTES)}"
+        if total > MAX_BYTES
+        else f"files of more than {_megabytes(MAX_FILE_BYTES)}"
+    )
+    raise PlanError(
+        f"--sync brings code, not data, and {walk.root} has {limit}; the largest: {listed}",
+        f"leave them out: echo '/{largest[0]}' >>{walk.root / OWN_IGNORE}",
+    )
+
+
+def _fullest(paths: dict[str, tuple[Path, int, int]]) -> str:
+    counts: dict[str, int] = {}
+    for path in paths:
+        top = path.partition("/")[0] + "/" if "/" in path else "."
+        counts[top] = counts.get(top, 0) + 1
+    fullest = sorted(counts, key=lambda top: -counts[top])[:NAMED]
+    return ", ".join(f"{top} ({counts[top]:,})" for top in fullest)
+
+
+def _read(place: Path) -> bytes:
+    try:
+        return place.read_bytes()
+    except OSError as error:
+        raise PlanError(
+            f"--sync: {place} cannot be read: {error.strerror}",
+            f"leave it out by a line in {OWN_IGNORE}",
+        ) from None
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1048576:,.1f} MiB"

@@ -1,0 +1,161 @@
+"""The code of past runs on this machine, so that ``rerun`` runs exactly what ran. It talks to no node."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.launch.sync.code import Code, CodeFile
+from distconsole.model.names import RunId
+
+KEEP_SECONDS = 90 * 86400.0
+"""Contents and manifests that nothing has used for so long are removed."""
+
+TOUCH_SECONDS = 86400.0
+
+
+class KeptCode:
+    """Contents by their SHA-256, and which of them each run had.
+
+    Args:
+        folder: Where; made, 0700, when something is first kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def keep(self, code: Code, places: dict[str, Path]) -> Code:
+        """Keep the contents of ``code``, read at ``places``.
+
+        A file that changed since it was looked at is kept, and brought, as it is now.
+
+        Returns:
+            The code as kept.
+
+        Raises:
+            ConsoleError: if the disk refuses.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            changed = {
+                file.sha256: now
+                for file in code.files
+                if (now := self._keep(file, places[file.sha256])) is not None
+            }
+        except OSError as error:
+            raise ConsoleError(
+                f"the code cannot be kept in {self.folder}: {error.strerror}",
+                "make room there, or set XDG_DATA_HOME to another folder",
+            ) from None
+        if not changed:
+            return code
+        files = tuple(
+            CodeFile(file.path, file.mode, *changed.get(file.sha256, (file.size, file.sha256)))
+            for file in code.files
+        )
+        return Code(code.root, files, code.links, code.folders)
+
+    def note(self, run: RunId, code: Code) -> None:
+        """Remember which code ``run`` has.
+
+        Raises:
+            ConsoleError: if the disk refuses.
+        """
+        path = self._manifest(run)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.write_text(json.dumps({"root": code.root, "code": json.loads(code.manifest())}))
+        except OSError as error:
+            raise ConsoleError(f"{path}: {error.strerror}", "make room there") from None
+        self._prune()
+
+    def of_run(self, run: RunId) -> Code:
+        """Return the code that ``run`` had.
+
+        Raises:
+            RunNotFoundError: if it is gone.
+        """
+        path = self._manifest(run)
+        gone = RunNotFoundError(
+            f"the code that {run} ran is gone from this machine ({self.folder})",
+            "distconsole run --sync SCRIPT runs the code as it is now",
+        )
+        try:
+            said = json.loads(path.read_text())
+            kept = said["code"]
+            code = Code(
+                str(said["root"]),
+                tuple(CodeFile(*entry) for entry in kept["files"]),
+                tuple((str(link), str(target)) for link, target in kept["links"]),
+                tuple(kept["folders"]),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            raise gone from None
+        if not all(self._path(file.sha256).is_file() for file in code.files if file.size):
+            raise gone
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return code
+
+    def read(self, sha256: str) -> bytes:
+        """Return a content.
+
+        Raises:
+            ConsoleError: if it is gone or damaged.
+        """
+        try:
+            data = self._path(sha256).read_bytes()
+        except OSError as error:
+            raise ConsoleError(f"{self._path(sha256)}: {error.strerror}", "try again") from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            self._path(sha256).unlink(missing_ok=True)
+            raise ConsoleError(f"{self._path(sha256)} was damaged", "it was removed; try again")
+        return data
+
+    def _keep(self, file: CodeFile, place: Path) -> tuple[int, str] | None:
+        """Keep one content; return its bytes and name if they are not those that were expected."""
+        path = self._path(file.sha256)
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            found = None
+        if found is not None and found.st_size == file.size:
+            if time.time() - found.st_mtime > TOUCH_SECONDS:
+                os.utime(path)
+            return None
+        data = place.read_bytes()
+        sha256 = hashlib.sha256(data).hexdigest()
+        self._put(sha256, data)
+        return None if sha256 == file.sha256 else (len(data), sha256)
+
+    def _put(self, sha256: str, data: bytes) -> None:
+        path = self._path(sha256)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        aside = path.with_name(f"{path.name}.{os.getpid()}")
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as out:
+            out.write(data)
+        aside.replace(path)
+
+    def _prune(self) -> None:
+        """Remove what nothing has used for long."""
+        oldest, mark = time.time() - KEEP_SECONDS, self.folder / "pruned"
+        with contextlib.suppress(OSError):
+            if mark.exists() and time.time() - mark.stat().st_mtime < TOUCH_SECONDS:
+                return
+            mark.touch()
+            for path in self.folder.glob("*/*"):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
+
+    def _path(self, sha256: str) -> Path:
+        return self.folder / sha256[:2] / sha256[2:]
+
+    def _manifest(self, run: RunId) -> Path:
+        return self.folder / "runs" / f"{run}.json"

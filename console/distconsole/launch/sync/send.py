@@ -1,0 +1,240 @@
+"""``--sync``: brings a project's code to every node before a run is prepared there. It starts nothing.
+
+Contents travel by their SHA-256 over the connection that is there already; what a node has, of
+whichever run, is not sent again. Each run gets a copy of its own, ``runs/<run>/code`` on the node.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import posixpath
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distconsole.errors import AgentError, PlanError
+from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.job import RUN_DIR
+from distconsole.launch.sync.code import Code, collect, project_root
+from distconsole.launch.sync.kept_code import KeptCode
+from distconsole.model.names import HostName
+from distconsole.model.requests import Run
+from distconsole.rpc.frames import Synced
+from distconsole.rpc.link import NodeLink
+from distconsole.rpc.wire import MAX_PIECES_BYTES, typed
+from distconsole.session import Session
+
+SYNC_SECONDS = 120.0
+"""How long a node may take for one request."""
+
+PIECE_BYTES = MAX_PIECES_BYTES // 2
+"""Content in one request: packed, and as base64, it fits into a line also where it does not shrink."""
+
+TRIES = 3
+"""How often a node may find contents missing, before it is given up."""
+
+NODE_CODE = f"{RUN_DIR}/code"
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What was sent: contents over all nodes, their bytes, and the seconds it took."""
+
+    contents: int
+    size: int
+    seconds: float
+
+
+def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
+    """Return the code of the script's project as it is now, kept here for a later ``rerun``.
+
+    Args:
+        request: What to run.
+        folder: Where relative paths start.
+        kept: Where contents are kept.
+
+    Raises:
+        PlanError: if there is no such script, or the project is too large or cannot be read.
+    """
+    script = script_path(request, folder)
+    _refuse_missing(script)
+    root = project_root(script.parent if script is not None else _workdir(request, folder))
+    if root in (Path.home(), Path("/")):
+        raise PlanError(
+            f"--sync would bring all of {root}",
+            "put the script into a folder of its own, or run 'git init' in the project's folder",
+        )
+    code, places = collect(root)
+    code = kept.keep(code, places)
+    if script is not None and not _has(code, script):
+        raise PlanError(
+            f"--sync leaves out the script {script}, as .gitignore or .distconsoleignore says",
+            f"add a line to {root}/.distconsoleignore: !{script.name}",
+        )
+    return code
+
+
+def located(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
+    """Return the request as it reads on the nodes, the folder there, and a note for a person.
+
+    The ranks start in the same folder of the project as here. From outside the project they start
+    in its top folder, unless ``--workdir`` names a folder that the nodes have.
+    """
+    script = script_path(request, folder)
+    where = _workdir(request, folder)
+    note = ""
+    if where.is_relative_to(root):
+        inside = where.relative_to(root).as_posix()
+        workdir = posixpath.normpath(posixpath.join(NODE_CODE, inside))
+    elif request.workdir:
+        workdir = str(where)
+    else:
+        workdir = NODE_CODE
+        note = (
+            f"{where} is outside the project {root}: the ranks start in the project's top folder"
+        )
+    if script is None:
+        return replace(request, workdir=None), workdir, note
+    on_node = posixpath.join(NODE_CODE, script.relative_to(root).as_posix())
+    return replace(request, script=on_node, workdir=None), workdir, note
+
+
+def bring(
+    code: Code,
+    kept: KeptCode,
+    run: str,
+    session: Session,
+    hosts: Sequence[HostName],
+    left: Callable[[], bool] = lambda: False,
+) -> Brought:
+    """Bring ``code`` to every host, each in parallel, so that ``run`` can be prepared with it.
+
+    Ends early, with less than all, once ``left`` says that nobody wants it any more.
+
+    Raises:
+        UnreachableError: naming the nodes that could not take it, and why.
+        ConsoleError: if a content cannot be read here.
+    """
+    began = time.monotonic()
+    manifest = _packed(code.manifest())
+    parcels = _Parcels(code, kept)
+
+    def bring_to(link: NodeLink) -> tuple[int, int]:
+        contents, size = 0, 0
+        said = _synced(link, run, manifest)
+        for _ in range(TRIES):
+            if not said.missing:
+                return contents, size
+            for pieces, data in parcels.of(said.missing):
+                if left():
+                    return contents, size
+                link.request("sync_take", SYNC_SECONDS, run=run, pieces=pieces, data=data)
+                size += sum(int(piece[3]) for piece in pieces)
+            contents += len(said.missing)
+            said = _synced(link, run, None)
+        raise AgentError(
+            f"{link.name} says that files are missing which it was sent",
+            f"look at the disk of {link.name}",
+        )
+
+    outcomes = on_every(session, hosts, bring_to)
+    sent = required(outcomes, "the code cannot be brought")
+    return Brought(
+        sum(contents for contents, _ in sent),
+        sum(size for _, size in sent),
+        time.monotonic() - began,
+    )
+
+
+def script_path(request: Run, folder: Path) -> Path | None:
+    """Return the script's path on this machine; None for a module, which its interpreter finds."""
+    if request.module:
+        return None
+    return _plain(_workdir(request, folder) / Path(request.script).expanduser())
+
+
+def tree_of(code: Code) -> str:
+    """Return the name of ``code``'s tree, as a node's spec has it."""
+    return hashlib.sha256(code.manifest()).hexdigest()
+
+
+Piece = list[str | int]
+
+
+class _Parcels:
+    """The messages that carry contents. Nodes mostly lack the same: the last messages are kept."""
+
+    def __init__(self, code: Code, kept: KeptCode) -> None:
+        self._sizes = {file.sha256: file.size for file in code.files}
+        self._read: Callable[[str], bytes] = kept.read
+        self._lock = threading.Lock()
+        self._last: tuple[tuple[str, ...], list[tuple[list[Piece], str]]] = ((), [])
+
+    def of(self, missing: tuple[str, ...]) -> Iterator[tuple[list[Piece], str]]:
+        """Yield pieces and data of every message that brings ``missing``.
+
+        Raises:
+            AgentError: if something else than this code is asked for.
+        """
+        unknown = next((sha256 for sha256 in missing if sha256 not in self._sizes), None)
+        if unknown is not None:
+            raise AgentError(f"the node asks for {unknown[:16]}…, which is not part of the code")
+        if sum(self._sizes[sha256] for sha256 in missing) > 4 * PIECE_BYTES:
+            return self._made(missing)
+        with self._lock:
+            if self._last[0] != missing:
+                self._last = (missing, list(self._made(missing)))
+            return iter(self._last[1])
+
+    def _made(self, missing: tuple[str, ...]) -> Iterator[tuple[list[Piece], str]]:
+        pieces: list[Piece] = []
+        data = bytearray()
+        for sha256 in missing:
+            content = self._read(sha256)
+            for offset in range(0, len(content), PIECE_BYTES):
+                part = content[offset : offset + PIECE_BYTES]
+                if len(data) + len(part) > PIECE_BYTES:
+                    yield pieces, _packed(bytes(data))
+                    pieces, data = [], bytearray()
+                pieces.append([sha256, len(content), offset, len(part)])
+                data += part
+        yield pieces, _packed(bytes(data))
+
+
+def _synced(link: NodeLink, run: str, manifest: str | None) -> Synced:
+    return typed(link.request("sync", SYNC_SECONDS, run=run, manifest=manifest), Synced)
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
+
+
+def _workdir(request: Run, folder: Path) -> Path:
+    return _plain(folder / Path(request.workdir or ".").expanduser())
+
+
+def _refuse_missing(path: Path | None) -> None:
+    if path is None or path.is_file() or (path / "__main__.py").is_file():
+        return
+    what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
+    raise PlanError(
+        f"the script {path} {what} on this machine, from where --sync brings it",
+        "give its path, or --no-sync if it is on the hosts already",
+    )
+
+
+def _has(code: Code, script: Path) -> bool:
+    path = script.relative_to(code.root).as_posix()
+    wanted = {path, f"{path}/__main__.py"}
+    return any(file.path in wanted for file in code.files) or any(
+        path == link or path.startswith(f"{link}/") for link, _ in code.links
+    )
+
+
+def _plain(path: Path) -> Path:
+    """Return ``path`` absolute, without ``..``, its links as they are."""
+    return Path(posixpath.normpath(path.absolute()))

@@ -1,0 +1,1 @@
+"""The verb ``bench``: strategies and collectives, measured."""

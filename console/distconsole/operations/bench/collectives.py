@@ -1,0 +1,80 @@
+"""``bench collectives``: a check that only runs one engine's collective job, as a sweep, and its figures.
+
+The hosts are looked at before as ever, so that a job that could only hang is not begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distconsole.model.check_outcome import exit_code_of_check
+from distconsole.model.events import CheckEnded, CheckProgress, CollectivesMeasured, Event
+from distconsole.model.findings import Severity
+from distconsole.model.reports import CheckReport
+from distconsole.model.requests import BenchCollectives, Check, LauncherName, Level
+from distconsole.model.run_events import EndState
+from distconsole.operations.sessions import SessionSource
+
+CHECKS = {
+    LauncherName.TORCH: ("coll.",),
+    LauncherName.HOROVOD: tuple(
+        f"horovod.{each}" for each in ("init", "rank_size", "correct", "ending")
+    ),
+    LauncherName.MPI: tuple(
+        f"mpi.{each}" for each in ("launch", "rank_size", "correct", "ending")
+    ),
+}
+"""The checks of each engine's job."""
+
+FAILED = 1
+
+
+def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Iterator[Event]:
+    """Measure; the last event is ``CollectivesMeasured``."""
+    from distconsole.checks.engine.run import run_check  # noqa: PLC0415
+    from distconsole.checks.gather.collective import Sweep  # noqa: PLC0415  (other verbs need no judges)
+    from distconsole.operations.launch.short_run import short_run  # noqa: PLC0415
+
+    usual = Sweep()
+    sweep = Sweep(
+        ops=tuple(op.value for op in request.ops) or usual.ops,
+        sizes=request.sizes or usual.sizes,
+    )
+    asked = Check(
+        where=request.where,
+        level=Level.FULL,
+        only=CHECKS[request.launcher],
+        nproc=int(request.nproc) if request.nproc and request.nproc.isdigit() else None,
+        budget_seconds=request.budget_seconds,
+    )
+    with sessions(request.where) as session:
+        for event in run_check(asked, session, start=short_run, sweep=sweep):
+            match event:
+                case CheckProgress():
+                    yield event
+                case CheckEnded():
+                    yield measured(request.launcher, event.report)
+                case _:
+                    pass
+
+
+def measured(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured:
+    """Return what a check's report says of an engine's job."""
+    hosts = tuple(report.hosts)
+    told = tuple(f for f in report.findings if f.severity in (Severity.WARN, Severity.FAIL))
+    well = report.ok and bool(report.collectives)
+    some = next(iter(report.collectives), None)
+    why = sorted({why for cells in report.why.values() for why in cells.values()})
+    return CollectivesMeasured(
+        hosts=hosts,
+        launcher=launcher.value,
+        backend=some.backend if some is not None else "",
+        size=some.size if some is not None else 0,
+        collectives=report.collectives,
+        verified=report.verified,
+        left_out=report.left_out if some is not None else tuple(why),
+        findings=told,
+        seconds=report.seconds,
+        state=EndState.SUCCEEDED if well else EndState.FAILED,
+        exit_code=0 if well else exit_code_of_check(report) or FAILED,
+    )

@@ -1,0 +1,1 @@
+"""The verbs ``run`` and ``rerun``: from a request to ranks on hosts."""

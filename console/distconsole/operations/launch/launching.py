@@ -1,0 +1,220 @@
+"""``run`` and ``rerun``: place a job, start it, follow it to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.launch.emit import ToEmit
+from distconsole.launch.environment import user_env
+from distconsole.launch.execute import start
+from distconsole.launch.identity import new_secret
+from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.launch.slurm.srun import Allocation
+from distconsole.model.cluster import Cluster
+from distconsole.model.decoding import threadsafe
+from distconsole.model.events import Event, Narration, TextMade
+from distconsole.model.job import LaunchPlan
+from distconsole.model.names import RunId
+from distconsole.model.requests import Rerun, Run
+from distconsole.model.run_events import EndState, PlanMade, RunEnded
+from distconsole.operations.control import Control, Wish
+from distconsole.operations.launch.bringing import bring_code, sized
+from distconsole.operations.launch.emitting import write_emitted
+from distconsole.operations.launch.host_facts import facts_of_hosts
+from distconsole.operations.launch.placing import chosen, placed, prepared, script_traits
+from distconsole.operations.sessions import SessionSource, lasting, narrate
+from distconsole.operations.slurm.dry_run import show_submission
+from distconsole.operations.slurm.job import run_submitted
+from distconsole.operations.watching import watch_run
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore
+from distconsole.session import Session
+
+
+def run(
+    request: Run,
+    sessions: SessionSource,
+    control: Control,
+    store: RunStore,
+    exclude: Sequence[str] = (),
+    again: RunId | None = None,
+) -> Iterator[Event]:
+    """Launch a script and follow it, on all hosts but those to ``exclude``.
+
+    With ``--sync`` it is the code as it is now, or that of the run ``again``; with ``--slurm`` the
+    hosts are those of a job that is submitted first.
+
+    Raises:
+        ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
+    """
+    if request.slurm is None:
+        yield from _run_on(request, sessions, control, store, exclude, again)
+    elif request.emit is not None:
+        yield from _emitted(request, None)
+    elif request.dry_run:
+        yield from show_submission(request, script_traits(request), exclude)
+    else:
+        then = partial(_run_on, sessions=sessions, control=control, store=store, again=again)
+        yield from run_submitted(request, sessions, control, exclude, then)
+
+
+def _run_on(
+    request: Run,
+    sessions: SessionSource,
+    control: Control,
+    store: RunStore,
+    exclude: Sequence[str] = (),
+    again: RunId | None = None,
+    allocation: Allocation | None = None,
+) -> Iterator[Event]:
+    """As ``run``, on hosts that are there; ``allocation`` is the job that was submitted for them."""
+    ready = prepared(request, again)
+    with sessions(request.where) as session:
+        placing = yield from placed(request, ready, session, exclude, allocation)
+        plan, project, allocation = placing.plan, ready.project, placing.allocation
+        if request.emit is not None:
+            yield from narrate(plan.notes)
+            yield from _emitted(request, plan)
+            return
+        planned = plan_event(plan, time.time())
+        yield planned
+        yield from narrate(plan.notes)
+        if request.dry_run:
+            if project is not None:
+                yield Narration(text=f"--sync would bring {sized(project)}")
+            if not request.json:
+                yield TextMade(text=dry_run_text(plan))
+            return
+        try:
+            if project is not None:
+                yield from bring_code(plan, project, session, control)
+            allocation = allocation or Allocation("")
+            record = _started(request, (plan, planned), session, control, store, allocation)
+        except ConsoleError as error:
+            yield _refused(plan, error)
+            raise
+        if record is None:
+            yield _never_started(plan, control)
+        elif request.detach:
+            yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
+            if not request.json:  # there the plan says it
+                yield TextMade(text=plan.run)
+        else:
+            yield from watch_run(record, session, control, store, over=allocation.over)
+
+
+def rerun(
+    request: Rerun, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    """Launch a past run again: the same script, arguments, environment and hosts.
+
+    What was brought by ``--sync`` is brought again as it was then.
+
+    Raises:
+        RunNotFoundError: if there is no such run, or it was not started from here.
+        ConsoleError: as ``run``.
+    """
+    with store.open(store.resolve(request.run)) as run_file:
+        record = run_file.record()
+    if not record.request:
+        raise RunNotFoundError(
+            f"{record.run} was not started from here, so how to start it is not known",
+            "distconsole show says its script and hosts",
+        )
+    again = msgspec.json.decode(record.request, type=threadsafe(Run))
+    where = request.where.over(again.where)
+    again = replace(
+        again,
+        where=where,
+        json=request.json,
+        detach=request.detach,
+        dry_run=False,
+        notify=request.notify,
+    )
+    yield from run(again, sessions, control, store, request.exclude, record.run)
+
+
+def _emitted(request: Run, plan: LaunchPlan | None) -> Iterator[Event]:
+    traits = script_traits(request)
+    choice = chosen(request, traits)
+    folder = str(Path.cwd() / (request.workdir or ""))
+    yield from write_emitted(ToEmit(request, choice, traits, user_env(request), folder, plan))
+
+
+def _started(
+    request: Run,
+    made: tuple[LaunchPlan, PlanMade],
+    session: Session,
+    control: Control,
+    store: RunStore,
+    allocation: Allocation,
+) -> RunRecord | None:
+    """Start the plan on its hosts and return what is kept of the run; None if nobody wants it any more.
+
+    Raises:
+        ConsoleError: if it cannot be started; then nothing of it is left, here or there.
+    """
+    plan, planned = made
+    if control.asked is not None:
+        return None
+    record = RunRecord(
+        run=plan.run,
+        name=plan.name,
+        started=planned.t,
+        hosts=tuple(node.host for node in plan.nodes),
+        request=msgspec.json.encode(_storable(allocation.asked or request, session.cluster)),
+        plan=msgspec.json.encode(planned),
+        where=lasting(request.where, session.cluster),
+        facts=facts_of_hosts(session.link(node.host) for node in plan.nodes),
+    )
+    store.create(record).close()
+    try:
+        start(plan, session, new_secret())
+    except ConsoleError:
+        store.remove(plan.run)
+        raise
+    return record
+
+
+def _refused(plan: LaunchPlan, error: ConsoleError) -> RunEnded:
+    """Return the end of a run that was announced and could not be started."""
+    return RunEnded(
+        t=time.time(),
+        run=plan.run,
+        state=EndState.FAILED,
+        exit_code=error.exit_code,
+        seconds=0.0,
+        error=error.message,
+        hint=error.hint or UNSET,
+    )
+
+
+def _never_started(plan: LaunchPlan, control: Control) -> RunEnded:
+    asked = control.asked
+    assert asked is not None
+    return RunEnded(
+        t=time.time(),
+        run=plan.run,
+        state=EndState.STOPPED,
+        exit_code=asked.reason.exit_code if asked.wish is not Wish.LEAVE else 0,
+        seconds=0.0,
+    )
+
+
+def _storable(request: Run, cluster: Cluster) -> Run:
+    """Return the request so that it means the same in another folder."""
+    env_file = str(Path(request.env_file).expanduser().absolute()) if request.env_file else None
+    return replace(
+        request,
+        where=lasting(request.where, cluster),
+        workdir=str(Path.cwd() / (request.workdir or "")),
+        env_file=env_file,
+    )

@@ -1,0 +1,206 @@
+"""A check's job as a run that nobody sees: placed, started and stopped like any other, then forgotten.
+
+So what a check proves is what ``run`` does. Nothing of it is stored here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from distconsole.checks.gather.engine_job import EngineAnswer, EngineJob
+from distconsole.errors import NodeError
+from distconsole.launch.ask_engines import with_engines
+from distconsole.launch.choose import choose_launcher
+from distconsole.launch.everywhere import on_every
+from distconsole.launch.execute import start, undo
+from distconsole.launch.facts import facts_of
+from distconsole.launch.identity import new_run_id, new_secret
+from distconsole.launch.plan import make_plan
+from distconsole.launch.script import ScriptTraits
+from distconsole.model.job import LaunchPlan, NodePlan
+from distconsole.model.requests import LauncherName, Run
+from distconsole.operations.launch.refusing import refuse_one_machine
+from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry, StateEntry
+from distconsole.rpc.link import NodeLink
+from distconsole.rpc.pack import rank_script
+from distconsole.rpc.wire import typed
+from distconsole.session import Session
+
+WORKER = "distconsole-rank"
+"""Stands for the ranks' script in the plan, as if it were a module."""
+
+MARK = "distconsole-rank "
+"""Begins the lines that are for us (``collective_values``)."""
+
+KILLED = "killed"
+"""The state of a rank that ended because the run was stopped (``distconsole_agent.contract.protocol``)."""
+
+TICK_SECONDS = 0.25
+KILL_SECONDS = 5.0
+LOST_AFTER_SECONDS = 40.0
+MAX_LINES, MAX_LOG_CHARS, MAX_ERROR_LINES = 2000, 4 << 20, 12
+
+
+def short_run(session: Session, job: EngineJob) -> EngineAnswer:
+    """Start ``job``, wait for its end, and leave nothing of it on the hosts.
+
+    Raises:
+        PlanError: if ``run`` would refuse it.
+        ConsoleError: if it cannot be started.
+    """
+    began = time.monotonic()
+    plan = _plan(session, job)
+    heard = {node.host: _Heard() for node in plan.nodes}
+    start(plan, session, new_secret())
+    try:
+        ends = began + job.seconds
+
+        def listen(link: NodeLink) -> None:
+            _listen(link, plan.run, heard[link.host.name], ends, job.given_up)
+
+        hosts = [node.host for node in plan.nodes]
+        on_every(session, hosts, listen, job.seconds + KILL_SECONDS * 2)
+    finally:
+        undo(plan, session)
+    first = heard[plan.nodes[0].host]
+    return EngineAnswer(
+        launcher=plan.launcher,
+        planned={node.host: tuple(node.world_ranks) for node in plan.nodes},
+        ranks={
+            node.host: tuple(heard[node.host].report(rank) for rank in node.world_ranks)
+            for node in plan.nodes
+        },
+        said=tuple(first.lines(None, "err")[-MAX_ERROR_LINES:]),
+    )
+
+
+def _plan(session: Session, job: EngineJob) -> LaunchPlan:
+    horovod = job.launcher is LauncherName.HOROVOD
+    request = Run(
+        script=WORKER,
+        module=True,
+        arguments=(repr(job.seconds), job.launcher.value, json.dumps(job.work)),
+        launcher=job.launcher,
+        nic=job.nic,
+        workdir="/",
+        name=f"check-{job.launcher}",
+        grace_seconds=1.0,
+        lost_after_seconds=LOST_AFTER_SECONDS,
+        watch=False,
+    )
+    links = [session.link(host.name) for host in job.hosts]
+    refuse_one_machine(links)
+    facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
+    pythons = {host.name: host.python for host in job.hosts if host.python}
+    traits = ScriptTraits(readable=True, horovod=horovod)
+    choice = choose_launcher(job.launcher, traits)
+    plan = make_plan(
+        request,
+        replace(session.cluster, hosts=job.hosts),
+        with_engines(session, facts, choice, traits, job.env, pythons=pythons),
+        new_run_id(WORKER, request.name, datetime.now().astimezone()),
+        traits=traits,
+        env=job.env,
+        folder="/",
+    )
+    return replace(plan, nodes=tuple(_as_job(node, job) for node in plan.nodes))
+
+
+def _as_job(node: NodePlan, job: EngineJob) -> NodePlan:
+    """Put the text of the ranks' script where the plan names it: it is on no node's disk."""
+    ranks = (replace(rank, argv=tuple(_words(rank.argv))) for rank in node.ranks)
+    kept = {
+        name: value
+        for name, value in node.env.items()
+        if name not in job.without or name in job.env
+    }
+    return replace(node, ranks=tuple(ranks), env=kept)
+
+
+def _words(argv: tuple[str, ...]) -> Iterator[str]:
+    for word, following in zip(argv, (*argv[1:], ""), strict=True):
+        if following == WORKER:
+            yield "-c"
+        else:
+            yield rank_script() if word == WORKER else word
+
+
+def _listen(
+    link: NodeLink, run: str, heard: _Heard, ends: float, given_up: Callable[[], bool]
+) -> None:
+    """Read a node's journal of the run to its end; once the time is over, kill it and read on."""
+    killed = False
+    with link.stream("follow", run=run, after=0) as stream, suppress(StopIteration):
+        while not (heard.ended or given_up()):
+            item = stream.take(TICK_SECONDS)
+            if item is not None:
+                for entry in typed(item, Entries).entries:
+                    heard.take(entry)
+            elif time.monotonic() > ends:
+                if killed:
+                    return
+                killed = True
+                ends += KILL_SECONDS
+                with suppress(NodeError):
+                    link.request("kill", KILL_SECONDS, run=run)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What one node's journal said of the run."""
+
+    ended: bool = False
+    began: float | None = None
+    _states: dict[int, StateEntry] = field(default_factory=dict)
+    _logs: dict[tuple[int | None, str], list[str]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    _chars: int = 0
+
+    def take(self, entry: JournalEntry) -> None:
+        """Take in one entry."""
+        self.began = entry.t if self.began is None else self.began
+        match entry:
+            case LogEntry() if self._chars < MAX_LOG_CHARS:
+                self._chars += len(entry.text)
+                self._logs[entry.rank, entry.stream].append(entry.text)
+            case StateEntry():
+                self._states[entry.rank] = entry
+            case EndEntry():
+                self.ended = True
+            case _:
+                pass
+
+    def lines(self, rank: int | None, stream: str) -> list[str]:
+        """Return the lines that a rank, or the engine, printed."""
+        text = "".join(self._logs.get((rank, stream), ()))
+        return [line[:500] if stream == "err" else line for line in text.splitlines()]
+
+    def report(self, rank: int) -> dict[str, Any]:
+        """Return what became of a rank (``facts.RankReport``); killed by us: no exit code."""
+        state = self._states.get(rank)
+        code = None if state is None or state.state == KILLED else state.exit_code
+        if code and state is not None and state.signal:
+            code = -state.signal
+        return {
+            "rank": rank,
+            "exit_code": code,
+            "seconds": 0.0 if state is None else max(0.0, state.t - (self.began or state.t)),
+            "said": list(_said(self.lines(rank, "out"))),
+            "error": [line for line in self.lines(rank, "err") if line.strip()][-MAX_ERROR_LINES:],
+        }
+
+
+def _said(lines: list[str]) -> Iterator[Mapping[str, Any]]:
+    for line in [line for line in lines if line.startswith(MARK)][:MAX_LINES]:
+        with suppress(ValueError):
+            said = json.loads(line.removeprefix(MARK))
+            if isinstance(said, dict):
+                yield said

@@ -1,0 +1,321 @@
+"""The launch that ``check SCRIPT`` is about, planned as ``run`` would plan it. It starts nothing.
+
+What ``run`` would refuse is no error here but a part of the plan, which the check makes a finding of.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from distconsole.checks.engine.target import HostLaunch, Launch, LaunchNeeds, LaunchPath
+from distconsole.errors import ConsoleError, NodeError, PlanError
+from distconsole.launch.ask_engines import with_engines
+from distconsole.launch.choose import Choice
+from distconsole.launch.environment import HIDDEN, SECRET_NAME, user_env
+from distconsole.launch.facts import facts_of
+from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.launch.paths import argument_paths
+from distconsole.launch.plan import make_plan
+from distconsole.launch.script import ScriptTraits
+from distconsole.launch.slurm.srun import inside
+from distconsole.launch.sync.send import script_path
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.job import LaunchPlan, NodePlan
+from distconsole.model.requests import Check, LauncherName, Run, Target, hosts_wanted
+from distconsole.operations.launch.bringing import Project, kept_traits, project_of, sized
+from distconsole.operations.launch.placing import chosen, script_traits
+from distconsole.operations.launch.reaching import refuse_other_number
+from distconsole.operations.launch.refusing import refuse_one_machine, refuse_our_flags
+from distconsole.operations.slurm.job import fit_to_job, run_id_for
+from distconsole.session import Session
+
+MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
+"""Files, and characters of them all, that travel for a check of code that ``--sync`` would bring."""
+
+ENGINE_SECONDS = 6.0
+ASKED_FOR = "asked for"
+"""The reason for a launcher that was named (``choose_launcher``)."""
+
+ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)=(\S+)")
+RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
+
+
+def targeted(request: Check, target: Target) -> Targeting:
+    """Return the planner for ``target``.
+
+    Raises:
+        UsageError: for an option of ours behind the script, or a variable that is none.
+        ConfigError: for a file of variables that cannot be read.
+    """
+    env = user_env(target.run)
+    if not target.starter:
+        refuse_our_flags(target.run, "check")
+    return Targeting(target, env, python_asked=request.where.python is not None)
+
+
+@dataclass(slots=True)
+class Targeting:
+    """Plans one launch; see ``checks.target.PlanLaunch``.
+
+    Attributes:
+        env: The user's variables.
+        python_asked: Whether ``--python`` says which interpreter, whatever the command says.
+    """
+
+    target: Target
+    env: dict[str, str]
+    python_asked: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, session: Session, hosts: Sequence[Host]) -> Launch:
+        """Return the launch on ``hosts``, which were reached."""
+        run = self.target.run
+        self.notes = list(self.target.notes)
+        traits, project = ScriptTraits(), None
+        choice: Choice | None = None
+        plan: LaunchPlan | None = None
+        refused = PlanError("")
+        placed = [self._with_python(host) for host in hosts]
+        try:
+            project = project_of(run)
+            traits = kept_traits(run, project) if project is not None else script_traits(run)
+            run = self._as_run(run, traits, session.cluster)
+            choice = chosen(run, traits)
+            placed = self._with_slots(placed)
+            plan = self._plan(session, placed, run, traits, choice, project)
+        except NodeError:
+            raise
+        except ConsoleError as error:
+            refused = PlanError(error.message, error.hint)
+        launch = self._launch(placed, run, traits, choice, plan, project, refused, session)
+        return replace(launch, missing=self._missing(session, {host.name for host in hosts}, run))
+
+    def _with_python(self, host: Host) -> Host:
+        python = self.target.python
+        return host if python is None or self.python_asked else replace(host, python=python)
+
+    def _as_run(self, run: Run, traits: ScriptTraits, cluster: Cluster) -> Run:
+        """Return the request of a pasted srun outside of its job as these hosts can have it."""
+        if run.slurm is not None:
+            self.notes.append(
+                "run --slurm gets its hosts from Slurm: these are checked in their place"
+            )
+            run = replace(run, slurm=None)
+        if not self.target.starter.startswith("srun") or run.launcher is not LauncherName.SLURM:
+            return run
+        if inside(os.environ, cluster) is not None:
+            return run
+        self.notes.append("srun takes its hosts from Slurm: these are checked in their place")
+        mpi = traits.mpi or traits.horovod
+        return replace(run, launcher=LauncherName.MPI if mpi else LauncherName.TORCH)
+
+    def _with_slots(self, hosts: list[Host]) -> list[Host]:
+        """Divide the ranks of a pasted ``-np`` among the hosts.
+
+        Raises:
+            PlanError: if there are not so many slots.
+        """
+        total = self.target.ranks
+        if total is None or not hosts:
+            return hosts
+        counts = _divide(total, hosts)
+        if sum(counts) < total:
+            raise PlanError(
+                f"{total} ranks are more than the hosts have slots ({sum(counts)})",
+                "give them more, HOST:N, or fewer ranks",
+            )
+        without = [host.name for host, count in zip(hosts, counts, strict=True) if not count]
+        if without:
+            self.notes.append(f"{total} ranks leave none for {', '.join(without)}")
+        placed = zip(hosts, counts, strict=True)
+        return [replace(host, slots=count) for host, count in placed if count]
+
+    def _missing(self, session: Session, reached: Collection[str], run: Run) -> tuple[str, ...]:
+        """Return the hosts that ``run`` would need and that were not reached."""
+        wanted, hosts = hosts_wanted(run.nnodes), session.cluster.hosts
+        if run.may_lose_hosts and wanted is not None and len(reached) >= wanted[0]:
+            return ()
+        total = self.target.ranks
+        counts = [1] * len(hosts) if total is None else _divide(total, hosts)
+        pairs = zip(hosts, counts, strict=True)
+        return tuple(host.name for host, count in pairs if count and host.name not in reached)
+
+    def _plan(
+        self,
+        session: Session,
+        hosts: Sequence[Host],
+        run: Run,
+        traits: ScriptTraits,
+        choice: Choice,
+        project: Project | None,
+    ) -> LaunchPlan:
+        cluster = replace(session.cluster, hosts=tuple(hosts))
+        if len(hosts) == len(session.cluster.hosts):
+            refuse_other_number(session, cluster, run)
+        links = [session.link(host.name) for host in hosts]
+        refuse_one_machine(links)
+        facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
+        allocation = inside(os.environ, session.cluster)
+        if allocation is not None:
+            cluster, facts = fit_to_job(session, allocation, cluster, facts, run)
+        known = with_engines(
+            session,
+            facts,
+            choice,
+            traits,
+            self.env,
+            seconds=ENGINE_SECONDS,
+            pythons={host.name: host.python for host in hosts if host.python},
+        )
+        return make_plan(
+            project.request if project is not None else run,
+            cluster,
+            known,
+            run_id_for(run, allocation),
+            traits=traits,
+            env=self.env,
+            folder=project.folder if project is not None else str(Path.cwd()),
+            allocation=allocation,
+        )
+
+    def _launch(
+        self,
+        hosts: Sequence[Host],
+        run: Run,
+        traits: ScriptTraits,
+        choice: Choice | None,
+        plan: LaunchPlan | None,
+        project: Project | None,
+        refused: PlanError,
+        session: Session,
+    ) -> Launch:
+        workdir = posixpath.normpath(posixpath.join(str(Path.cwd()), run.workdir or ""))
+        path = run.script
+        if not run.module:
+            path = posixpath.normpath(posixpath.join(workdir, run.script))
+        root, sources = (workdir if run.module else posixpath.dirname(path)), None
+        if project is not None:
+            sources, root = _sources(project, run, root)
+        address, port, fixed_by = self._rendezvous(run)
+        nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
+        starter = self.target.starter
+        by_hand = starter and starter != "distconsole"
+        why = plan.why if plan is not None else choice.why if choice else ""
+        return Launch(
+            command=tuple(map(_without_secrets, self.target.command)),
+            path=path,
+            module=run.module,
+            root=root,
+            workdir=workdir,
+            arguments=run.arguments,
+            launcher=plan.launcher
+            if plan is not None
+            else choice.launcher.value
+            if choice
+            else "",
+            why=why.replace(ASKED_FOR, f"as {starter} starts it") if by_hand else why,
+            auto=run.launcher is LauncherName.AUTO,
+            needs=LaunchNeeds(
+                readable=traits.readable,
+                horovod=traits.horovod,
+                mpi=traits.mpi,
+                torch=traits.torch,
+                distributed=traits.distributed,
+                backend=traits.backend,
+            ),
+            hosts={host.name: self._host(host, nodes.get(host.name), session) for host in hosts},
+            port=port,
+            fixed_by=fixed_by,
+            address=address,
+            nic=run.nic,
+            env=self.env,
+            paths=tuple(
+                LaunchPath(*each)
+                for each in argument_paths(run.arguments, workdir, os.path.exists)
+            ),
+            brought=sized(project) if project is not None else "",
+            sources=sources,
+            refused=refused.message,
+            refused_hint=refused.hint,
+            notes=(*self.notes, *(plan.notes if plan is not None else ())),
+        )
+
+    def _host(self, host: Host, node: NodePlan | None, session: Session) -> HostLaunch:
+        python = host.python or session.link(host.name).python
+        if node is None:
+            return HostLaunch((), python, self.env, setup=host.setup)
+        known = {
+            name: value
+            for name, value in node.env.items()
+            if PORT not in value and RUN_DIR not in value
+        }
+        return HostLaunch(
+            ranks=tuple(node.world_ranks),
+            python=python,
+            env=known,
+            unset=node.unset,
+            address=node.address,
+            interface=node.nic,
+            setup=host.setup,
+        )
+
+    def _rendezvous(self, run: Run) -> tuple[str, int | None, str]:
+        """Return where the ranks are told to meet: address, port, and what says so."""
+        for word in run.arguments:
+            told = RENDEZVOUS.search(word)
+            if told is not None:
+                return told[1].strip("[]"), int(told[2]), told[0]
+        target = self.target
+        if target.starter and (target.port is not None or target.address):
+            by = target.starter if "MASTER_PORT" not in self.env else "MASTER_PORT"
+            return target.address, target.port, by
+        port = self.env.get("MASTER_PORT", "")
+        if run.launcher is LauncherName.TORCHRUN:
+            return "", None, ""
+        fixed = int(port) if re.fullmatch(r"\d{1,5}", port) and 0 < int(port) < 65536 else None
+        return self.env.get("MASTER_ADDR", ""), fixed, "MASTER_PORT" if fixed else ""
+
+
+def _without_secrets(word: str) -> str:
+    """Return a word of the command with the values hidden of variables that may be secret."""
+
+    def shown(found: re.Match[str]) -> str:
+        return f"{found[1]}={HIDDEN}" if SECRET_NAME.search(found[1]) else found[0]
+
+    return ASSIGNED.sub(shown, word)
+
+
+def _divide(total: int, hosts: Sequence[Host]) -> list[int]:
+    """Return how many of ``total`` ranks each host gets: by their slots, where all have some."""
+    room = [host.slots for host in hosts]
+    if any(slots is None for slots in room):
+        each, more = divmod(total, len(hosts))
+        return [each + (index < more) for index in range(len(hosts))]
+    counts: list[int] = []
+    for slots in room:
+        counts.append(min(total - sum(counts), slots or 0))
+    return counts
+
+
+def _sources(project: Project, run: Run, root: str) -> tuple[dict[str, str], str]:
+    """Return the Python files that would be brought, by path here, and where imports begin."""
+    script = script_path(run, Path.cwd())
+    if script is not None:
+        root = str(script.parent)
+    found: dict[str, str] = {}
+    room = MAX_SOURCE_CHARS
+    base = project.code.root
+    files = sorted(project.code.files, key=lambda file: f"{base}/{file.path}" != str(script))
+    for file in files:
+        if len(found) >= MAX_SOURCES or room <= 0:
+            break
+        path = f"{base}/{file.path}"
+        if file.path.endswith((".py", ".sh")) and file.size <= room:
+            found[path] = project.kept.read(file.sha256).decode("utf-8", "replace")
+            room -= file.size
+    return found, root

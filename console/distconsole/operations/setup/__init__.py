@@ -1,0 +1,1 @@
+"""The verb ``setup``: what the hosts lack is built once and installed."""

@@ -1,0 +1,321 @@
+"""``setup``: brings what the hosts lack. Horovod is built once for each kind of host, and proved.
+
+Building and installing are ordinary runs of one process a host, so they are logged, can be stopped,
+and leave nothing. It changes nothing but the Python that the ranks use, and asks before it does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from distconsole.errors import ConsoleError, PlanError, UsageError
+from distconsole.launch.everywhere import on_every, required
+from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName
+from distconsole.model.requests import Check, LauncherName, Prepare, Run
+from distconsole.model.run_events import EndState, LogLine, RunEnded
+from distconsole.operations import check
+from distconsole.operations.control import Control
+from distconsole.operations.launch import launching
+from distconsole.operations.sessions import SessionSource, connect_all, lent
+from distconsole.operations.setup.node_programs import build_horovod
+from distconsole.operations.setup.plan import (
+    HOROVOD_VERSION,
+    Build,
+    BuildFacts,
+    SetupPlan,
+    facts_of_build,
+    horovod_of,
+    plan_setup,
+)
+from distconsole.rpc.link import NodeLink
+from distconsole.runs.store.store import RunStore
+from distconsole.session import Session
+
+PROBE_SECONDS = 30.0
+DOWNLOAD_SECONDS = 120.0
+MAX_WHEEL_BYTES = 512 * 1024 * 1024
+WHEEL_WORD = "distconsole-wheel "
+PROGRAMS = "distconsole.operations.setup.node_programs"
+LAST_LINES = 4
+PIP_NOISE = ("WARNING: Retrying", "WARNING: Running pip as")
+
+
+def prepare(
+    request: Prepare, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    """Say what the hosts lack, ask, build, install, and have the checks prove it.
+
+    Raises:
+        UsageError: if nobody is there to ask.
+        PlanError: if the hosts that lack it cannot have it.
+        ConsoleError: if something could not be built or installed.
+    """
+    with sessions(request.where) as session:
+        connect_all(session)
+        everyone = [host.name for host in session.cluster.hosts]
+        plan = look(session, everyone, request.rebuild)
+        yield from _told(plan)
+        if request.dry_run or not plan.builds:
+            _refuse(plan)
+            return
+        _consent(request, plan, control)
+        work = _Work(request, lambda _: lent(session), control, store, everyone)
+        for build in plan.builds:
+            yield from work.bring(session, build)
+        _refuse(plan)
+    checked = Check(where=request.where, only=("horovod",))
+    yield from check.check(checked, sessions)
+
+
+def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> SetupPlan:
+    """Ask the hosts what they have, and return what is to be done; ``rebuild``: even where it fits.
+
+    Raises:
+        UnreachableError: naming the hosts that do not say it, and why.
+    """
+
+    def ask(link: NodeLink) -> tuple[Any, Any]:
+        host = link.host
+        shell = {"python": link.python, "setup": host.setup}
+        engines = {"engines": ["horovod"], **shell}
+        wanted = {"modules": dict(build_horovod.NEEDS), **shell}
+        return _probe(link, "build", wanted), _probe(link, "engines", engines)
+
+    found = required(on_every(session, hosts, ask), "the hosts cannot be looked at")
+    answers = dict(zip(hosts, found, strict=True))
+    try:
+        facts = {host: facts_of_build(build) for host, (build, _) in answers.items()}
+    except ValueError as error:
+        raise ConsoleError(f"a node's answer is not as agreed: {error}") from None
+    there = {host: horovod_of(engines) for host, (_, engines) in answers.items()}
+    return plan_setup(facts, {} if rebuild else there)
+
+
+def _probe(link: NodeLink, group: str, args: dict[str, Any]) -> dict[str, Any]:
+    args = {**args, "timeout": PROBE_SECONDS}
+    facts = link.request("probe", PROBE_SECONDS + 2, group=group, args=args).get("facts")
+    return facts if isinstance(facts, dict) else {}
+
+
+def _told(plan: SetupPlan) -> Iterator[Narration]:
+    if plan.fine:
+        yield Narration(text=f"Horovod fits the torch on {', '.join(plan.fine)}")
+    for build in plan.builds:
+        yield Narration(
+            text=f"Horovod {HOROVOD_VERSION} would be built for torch {build.torch} on "
+            f"{build.host} (about {build.minutes} min) and installed on {', '.join(build.hosts)}"
+        )
+        for lacking in build.without:
+            yield Narration(text=f"{build.host}: {lacking}", severity=Severity.WARN)
+    for host, (why, _) in plan.cannot.items():
+        yield Narration(text=f"{host}: {why}", severity=Severity.FAIL)
+
+
+def _refuse(plan: SetupPlan) -> None:
+    """Refuse at the end, when whoever could be helped has been.
+
+    Raises:
+        PlanError: naming the hosts that cannot have it.
+    """
+    if plan.cannot:
+        hints = dict.fromkeys(hint for _, hint in plan.cannot.values())
+        raise PlanError(f"Horovod cannot be brought to {', '.join(plan.cannot)}", "\n".join(hints))
+
+
+def _consent(request: Prepare, plan: SetupPlan, control: Control) -> None:
+    """Go on only if that is wanted.
+
+    Raises:
+        UsageError: if nobody says so.
+    """
+    if request.yes:
+        return
+    hosts = ", ".join(host for build in plan.builds for host in build.hosts)
+    if control.confirm is None:
+        raise UsageError(f"setup would change the Python on {hosts}", "setup --yes does it")
+    if not control.confirm(f"Change the Python on {hosts}?"):
+        raise UsageError("nothing was changed", "setup --yes asks nothing")
+
+
+class _Work:
+    """Builds, fetches and installs."""
+
+    def __init__(
+        self,
+        request: Prepare,
+        sessions: SessionSource,
+        control: Control,
+        store: RunStore,
+        everyone: Sequence[HostName],
+    ) -> None:
+        self._request = request
+        self._launch = partial(launching.run, sessions=sessions, control=control, store=store)
+        self._everyone = everyone
+
+    def bring(self, session: Session, build: Build) -> Iterator[Event]:
+        """Build one wheel and install it on its hosts."""
+        with _folder("build_horovod.py") as folder:
+            source = _source(self._request.source, folder)
+            if source is None:
+                source = f"horovod=={HOROVOD_VERSION}"
+                yield Narration(
+                    text=f"no pip here can fetch it, so {build.host} fetches it itself"
+                )
+            _tools(build.facts, folder)
+            lines = yield from self._run(
+                "build_horovod.py", (source, build.folder), folder, (build.host,)
+            )
+        wheel, size, sha256 = _said(lines)
+        yield Narration(
+            text=f"built on {build.host}: {wheel.rpartition('/')[2]}, {size >> 20} MiB"
+        )
+        with _folder("install_horovod.py") as folder:
+            name = wheel.rpartition("/")[2]
+            data = fetch(session.link(build.host), wheel, size, sha256)
+            (folder / name).write_bytes(data)
+            yield from self._run("install_horovod.py", (name,), folder, build.installs)
+
+    def _run(
+        self, script: str, arguments: tuple[str, ...], folder: Path, hosts: Sequence[HostName]
+    ) -> Generator[Event, None, list[str]]:
+        """Run a program of ours on ``hosts``; returns the lines that it printed."""
+        request = Run(
+            script=script,
+            arguments=arguments,
+            where=self._request.where,
+            launcher=LauncherName.SINGLE,
+            workdir=str(folder),
+            sync=True,
+            watch=False,
+            name="setup-" + script.partition("_")[0],
+        )
+        others = [host for host in self._everyone if host not in hosts]
+        lines: list[str] = []
+        ended: RunEnded | None = None
+        for event in self._launch(request, exclude=others):
+            match event:
+                case LogLine(transient=False):
+                    lines.append(event.line)
+                    if not event.line.startswith((WHEEL_WORD, *PIP_NOISE)):
+                        yield Narration(text=f"{event.host}: {event.line}")
+                case RunEnded():
+                    ended = event
+                case Narration(severity=Severity.WARN | Severity.FAIL):
+                    yield event
+                case _:
+                    pass
+        if ended is None or ended.state is not EndState.SUCCEEDED:
+            _fail(script, lines, ended)
+        return lines
+
+
+def _fail(script: str, lines: Sequence[str], ended: RunEnded | None) -> None:
+    what = "built" if script.startswith("build") else "installed"
+    if ended is not None and ended.state is EndState.STOPPED:
+        error = ConsoleError(f"stopped: Horovod was not {what}")
+        error.exit_code = ended.exit_code
+        raise error
+    run = f"distconsole logs {ended.run}" if ended is not None else ""
+    words = [line for line in lines if not line.startswith(PIP_NOISE)][-LAST_LINES:]
+    raise ConsoleError(f"Horovod could not be {what}: " + "\n".join(words), run)
+
+
+def _said(lines: Sequence[str]) -> tuple[str, int, str]:
+    """Return the wheel's place on its host, its bytes and its SHA-256."""
+    for line in reversed(lines):
+        if line.startswith(WHEEL_WORD):
+            try:
+                told = json.loads(line[len(WHEEL_WORD) :])
+                return str(told["wheel"]), int(told["size"]), str(told["sha256"])
+            except (ValueError, TypeError, KeyError):
+                break
+    raise ConsoleError("the build ended well and named no wheel", "try again; see its logs")
+
+
+def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:
+    """Return a wheel that was built on a node.
+
+    Raises:
+        NodeError: if the node does not give it.
+        ConsoleError: if it is not what the build said.
+    """
+    data = bytearray()
+    while len(data) < min(size, MAX_WHEEL_BYTES):
+        answer = _probe(link, "build.wheel", {"wheel": wheel, "offset": len(data)})
+        piece = base64.b64decode(answer.get("data", ""))
+        if not piece:
+            break
+        data += piece
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ConsoleError(f"{wheel} on {link.host.name} is not the wheel that was built there")
+    return bytes(data)
+
+
+def _source(given: str | None, folder: Path) -> str | None:
+    """Put Horovod's source into ``folder``, and return its name there; None if it cannot be had here.
+
+    Nodes often reach no package index, and whoever sits here does.
+
+    Raises:
+        UsageError: if the archive that was given cannot be read.
+    """
+    if given is not None:
+        try:
+            shutil.copy(Path(given).expanduser(), folder)
+        except OSError as error:
+            raise UsageError(f"--source {given}: {error.strerror}") from None
+        return Path(given).name
+    wanted = ("--no-binary", "horovod", "--no-build-isolation", f"horovod=={HOROVOD_VERSION}")
+    _download(wanted, folder)
+    return next((path.name for path in folder.glob("horovod-*.tar.gz")), None)
+
+
+def _tools(facts: BuildFacts, folder: Path) -> None:
+    """Put what a build lacks on that host into ``folder``, as far as it can be had here."""
+    lacking = [*facts.missing, *(() if facts.tools.get("cmake") else ("cmake",))]
+    machine = facts.platform.removeprefix("linux-")
+    if not lacking or not facts.python or machine == facts.platform:
+        return
+    platforms = [f"manylinux{age}_{machine}" for age in ("2014", "_2_17", "1", "2010")]
+    wanted = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", facts.python]
+    wanted += [word for platform in platforms for word in ("--platform", platform)]
+    for package in lacking:
+        _download((*wanted, package), folder)
+
+
+def _download(wanted: Sequence[str], folder: Path) -> None:
+    """Have pip put something into ``folder``, without what it needs; nothing where it cannot."""
+    words = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [*words, "--no-deps", "-d", str(folder), *wanted],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=DOWNLOAD_SECONDS,
+            check=False,
+        )
+
+
+@contextmanager
+def _folder(program: str) -> Iterator[Path]:
+    """Give a folder with one of the programs in it, to be brought by ``--sync``."""
+    with tempfile.TemporaryDirectory(prefix="distconsole-setup-") as name:
+        source = resources.files(PROGRAMS) / program
+        with resources.as_file(source) as path:
+            shutil.copyfile(path, Path(name) / program)
+        yield Path(name)

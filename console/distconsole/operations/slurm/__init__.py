@@ -1,0 +1,1 @@
+"""A run in a Slurm job: submitted, waited for, started again."""

@@ -1,0 +1,1 @@
+"""Verbs about runs that are kept or still go on: shown, compared, exported, reported."""

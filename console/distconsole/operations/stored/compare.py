@@ -1,0 +1,74 @@
+"""``compare``: stored runs side by side. It asks no host."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from distconsole.errors import UsageError
+from distconsole.formats.settings import Facts, settings_of_run
+from distconsole.model.comparison import LETTERS
+from distconsole.model.decoding import threadsafe
+from distconsole.model.events import Event, Narration, RunsCompared
+from distconsole.model.requests import Compare, Run
+from distconsole.model.run_events import RunEvent
+from distconsole.runs.compare.figures import Compared, compare, curves_of
+from distconsole.runs.compare.tally import Tally
+from distconsole.runs.store.planned import stored_plan
+from distconsole.runs.store.run_file import RunFile, RunRecord
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import stored_events, summarise
+
+
+def compare_runs(request: Compare, store: RunStore) -> Iterator[Event]:
+    """Read the runs, say how far that is, and compare them with the first.
+
+    Raises:
+        UsageError: if they are fewer than two or more than eight, or one is named twice.
+        RunNotFoundError: if there is no such run.
+    """
+    runs = [store.resolve(wanted) for wanted in request.runs]
+    if not 2 <= len(runs) <= len(LETTERS):
+        raise UsageError(
+            f"compare takes 2 to {len(LETTERS)} runs, not {len(runs)}",
+            "distconsole runs lists them",
+        )
+    twice = next((run for at, run in enumerate(runs) if run in runs[:at]), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is named twice", "name different runs")
+    read = []
+    for place, run in enumerate(runs):
+        yield Narration(text=f"reading {LETTERS[place]}, {run}")
+        with store.open(run) as run_file:
+            read.append(_read(run_file))
+    yield RunsCompared(comparison=compare(read), curves=curves_of(read))
+
+
+def _read(run_file: RunFile) -> Compared:
+    tally = Tally()
+    for event in stored_events(run_file):
+        if isinstance(event, RunEvent):
+            tally.apply(event)
+    tally.close()
+    record = run_file.record()
+    settings = settings_of_run(
+        stored_plan(record), _request_of(record), _facts_of(record), tally.gpu_names
+    )
+    return Compared(summarise(record, tally.timeline), tally, settings)
+
+
+def _request_of(record: RunRecord) -> Run | None:
+    with contextlib.suppress(msgspec.MsgspecError):
+        return (
+            msgspec.json.decode(record.request, type=threadsafe(Run)) if record.request else None
+        )
+    return None
+
+
+def _facts_of(record: RunRecord) -> Facts:
+    with contextlib.suppress(msgspec.MsgspecError):
+        if record.facts:
+            return msgspec.json.decode(record.facts, type=threadsafe(dict[str, dict[str, str]]))
+    return {}

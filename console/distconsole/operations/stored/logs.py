@@ -1,0 +1,238 @@
+"""``logs``: the lines that a run's ranks printed, stored or still coming; filtered, folded where asked.
+
+Where the ranks were started anew, that is said between the lines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
+from distconsole.model.moments import parse_since
+from distconsole.model.requests import Logs
+from distconsole.model.run_events import LogLine, RunEvent, RunRestarted
+from distconsole.operations.attach import remote_record, stored_record, where_of
+from distconsole.operations.control import Control
+from distconsole.operations.sessions import SessionSource
+from distconsole.operations.stored.kept import known_so_far, run_so_far
+from distconsole.operations.watching import watch_run
+from distconsole.runs.logs.filter import LogFilter, parse_pattern
+from distconsole.runs.logs.fold import Fold, Row
+from distconsole.runs.logs.levels import Level
+from distconsole.runs.logs.lines import Scribe, said_by
+from distconsole.runs.store.planned import stored_plan
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore
+
+
+def logs(
+    request: Logs, sessions: SessionSource, control: Control, store: RunStore
+) -> Iterator[Event]:
+    """Yield the lines that fit; with ``follow`` until the run ends.
+
+    Raises:
+        RunNotFoundError: if neither this machine nor a host knows the run.
+    """
+    record = stored_record(request.run, request.where, sessions, store)
+    fold = folded if request.fold else _unfolded
+    if record is not None and (record.end or not request.follow):
+        wanted = _wanted(request, _ended(record, store) or time.time())
+        so_far = run_so_far(record.run, request.where, sessions, store)
+        past = standing_last(fitting(so_far, wanted))
+        yield from _told(fold(_tail(past, request.tail)), request, record)
+        return
+    with sessions(where_of(record, request.where)) as session:
+        record = record or remote_record(session, request.run, request.where, store)
+        until, lacking = known_so_far(session, record)
+        yield from lacking
+        wanted = _wanted(request, time.time())
+        skipped = Skipped()
+        past = fitting(watch_run(record, session, Control(), store, until), wanted)
+        if not request.follow:
+            yield from _told(fold(_tail(standing_last(past), request.tail)), request, record)
+            return
+        yield from fold(_tail(skipped.count(past), request.tail))
+        coming = watch_run(record, session, control, store, whole=True)
+        yield from fold(skipped.rest(fitting(coming, wanted)))
+
+
+def _ended(record: RunRecord, store: RunStore) -> float | None:
+    """Return when the last entry of a run that is over was made (UNIX seconds); None if it is not, or has none."""
+    if not record.end:
+        return None
+    with store.open(record.run) as run_file:
+        return run_file.last_seen(record.hosts)
+
+
+def _told(
+    lines: Iterator[LogLine | Narration], request: Logs, record: RunRecord
+) -> Iterator[LogLine | Narration]:
+    """Yield ``lines``; where there are none, say what the run has."""
+    none = True
+    for line in lines:
+        none = none and not isinstance(line, LogLine)
+        yield line
+    if not none:
+        return
+    plan = stored_plan(record)
+    ranks = f"ranks 0-{plan.world_size - 1}" if plan and plan.world_size > 1 else "rank 0"
+    filters = (request.ranks, request.host, request.stream, request.grep, request.since)
+    fits = "nothing was printed" if record.end else "nothing was printed yet"
+    if any((*filters, request.errors)):
+        fits = "no line fits"
+    yield Narration(text=f"{fits}: {record.run} has {ranks} on {', '.join(record.hosts)}")
+
+
+def _wanted(request: Logs, now: float) -> LogFilter:
+    return LogFilter(
+        spans=request.ranks,
+        host=request.host or "",
+        stream=request.stream or "",
+        pattern=parse_pattern(request.grep) if request.grep else None,
+        level=Level.PART if request.errors else Level.PLAIN,
+        since=parse_since(request.since, now) if request.since else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """It is ``t`` (UNIX seconds): nothing to tell, but what waits for others may go on."""
+
+    t: float
+
+
+Told: TypeAlias = LogLine | Narration | Passed
+
+
+class Skipped:
+    """Leaves out, of a run read for the second time, the lines that the first reading gave."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[object, ...]] = Counter()
+
+    def count(self, lines: Iterator[Told]) -> Iterator[Told]:
+        """Yield ``lines`` and remember how many there were of each source."""
+        for line in lines:
+            if isinstance(line, Narration) or (isinstance(line, LogLine) and not line.transient):
+                self._counts[_source(line)] += 1
+                yield line
+
+    def rest(self, lines: Iterator[Told]) -> Iterator[Told]:
+        """Yield what ``lines`` has beyond those."""
+        for line in lines:
+            if isinstance(line, Passed) or (isinstance(line, LogLine) and line.transient):
+                yield line
+                continue
+            source = _source(line)
+            if self._counts[source] > 0:
+                self._counts[source] -= 1
+            else:
+                yield line
+
+
+def _source(line: LogLine | Narration) -> tuple[object, ...]:
+    if isinstance(line, Narration):
+        return (line.text,)
+    return line.host, line.rank, line.stream
+
+
+def fitting(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
+    """Yield the lines of ``events`` that fit, transient ones too, and what else is to be told of them."""
+    scribe = Scribe()
+    fits = wanted.test(scribe.speakers)
+    for event in events:
+        if isinstance(event, LogLine):
+            if fits(scribe.take(event)):
+                yield event
+        elif isinstance(event, RunRestarted):
+            yield Narration(text=f"restart {event.restart} of {event.of}")
+        elif isinstance(event, RunEvent):
+            yield Passed(event.t)
+        elif isinstance(event, Narration):
+            yield event
+
+
+def standing_last(told: Iterator[Told]) -> Iterator[Told]:
+    """Yield ``told`` with transient lines left out, but for where each that did not end stood at last."""
+    standing: dict[tuple[object, ...], LogLine] = {}
+    for one in told:
+        if not isinstance(one, LogLine):
+            yield one
+        elif one.transient:
+            standing[_source(one)] = one
+        else:
+            standing.pop(_source(one), None)
+            yield one
+    for line in standing.values():
+        yield msgspec.structs.replace(line, transient=False)
+
+
+def folded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
+    """Yield ``told`` with equal lines of several ranks as one, which says whose it is.
+
+    A line waits so long as others may join it: ``FOLD_SECONDS`` of the lines' own time.
+    """
+    fold, scribe = Fold(), Scribe()
+    waiting: deque[tuple[Row, LogLine]] = deque()
+    number = 0
+    for one in told:
+        if isinstance(one, Narration):
+            yield from _released(waiting, scribe, None)
+            yield one
+        elif isinstance(one, Passed):
+            fold.tick(one.t)
+        elif one.transient:
+            yield one
+        else:
+            line = scribe.take(one)
+            if fold.join(line) is None:
+                row = Row(number, number, line.t, 1, 1 << line.speaker, line.level)
+                number += 1
+                waiting.append((row, one))
+                fold.begin(line, row)
+        yield from _released(waiting, scribe, fold.closed_before())
+    yield from _released(waiting, scribe, None)
+
+
+def _released(
+    waiting: deque[tuple[Row, LogLine]], scribe: Scribe, before: int | None
+) -> Iterator[LogLine]:
+    """Yield the rows before ``before``; -1 or None yields all."""
+    while waiting and (before is None or before < 0 or waiting[0][0].number < before):
+        row, line = waiting.popleft()
+        if row.count > 1:
+            said = said_by(row.who, scribe.speakers)
+            line = msgspec.structs.replace(
+                line, ranks=said.ranks if said.ranks else UNSET, hosts=said.hosts
+            )
+        yield line
+
+
+def _unfolded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
+    return (one for one in told if not isinstance(one, Passed))
+
+
+def _tail(lines: Iterator[Told], count: int | None) -> Iterator[Told]:
+    """Yield ``lines``, or the last ``count`` of them and what is said between these; warnings always."""
+    if count is None:
+        yield from lines
+        return
+    kept: deque[Told] = deque()
+    held = 0
+    for line in lines:
+        if isinstance(line, Narration) and line.severity is Severity.WARN:
+            yield line
+            continue
+        kept.append(line)
+        held += isinstance(line, LogLine)
+        while held > max(0, count):
+            held -= isinstance(kept.popleft(), LogLine)
+    yield from kept

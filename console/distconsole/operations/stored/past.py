@@ -1,0 +1,323 @@
+"""``runs``, ``show`` and ``replay``: what is known of runs. It changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.model.decoding import threadsafe
+from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
+from distconsole.model.findings import Severity
+from distconsole.model.names import RunId
+from distconsole.model.outcome import Failed
+from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
+from distconsole.model.run_events import RunEvent
+from distconsole.model.run_summary import RunSummary
+from distconsole.model.time_text import ago_text
+from distconsole.operations.attach import ask_late, stored_record
+from distconsole.operations.judging import Judge
+from distconsole.operations.sessions import SessionSource, at_hand
+from distconsole.operations.stored.kept import run_so_far
+from distconsole.operations.stored.remote_runs import (
+    KnownRun,
+    find_known,
+    known_runs,
+    summary_of_known,
+)
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
+from distconsole.runs.conditions.summary_fields import summary_fields
+from distconsole.runs.store.catalogue import Listed, stamps_in
+from distconsole.runs.store.run_file import RunFile
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import brief, listed, stored_events, summary_of
+from distconsole.runs.timeline import RunTimeline
+
+BRIEF_SECONDS = 1.5
+"""A list of runs looks so long into runs that it has not yet looked into; the rest comes next time."""
+
+KEPT_TOGETHER = 500
+"""Summaries that are put into the catalogue at once."""
+
+TOLD_UNKNOWN = 5
+"""Runs whose end is not known, and that are told of one by one."""
+
+
+def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    """List runs, newest first: those stored here and, where hosts are named or at hand, those that they know.
+
+    Only the hosts know whether a run without an end goes on, so without them it is ``unknown``, and
+    it is said when it was last known to run.
+
+    Raises:
+        UsageError: if a condition means nothing.
+    """
+    judge = Judge(summary_fields(), request.only, request.fail_if)
+    summaries: dict[RunId, RunSummary] = {}
+    for run, summary in stored_summaries(store):
+        summaries[run] = summary
+        if request.as_found:
+            yield RunListed(summary=summary)
+    if request.where.names_hosts or at_hand(sessions):
+        for event in _ask_hosts(request.where, sessions, summaries):
+            if request.as_found or not isinstance(event, RunListed):
+                yield event
+    yield from _say_unreadable(store, summaries)
+    yield from _say_unknown(summaries.values(), store, time.time())
+    if request.as_found:
+        return
+    found = judge.judged(sorted(summaries.values(), key=lambda each: -each.started))
+    for summary in found.rows:
+        yield RunListed(summary=summary)
+    yield from found.verdict
+
+
+def _ask_hosts(
+    where: Where, sessions: SessionSource, summaries: dict[RunId, RunSummary]
+) -> Iterator[Event]:
+    """Put what the hosts know of runs into ``summaries``, and yield what is new."""
+    with sessions(where) as session:
+        known, silent = known_runs(session)
+    yield from _say_silent(silent, "its runs are not listed")
+    for each in known:
+        for host, trouble in each.troubles:
+            yield Narration(
+                text=f"{host}: what it has of {each.run} cannot be read: {trouble}; "
+                "it stays until you remove it",
+                severity=Severity.WARN,
+            )
+        stored = summaries.get(each.run)
+        if stored is None:
+            summaries[each.run] = summary_of_known(each)
+        elif stored.state == "unknown":
+            summaries[each.run] = msgspec.structs.replace(stored, state=each.state)
+        else:
+            continue
+        yield RunListed(summary=summaries[each.run])
+
+
+def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
+    for failure in silent:
+        text = f"{failure.host}: {failure.error.message}; {so}"
+        yield Narration(text=text, severity=Severity.WARN)
+
+
+def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    """Summarise one run, or list those of its ranks that the request's conditions are about.
+
+    Whether a run without an end goes on is asked of hosts as for ``runs``.
+
+    Raises:
+        RunNotFoundError: if there is no such run.
+        UsageError: if a condition means nothing.
+        UnavailableError: if nothing is known of what ``fail_if`` asks.
+    """
+    if request.only is not None or request.fail_if is not None:
+        yield from _ranks(request, sessions, store)
+        return
+    asks = request.where.names_hosts or at_hand(sessions)
+    if asks:
+        record = stored_record(request.run, request.where, sessions, store)
+        if record is not None and record.end:
+            yield from ask_late(record, request.where, sessions, store)
+    summary = _kept_summary(request.run, store, needed=not asks)
+    if asks and (summary is None or summary.state == "unknown"):
+        with sessions(request.where) as session:
+            known, silent = known_runs(session, () if summary is None else summary.hosts)
+        yield from _say_silent(silent, "what it knows of runs is not told")
+        wanted = summary.run if summary is not None else request.run
+        summary = _as_known(summary, known, wanted, store)
+    if summary is not None:
+        yield from _say_unknown([summary], store, time.time())
+        yield RunShown(summary=summary)
+
+
+def _kept_summary(wanted: str, store: RunStore, *, needed: bool) -> RunSummary | None:
+    try:
+        run = store.resolve(wanted)
+    except RunNotFoundError:
+        if needed:
+            raise
+        return None
+    with store.open(run) as run_file:
+        return _dated(summary_of(run_file), run_file)
+
+
+def _as_known(
+    stored: RunSummary | None, known: Sequence[KnownRun], wanted: str, store: RunStore
+) -> RunSummary:
+    """Return the summary of a run with its state as the hosts know it."""
+    try:
+        found = find_known(known, wanted, store.words())
+    except RunNotFoundError:
+        if stored is None:
+            raise
+        return stored
+    if stored is None:
+        return summary_of_known(found)
+    return msgspec.structs.replace(stored, state=found.state)
+
+
+def open_kept(run: str) -> RunFile:
+    """Return the file of the run that is meant; the caller closes it.
+
+    Raises:
+        RunNotFoundError: if there is no such run.
+        ConsoleError: if its file cannot be read.
+    """
+    store = RunStore(runs_dir())
+    return store.open(store.resolve(run))
+
+
+def replay(request: Replay, store: RunStore) -> Iterator[Event]:
+    """Yield a stored run's events with the times at which they happened.
+
+    Raises:
+        RunNotFoundError: if there is no such run.
+    """
+    with store.open(store.resolve(request.run)) as run_file:
+        yield from stored_events(run_file)
+
+
+def launches(request: Launches, store: RunStore) -> Iterator[Event]:
+    """Yield what was launched from here, the newest first; the same launch again is told once."""
+    told: list[Run] = []
+    for record in store.runs():
+        if len(told) >= request.limit:
+            return
+        try:
+            again = (
+                msgspec.json.decode(record.request, type=threadsafe(Run))
+                if record.request
+                else None
+            )
+        except msgspec.MsgspecError:  # of a version that had other options
+            continue
+        if again is not None and again not in told:
+            told.append(again)
+            yield LaunchKept(summary=listed(record), request=again)
+
+
+def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    judge = Judge(RANK_FIELDS, request.only, request.fail_if, always_some=True)
+    timeline = RunTimeline()
+    for event in run_so_far(request.run, request.where, sessions, store):
+        if isinstance(event, RunEvent):
+            timeline.apply(event)
+        else:
+            yield event
+    found = judge.judged(ranks_of(timeline))
+    named = judge.names or ("step", "step_ms", "samples_s")
+    shown = tuple(dict.fromkeys(("rank", "host", "state", *named)))
+    for row in found.rows:
+        values = RANK_FIELDS.values(row) | {
+            f"metric.{name}": value for name, value in sorted(row.view.metrics.items())
+        }
+        yield RankListed(run=timeline.run, fields=values, shown=shown)
+    yield from found.verdict
+
+
+def stored_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
+    """Yield every run that is stored, those written last first; only what no list has seen is opened."""
+    known, stamps = store.catalogue.read(), stamps_in(store.folder)
+    enough = time.monotonic() + BRIEF_SECONDS
+    fresh: list[tuple[RunId, RunSummary, bool]] = []
+    for run, stamp in stamps.items():
+        kept, summary = known.get(run), None
+        whole = time.monotonic() < enough
+        if kept is not None and kept.stamp == stamp and (kept.whole or not whole):
+            with contextlib.suppress(msgspec.MsgspecError):
+                summary = msgspec.json.decode(kept.summary, type=threadsafe(RunSummary))
+        if summary is None:
+            try:
+                summary = _stored(RunId(run), store, whole=whole)
+            except (ConsoleError, sqlite3.Error, msgspec.MsgspecError):
+                continue  # said by the count of those that cannot be read
+            fresh.append((RunId(run), summary, whole))
+        yield RunId(run), summary
+        if len(fresh) >= KEPT_TOGETHER:
+            _keep(store, fresh)
+            fresh = []
+    _keep(store, fresh, known.keys() - stamps.keys())
+
+
+def _keep(
+    store: RunStore, fresh: Sequence[tuple[RunId, RunSummary, bool]], gone: Iterable[str] = ()
+) -> None:
+    """Put summaries into the catalogue."""
+    if not fresh and not gone:
+        return
+    stamps = stamps_in(store.folder)  # to look into a run may have written to its file
+    rows = (
+        Listed(run, stamps.get(run, ""), made.name, made.started, msgspec.json.encode(made), whole)
+        for run, made, whole in fresh
+    )
+    store.catalogue.keep(rows, gone)
+
+
+def _stored(run: RunId, store: RunStore, *, whole: bool) -> RunSummary:
+    """Return what is stored of a run; without looking at its entries if not ``whole``."""
+    with store.open(run) as run_file:
+        record = run_file.record()
+        return _dated(brief(run_file) if whole else listed(record), run_file)
+
+
+def _dated(summary: RunSummary, run_file: RunFile) -> RunSummary:
+    """Return ``summary``, of a run without an end with when it was last seen."""
+    if summary.state != "unknown":
+        return summary
+    seen = run_file.last_seen(summary.hosts) or summary.started
+    return msgspec.structs.replace(summary, last_seen=seen)
+
+
+def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> Iterator[Narration]:
+    """Say which files cannot be read at all."""
+    broken = [run for run in stamps_in(store.folder) if run not in summaries]
+    if broken:
+        named = ", ".join(broken[:TOLD_UNKNOWN])
+        more = f" and {len(broken) - TOLD_UNKNOWN} more" if len(broken) > TOLD_UNKNOWN else ""
+        yield Narration(
+            text=f"{store.folder}: {named}{more} cannot be read and "
+            f"{'is' if len(broken) == 1 else 'are'} not listed",
+            severity=Severity.WARN,
+        )
+
+
+def _say_unknown(
+    summaries: Iterable[RunSummary], store: RunStore, now: float
+) -> Iterator[Narration]:
+    """Say of runs without an end what is known, and what asks their hosts."""
+    unknown = sorted(
+        (summary for summary in summaries if summary.state == "unknown"),
+        key=lambda each: -each.started,
+    )
+    for summary in unknown[:TOLD_UNKNOWN]:
+        with store.open(RunId(summary.run)) as run_file:
+            record = run_file.record()
+            seen = summary.last_seen or run_file.last_seen(record.hosts) or summary.started
+        ago, where = ago_text(now - seen), _words(record.where, summary.hosts)
+        yield Narration(
+            text=f"{summary.run} was running when last seen {ago} on {','.join(summary.hosts)}; "
+            f"distconsole runs {where} asks"
+        )
+    if len(unknown) > TOLD_UNKNOWN:
+        yield Narration(text=f"and {len(unknown) - TOLD_UNKNOWN} older runs without an end")
+
+
+def _words(where: Where, hosts: Iterable[str]) -> str:
+    """Return the options that name a run's hosts as they were named."""
+    if not where.names_hosts:
+        where = Where(hosts=",".join(hosts), ssh_config=where.ssh_config)
+    given = {
+        "--ssh-config": where.ssh_config,
+        "--hosts": where.hosts,
+        "--hostfile": where.hostfile,
+        "--cluster": where.cluster,
+    }
+    return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in given.items() if value)

@@ -1,0 +1,39 @@
+"""``report``: a run, over or going on, as one page. It follows nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from distconsole.formats.outlets import write_whole
+from distconsole.model.events import Event, Narration
+from distconsole.model.requests import ReportPage
+from distconsole.model.run_events import RunEvent
+from distconsole.operations.sessions import SessionSource
+from distconsole.operations.stored.kept import run_so_far
+from distconsole.runs.chronicle import Chronicle
+from distconsole.runs.store.store import RunStore
+
+
+def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    """Write the page and say how large it is.
+
+    Raises:
+        RunNotFoundError: if neither this machine nor a host knows the run.
+        ConfigError: if the file cannot be written.
+    """
+    # Jinja2 takes its time to import, and no other verb needs it.
+    from distconsole.formats.page import page_of  # noqa: PLC0415
+
+    chronicle = Chronicle()
+    for event in run_so_far(request.run, request.where, sessions, store):
+        if isinstance(event, RunEvent):
+            chronicle.apply(event)
+        else:
+            yield event
+    chronicle.close()
+    page = page_of(chronicle, time.time())
+    path = Path(request.output).expanduser()
+    write_whole(path, page)
+    yield Narration(text=f"{path} written ({len(page) / 1024:,.0f} KiB); any browser opens it")

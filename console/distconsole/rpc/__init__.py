@@ -1,0 +1,1 @@
+"""The agent on a node: brought there, started, and talked to."""

@@ -1,0 +1,379 @@
+"""From an authenticated connection to a running bridge, in one command; it asks the agent nothing.
+
+The node's shell is given a constant command in quotes that bash, zsh, csh and fish read alike. It says
+that it is there and reads what to do from stdin, so that nothing of the user's passes through the
+login shell's own quoting. Where the agent's file is missing, the same command receives it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+
+from distconsole.errors import (
+    AgentError,
+    LinkLostError,
+    NodeError,
+    PythonError,
+    ShellNoiseError,
+    StorageError,
+)
+from distconsole.model.cluster import Host
+from distconsole.rpc.install import INSTALLER
+from distconsole.rpc.pack import Pack, joining_script
+from distconsole.rpc.wire import start_refusal
+from distconsole.ssh.plain import quote
+from distconsole.ssh.transport import Channel, Clock, Connection
+
+BRIDGE_WORD = b"distconsole-bridge 1 "
+START_SECONDS = 30.0
+"""From the command to the bridge's first line, without the setup command and the transfer."""
+SETUP_SECONDS = 60.0
+PUSH_SECONDS = 120.0
+MAX_NOISE_BYTES = 64 * 1024
+MAX_WORD_BYTES = 64 * 1024
+
+NEWLINE = 'n="$(printf "\\n.")"; n="${n%.}"'
+"""Defines what ``_one_line`` writes for a newline."""
+
+READER = """
+import os, sys
+def read(size):
+    parts = []
+    while size:
+        part = os.read(0, size)
+        if not part:
+            sys.exit(1)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+joining, rest = read(int(sys.argv[1])), read(int(sys.argv[2]))
+if sys.version_info >= (3, 9):
+    del sys.argv[1:3]
+    exec(joining)
+os.execv("/bin/sh", ["sh", "-c", rest])
+""".strip()
+"""Usage: ``python -E -S -c READER BYTES BYTES …``, stdin: a script to join an agent, and one of sh for
+where that does not come about. It parses under Python 2, so that an old one is refused in words."""
+
+NOISE_HINT = (
+    "guard what your shell's start-up file prints: put [[ $- == *i* ]] || return "
+    "at the top of ~/.bashrc on that node (csh: if (! $?prompt) exit)"
+)
+
+
+@dataclass(slots=True)
+class Bridge:
+    """A channel on which the bridge has spoken its first line.
+
+    Attributes:
+        early: Bytes that came after that line already.
+        pushed: Whether the agent's file had to be sent.
+        python: The interpreter that runs it, which this session's host and ``--python`` decide; the
+            agent's may be another.
+    """
+
+    channel: Channel
+    early: bytes
+    pushed: bool
+    python: str
+
+
+def open_bridge(
+    connection: Connection,
+    host: Host,
+    pack: Pack,
+    clock: Clock = time.monotonic,
+    *,
+    closely: bool = False,
+) -> Bridge:
+    """Start the bridge on the node, bringing the agent's file where it is missing.
+
+    Args:
+        connection: To the node.
+        host: The node.
+        pack: The agent's file.
+        clock: Monotonic seconds.
+        closely: Whether the file is read even where an agent runs already.
+
+    Raises:
+        ShellNoiseError: if the login shell prints something of its own.
+        PythonError: if there is no Python, or one that is too old.
+        StorageError: if the file or the node's folder cannot be written.
+        AgentError: if the setup command fails, or anything else ends it before it begins.
+        LinkLostError: if the connection ended.
+    """
+    token = secrets.token_hex(8)
+    with_setup = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
+    channel = connection.open(login_command(token), START_SECONDS)
+    start = _Start(channel, host, pack, token, clock)
+    try:
+        start.greet()
+        channel.send(start_input(host, pack, token, closely=closely), START_SECONDS)
+        return start.until_bridge(with_setup)
+    except BaseException:
+        channel.close()
+        raise
+
+
+def login_command(token: str) -> str:
+    """Return the command for the login shell: one line, single quotes, no backslash, no ``!``."""
+    return (
+        f"exec sh -c 'echo distconsole-boot {token} ready; "
+        'IFS= read -r script || exit 1; eval "$script"\''
+    )
+
+
+def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) -> bytes:
+    """Return what the login command reads: a line of POSIX shell, and what the line's Python reads then.
+
+    That Python joins an agent that runs already. Where there is none, it becomes a shell that checks
+    the agent's file and runs it: most sessions need neither, and are spared the time.
+    """
+    say = f"echo distconsole-boot {token}"
+    python = _path(host.python or (sys.executable if host.local else "python3"))
+    node_dir = _path(host.node_dir) if host.node_dir else "''"
+    names = [
+        NEWLINE,
+        f"p={python}",
+        'd="${XDG_CACHE_HOME:-$HOME/.cache}/distconsole"',
+        f'f="$d/{pack.name}"',
+    ]
+    rest = "; ".join([*names, *_slow_steps(pack, say, node_dir)]).encode()
+    joining = b"" if closely else joining_script()
+    steps = [
+        *names,
+        f'command -v "$p" >/dev/null 2>&1 || {{ {say} nopython; exit 1; }}',
+        f"{say} starting",
+        f'exec "$p" -E -S -c {_one_line(READER)} {len(joining)} {len(rest)} "$f" '
+        f"{pack.size} {node_dir}",
+    ]
+    return _after_setup(host, "; ".join(steps), say).encode() + b"\n" + joining + rest
+
+
+def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
+    """Return the steps that bring the agent's file where it is missing or damaged, and run it."""
+    return [
+        f'if [ -e "$d" ]; then [ -O "$d" ] || {{ {say} foreign; exit 1; }}; '
+        f'case "$(ls -ldL "$d")" in ?????w*|????????w*) {say} open; exit 1;; esac; fi',
+        'have=$(sha256sum "$f" 2>/dev/null || wc -c 2>/dev/null <"$f")',
+        f'case "$have" in {pack.sha256}*|{pack.size}) ;; '
+        f'*) {say} missing; "$p" -E -c {_one_line(INSTALLER)} "$f" {pack.sha256} || exit $? ;; esac',
+        f"{say} starting",
+        'exec "$p" -E "$f" bridge' + (f" --node-dir {node_dir}" if node_dir != "''" else ""),
+    ]
+
+
+def _after_setup(host: Host, script: str, say: str) -> str:
+    if not host.setup:
+        return script
+    # The node's bash where there is one: environments are activated with `source`.
+    script = f"{NEWLINE}; {_setup(host.setup, say)}; {script}"
+    return (
+        f"s={shlex.quote(script)}; "
+        'if command -v bash >/dev/null 2>&1; then exec bash -c "$s"; else exec sh -c "$s"; fi'
+    )
+
+
+class _Start:
+    """Reads what the node says until the bridge speaks."""
+
+    def __init__(self, channel: Channel, host: Host, pack: Pack, token: str, clock: Clock) -> None:
+        self.channel = channel
+        self.host = host
+        self.pack = pack
+        self.clock = clock
+        self.prefix = f"distconsole-boot {token} ".encode()
+        self.held = bytearray()
+        self.stage = "ready"
+
+    def greet(self) -> None:
+        """Wait for our own first word; whatever comes before it is the shell's."""
+        ready = self.prefix + b"ready\n"
+        deadline = self.clock() + START_SECONDS
+        while ready not in self.held:
+            if len(self.held) > MAX_NOISE_BYTES:
+                raise self._noise()
+            try:
+                self.held += self._more(deadline)
+            except TimeoutError:
+                if self.held:
+                    raise self._noise() from None
+                raise AgentError(
+                    f"{self.host.name}: the login shell ran nothing for {START_SECONDS:g} s",
+                    "does ssh to it, with a command, answer? A start-up file may wait for input",
+                ) from None
+        noise, _, rest = bytes(self.held).partition(ready)
+        self.held = bytearray(rest)
+        if noise:
+            self.held[:0] = noise
+            raise self._noise()
+
+    def until_bridge(self, seconds: float) -> Bridge:
+        """Answer the node's words until the bridge's line."""
+        pushed = False
+        deadline = self.clock() + seconds
+        while True:
+            line = self._line(deadline)
+            if line.startswith(BRIDGE_WORD):
+                python = line[len(BRIDGE_WORD) :].decode("utf-8", "replace")
+                return Bridge(self.channel, bytes(self.held), pushed, python)
+            word = line[len(self.prefix) :] if line.startswith(self.prefix) else b""
+            match word.split(b" ", 1)[0]:
+                case b"missing":
+                    self._push()
+                    pushed, deadline = True, self.clock() + seconds
+                case b"starting":
+                    self.stage = "starting"
+                case b"nopython":
+                    raise self._no_python()
+                case b"foreign" | b"open" as why:
+                    raise self._unsafe(why)
+                case b"setup":
+                    raise self._setup_failed(word.split(b" ", 1)[-1].decode("ascii", "replace"))
+                case _:
+                    raise self._refused(line) or self._unexpected(line)
+
+    def _push(self) -> None:
+        self.stage = "push"
+        body = self.pack.compressed()
+        try:
+            self.channel.send(b"%d\n" % len(body) + body, PUSH_SECONDS)
+        except TimeoutError:
+            raise AgentError(
+                f"{self.host.name} did not take the agent ({len(body)} bytes) in {PUSH_SECONDS:g} s"
+            ) from None
+        except LinkLostError:
+            # The installer may have said why it stopped listening.
+            return
+
+    def _line(self, deadline: float) -> bytes:
+        while b"\n" not in self.held:
+            if len(self.held) > MAX_WORD_BYTES:
+                raise self._unexpected(bytes(self.held))
+            try:
+                self.held += self._more(deadline)
+            except TimeoutError:
+                raise AgentError(
+                    f"{self.host.name}: the agent did not start in time (at: {self.stage})"
+                    f"{self._said()}",
+                    "is the node overloaded, or a file system of it hanging?",
+                ) from None
+        line, _, rest = bytes(self.held).partition(b"\n")
+        self.held = bytearray(rest)
+        return line.rstrip(b"\r")
+
+    def _more(self, deadline: float) -> bytes:
+        left = deadline - self.clock()
+        if left <= 0:
+            raise TimeoutError
+        data = self.channel.recv(65536, left)
+        if not data:
+            raise self._ended()
+        return data
+
+    def _ended(self) -> NodeError:
+        """What it means that the command is over before the bridge spoke."""
+        code = self.channel.exit_code(2.0)
+        name, said = self.host.name, self._said()
+        if self.stage == "ready" and self.prefix not in self.held:
+            text = f": {quote(bytes(self.held))}" if self.held else ""
+            return AgentError(
+                f"{name}: the login shell ended ({_code(code)}) before it ran our command{text}{said}",
+                "does the --setup command end the shell?"
+                if self.host.setup
+                else "is this account allowed to log in and run commands?",
+            )
+        if self.stage != "ready" and code in (126, 127):
+            return PythonError(f"{name}: {self._python()} cannot be run{said}", _python_hint())
+        if self.stage == "push":
+            return StorageError(
+                f"{name}: the agent's file could not be stored ({_code(code)}){said}",
+                "see whether ~/.cache on that node can be written",
+            )
+        return AgentError(
+            f"{name}: the agent ended before it spoke ({_code(code)}){said}",
+            f"run {self._python()} by hand on that node",
+        )
+
+    def _refused(self, line: bytes) -> NodeError | None:
+        error = start_refusal(line)
+        return error and type(error)(f"{self.host.name}: {error.message}", error.hint)
+
+    def _noise(self) -> ShellNoiseError:
+        return ShellNoiseError(
+            f"{self.host.name}: the login shell prints to stdout when a command is run: "
+            f"{quote(bytes(self.held))}",
+            NOISE_HINT,
+        )
+
+    def _unexpected(self, line: bytes) -> NodeError:
+        return AgentError(
+            f"{self.host.name}: instead of the agent came {quote(line)}{self._said()}",
+            "does the Python, or a sitecustomize of it, print at its start?",
+        )
+
+    def _no_python(self) -> PythonError:
+        return PythonError(
+            f"{self.host.name}: there is no {self._python()} on the PATH of a non-interactive shell",
+            _python_hint(),
+        )
+
+    def _unsafe(self, why: bytes) -> StorageError:
+        where = "the folder of the agent's file (~/.cache/distconsole, or XDG_CACHE_HOME's)"
+        if why == b"open":
+            return StorageError(
+                f"{self.host.name}: {where} may be written to by others",
+                "look what is in it, then: chmod go-w, on that node",
+            )
+        return StorageError(
+            f"{self.host.name}: {where} belongs to somebody else",
+            "choose one of your own: --setup 'export XDG_CACHE_HOME=/scratch/$USER'",
+        )
+
+    def _setup_failed(self, code: str) -> AgentError:
+        # Both streams come by ways of their own: once it has ended, what it said is all here.
+        self.channel.exit_code(2.0)
+        return AgentError(
+            f"{self.host.name}: the setup command failed with exit code {code}{self._said()}",
+            f"it was: {self.host.setup}",
+        )
+
+    def _python(self) -> str:
+        return self.host.python or "python3"
+
+    def _said(self) -> str:
+        """The last lines of stderr, in one."""
+        lines = [line.strip() for line in self.channel.stderr_tail().splitlines() if line.strip()]
+        return f": {' / '.join(lines[-3:])[:400]}" if lines else ""
+
+
+def _python_hint() -> str:
+    return "name one with --python PATH, or activate an environment with --setup CMD"
+
+
+def _code(code: int | None) -> str:
+    return "no exit code" if code is None else f"exit code {code}"
+
+
+def _path(text: str) -> str:
+    """Quote for sh; a leading ``~/`` keeps its meaning."""
+    if text.startswith("~/"):
+        return '"$HOME"/' + _one_line(text[2:])
+    return _one_line(text)
+
+
+def _one_line(text: str) -> str:
+    """Quote for sh without a newline in the result: the script travels as one line."""
+    return '"$n"'.join(shlex.quote(line) for line in text.split("\n"))
+
+
+def _setup(command: str, say: str) -> str:
+    """Run the setup command with its output out of the way; say so and stop if it fails."""
+    return (
+        f"eval {_one_line(command)} </dev/null >&2; c=$?; "
+        f'[ "$c" = 0 ] || {{ {say} setup "$c"; exit 1; }}'
+    )

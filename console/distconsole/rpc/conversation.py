@@ -1,0 +1,290 @@
+"""Requests and answers over one channel: one reader thread, any number of callers. It opens no channel.
+
+No stream can hold up another: the reader never waits for a consumer. When the consumer of a
+``follow`` falls behind, its stream is cancelled at the agent and asked for again from the last entry
+taken once the consumer has caught up; meanwhile the journal waits on the node. Streams without a cursor
+(``watch``) lose their oldest items, counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from distconsole.errors import AgentEndedError, AgentError, LinkLostError, NodeError, RequestError
+from distconsole.rpc import wire
+from distconsole.rpc.frames import Answer
+from distconsole.rpc.lines import LineBuffer
+from distconsole.rpc.stream import Stream
+from distconsole.ssh.transport import Channel, Clock
+
+PING_SECONDS = 3.0
+"""A node that was silent so long is asked whether it is there."""
+
+LOST_SECONDS = 12.0
+"""A node that was silent so long, asked or not, is lost."""
+
+SEND_SECONDS = 20.0
+
+NOBODY = 0
+"""The number that no request has."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """The answer to one request, and when it was asked and answered (UNIX ns, console's clock)."""
+
+    op: str
+    sent_ns: int = 0
+    received_ns: int = 0
+    body: dict[str, Any] | None = None
+    error: NodeError | None = None
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
+class Conversation:
+    """What is said on one channel.
+
+    Args:
+        name: The host's, for messages and for the thread.
+        channel: Where the bridge has just spoken its first line.
+        early: What came after that line already.
+        on_end: Called once, on the reader's thread, when the conversation ends by itself.
+        clock: Monotonic seconds.
+        wall_ns: UNIX nanoseconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        channel: Channel,
+        early: bytes,
+        on_end: Callable[[NodeError], None],
+        *,
+        clock: Clock = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.name = name
+        self._channel = channel
+        self._early = early
+        self._on_end = on_end
+        self._clock = clock
+        self._wall_ns = wall_ns
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Reply | Stream] = {}
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._outbox: deque[bytes] = deque()
+        self._ended: NodeError | None = None
+        self._closing = False
+        self._reader = threading.Thread(target=self._read, name=f"link:{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._reader.start()
+
+    @property
+    def ended(self) -> NodeError | None:
+        """Why it is over, or None."""
+        return self._ended
+
+    def ask(self, op: str, timeout: float, arguments: dict[str, Any]) -> Reply:
+        """Ask and wait for the answer, which is checked.
+
+        Raises:
+            RequestError: if the agent refuses, or does not answer in ``timeout`` seconds.
+            LinkLostError, AgentError: if the conversation ends first.
+        """
+        reply = Reply(op)
+        number = self._enter(reply)
+        try:
+            line = wire.encode_request(number, op, arguments)
+            reply.sent_ns = self._wall_ns()
+            self._send(line)
+            if not reply.answered.wait(timeout):
+                raise RequestError(
+                    f"{self.name} did not answer '{op}' in {timeout:g} s", code="timed_out"
+                )
+        finally:
+            self._leave(number)
+        if reply.error is not None:
+            raise reply.error
+        return reply
+
+    def stream(self, op: str, arguments: dict[str, Any]) -> Stream:
+        """Ask for a stream; its items are checked as they come.
+
+        Raises:
+            LinkLostError, AgentError: if the conversation has ended.
+        """
+        stream = Stream(op, arguments, self._begin, self._cancel)
+        self._begin(stream)
+        return stream
+
+    def close(self) -> None:
+        """End it quietly and wait for the reader."""
+        self._closing = True
+        self._channel.close()
+        if self._reader.is_alive() and self._reader is not threading.current_thread():
+            self._reader.join()
+        self._finish(LinkLostError(f"the link to {self.name} was closed"))
+
+    def _begin(self, stream: Stream) -> None:
+        """Ask for ``stream`` (again), from where it stands."""
+        stream.number = self._enter(stream)
+        self._send(wire.encode_request(stream.number, stream.op, stream.arguments))
+
+    def _cancel(self, stream: Stream, *, forget: bool) -> None:
+        """Ask the agent to end a stream; ``forget`` it at once if nobody waits for its end."""
+        if forget:
+            self._leave(stream.number)
+        if self._ended is None:
+            self._post(
+                wire.encode_request(next(self._numbers), "cancel", {"target": stream.number})
+            )
+
+    def _enter(self, waiting: Reply | Stream) -> int:
+        number = next(self._numbers)
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            self._waiting[number] = waiting
+        return number
+
+    def _leave(self, number: int) -> None:
+        with self._lock:
+            self._waiting.pop(number, None)
+
+    def _send(self, line: bytes) -> None:
+        with self._sending:
+            self._write(line)
+        self._flush()
+
+    def _post(self, line: bytes) -> None:
+        """Send without waiting for another sender, who then sends it for us: the reader may not wait."""
+        self._outbox.append(line)
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._outbox and self._sending.acquire(blocking=False):
+            try:
+                while self._outbox:
+                    self._write(self._outbox.popleft())
+            finally:
+                self._sending.release()
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self._channel.send(line, SEND_SECONDS)
+        except (LinkLostError, TimeoutError) as failure:
+            if self._ended is not None:
+                # It says more than that the channel was closed under our hands.
+                raise self._ended from None
+            if isinstance(failure, LinkLostError):
+                raise
+            error = LinkLostError(f"{self.name} takes nothing we send for {SEND_SECONDS:g} s")
+            self._channel.close()
+            raise error from None
+
+    def _read(self) -> None:
+        buffer = LineBuffer(wire.MAX_LINE_BYTES, self._early)
+        try:
+            while True:
+                for line in buffer.lines():
+                    self._dispatch(line)
+                data = self._receive()
+                if not data:
+                    raise self._bridge_ended()  # noqa: TRY301 - one place ends it
+                buffer.feed(data)
+        except NodeError as error:
+            self._end(error)
+        except Exception as error:  # noqa: BLE001 - the one guard: a reader that dies must say so
+            self._end(AgentError(f"{self.name}: reading failed: {error!r}", "please report this"))
+
+    def _receive(self) -> bytes:
+        heard = self._clock()
+        while True:
+            try:
+                return self._channel.recv(65536, PING_SECONDS)
+            except TimeoutError:
+                if self._clock() - heard > LOST_SECONDS:
+                    raise LinkLostError(
+                        f"{self.name} has not answered for {LOST_SECONDS:g} s",
+                        "is the node up, and the network to it?",
+                    ) from None
+                # Nobody waits for this answer: any sound of the node's is one.
+                self._post(wire.encode_request(next(self._numbers), "ping", {}))
+
+    def _bridge_ended(self) -> AgentEndedError:
+        said = self._channel.stderr_tail().strip().splitlines()
+        return AgentEndedError(
+            f"the agent's bridge on {self.name} ended" + (f": {said[-1][:300]}" if said else "")
+        )
+
+    def _dispatch(self, line: bytes) -> None:
+        received_ns = self._wall_ns()
+        answer = wire.decode_answer(line)
+        if answer.id == NOBODY and isinstance(answer.error, dict):
+            # It answers no request: it is why the agent leaves us.
+            refused = wire.refusal(answer.error)
+            raise AgentError(f"{self.name}: {refused.message}", refused.hint)
+        with self._lock:
+            waiting = self._waiting.get(answer.id)
+        # An answer that nobody waits for any more was cancelled or came too late.
+        match waiting:
+            case Reply():
+                self._reply(waiting, answer, received_ns)
+            case Stream():
+                self._feed(waiting, answer, len(line))
+            case None:
+                return
+
+    def _reply(self, reply: Reply, answer: Answer, received_ns: int) -> None:
+        if isinstance(answer.result, dict):
+            reply.body = wire.checked_result(reply.op, answer.result)
+        elif isinstance(answer.error, dict):
+            reply.error = wire.refusal(answer.error)
+        else:
+            raise AgentError(f"{self.name} answers '{reply.op}' with an item")
+        reply.received_ns = received_ns
+        reply.answered.set()
+
+    def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
+        if isinstance(answer.item, dict):
+            if stream.wants_items:
+                stream.offer(wire.checked_item(stream.op, answer.item), size)
+            else:
+                stream.discard()
+            return
+        self._leave(answer.id)
+        if isinstance(answer.result, dict):
+            stream.answered(wire.checked_result(stream.op, answer.result))
+        elif isinstance(answer.error, dict):
+            stream.fail(wire.refusal(answer.error))
+
+    def _end(self, error: NodeError) -> None:
+        # The reason is known before the channel closes, for those who notice by that.
+        first = self._finish(error)
+        self._channel.close()
+        if first and not self._closing:
+            self._on_end(error)
+
+    def _finish(self, error: NodeError) -> bool:
+        """Tell everybody who waits; return whether this was the first end."""
+        with self._lock:
+            first = self._ended is None
+            if first:
+                self._ended = error
+            waiting, self._waiting = list(self._waiting.values()), {}
+        for one in waiting:
+            if isinstance(one, Reply):
+                one.error = error
+                one.answered.set()
+            else:
+                one.fail(error)
+        return first

@@ -1,0 +1,402 @@
+"""What an agent may say, as frozen types with their bounds. It decodes nothing; ``wire`` does.
+
+Unknown fields are ignored: an agent may say more than we read. Bounds are wider than what
+``distconsole_agent.contract.protocol`` promises, so that only nonsense is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+MAX_ENTRIES = 1024
+MAX_NAMES = 256
+MAX_TEXT = 4 * 1024 * 1024
+
+Name: TypeAlias = Annotated[str, Meta(max_length=512)]
+Text: TypeAlias = Annotated[str, Meta(max_length=128 * 1024)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Small: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
+Port: TypeAlias = Annotated[int, Meta(ge=1, le=65535)]
+Code: TypeAlias = Annotated[int, Meta(ge=-255, le=65535)]
+Amount: TypeAlias = Annotated[float, Meta(ge=-1e18, le=1e18)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of everything below."""
+
+
+class Address(Frame, frozen=True, kw_only=True):
+    """One address of a node's interfaces."""
+
+    iface: Name
+    address: Name
+    prefix: Small | None = None
+    family: int = 4
+    up: bool = True
+    loopback: bool = False
+
+
+class Hello(Frame, frozen=True, kw_only=True):
+    """Who answers: ``protocol.HELLO_FIELDS``."""
+
+    protocol: int
+    version: Name
+    agent_pid: Count
+    hostname: Name
+    boot_id: Name | None
+    user: Name
+    uid: Count
+    python: Name
+    python_version: Name
+    platform: Name
+    cpus: Small | None
+    mem_total: Count | None
+    node_dir: Name
+    psutil: Name | None
+    nvml: Name | None
+    gpus: Small
+    addresses: Annotated[tuple[Address, ...], Meta(max_length=4096)]
+    archive_sha256: Name | None = None
+    time_ns: Count
+
+
+class Pong(Frame, frozen=True, kw_only=True):
+    """The node's clocks, in nanoseconds: UNIX and monotonic."""
+
+    time_ns: Count
+    monotonic_ns: Count
+
+
+class Facts(Frame, frozen=True, kw_only=True):
+    """What a probe found; the checks read it."""
+
+    facts: dict[Name, Any]
+
+
+class Coordinator(Frame, frozen=True, kw_only=True):
+    """Where the run's coordinator listens."""
+
+    address: Name
+    port: Port
+
+
+class Prepared(Frame, frozen=True, kw_only=True):
+    """Answer of ``prepare``."""
+
+    coordinator: Coordinator | None
+    master_port: Port | None
+    shim_pid: Count
+
+
+class RunKnown(Frame, frozen=True, kw_only=True):
+    """A run as its node knows it: ``protocol.RUN_FIELDS``."""
+
+    run: Name
+    name: Name
+    state: Name
+    created: Seconds
+    script: Text
+    launcher: Name
+    world_size: Small
+    node_index: Small
+    nodes: Any
+    last_seq: Count
+    journal: Name = ""
+    trouble: Text | None = None
+
+
+class Runs(Frame, frozen=True, kw_only=True):
+    """Answer of ``runs``."""
+
+    runs: Annotated[tuple[RunKnown, ...], Meta(max_length=10_000)]
+
+
+class LogSlice(Frame, frozen=True, kw_only=True):
+    """Answer of ``read_log``; ``text`` is as printed: give whole lines of it to ``log_text``."""
+
+    text: Annotated[str, Meta(max_length=MAX_TEXT)]
+    next: Count
+    size: Count
+
+
+class Synced(Frame, frozen=True, kw_only=True):
+    """Answer of ``sync``: the SHA-256 of the contents that the node lacks."""
+
+    missing: Annotated[tuple[Name, ...], Meta(max_length=100_000)]
+    tree: Name
+
+
+class Anything(Frame, frozen=True, kw_only=True):
+    """An answer that only says that it was done."""
+
+
+class NodeLoad(Frame, frozen=True, kw_only=True):
+    """``protocol.NODE_FIELDS``."""
+
+    cpu: Amount | None = None
+    cpus: Small | None = None
+    load1: Amount | None = None
+    mem_used: Count | None = None
+    mem_total: Count | None = None
+    net_rx_s: Amount | None = None
+    net_tx_s: Amount | None = None
+    disk_read_s: Amount | None = None
+    disk_write_s: Amount | None = None
+
+
+class GpuProcess(Frame, frozen=True, kw_only=True):
+    """One process on a GPU."""
+
+    pid: Count
+    user: Name | None = None
+    command: Text | None = None
+    mem_used: Count | None = None
+    rank: Small | None = None
+
+
+class GpuLoad(Frame, frozen=True, kw_only=True):
+    """``protocol.GPU_FIELDS``; null where the driver does not say."""
+
+    gpu: Small
+    uuid: Name | None = None
+    name: Name | None = None
+    mig: Name | bool | None = None
+    util: Amount | None = None
+    mem_used: Count | None = None
+    mem_total: Count | None = None
+    temp_c: Amount | None = None
+    power_w: Amount | None = None
+    sm_clock_mhz: Amount | None = None
+    mem_clock_mhz: Amount | None = None
+    throttle: Annotated[tuple[Name, ...], Meta(max_length=64)] | Name | None = None
+    ecc_uncorrected: Count | None = None
+    pcie_rx_s: Amount | None = None
+    pcie_tx_s: Amount | None = None
+    nvlink_rx_s: Amount | None = None
+    nvlink_tx_s: Amount | None = None
+    rank: Small | None = None
+    processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=4096)] | None = None
+    age_s: Amount | None = None
+
+
+class SampleBody(Frame, frozen=True, kw_only=True):
+    """An item of ``watch``."""
+
+    node: NodeLoad | None = None
+    gpus: Annotated[tuple[GpuLoad, ...], Meta(max_length=1024)] = ()
+    t: Seconds | None = None
+
+
+class Entry(Frame, frozen=True, kw_only=True, tag_field="kind"):
+    """A journal entry: ``seq`` from 1 without a gap, ``t`` in UNIX seconds on the node's clock."""
+
+    seq: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+    t: Seconds
+
+
+class StateEntry(Entry, frozen=True, kw_only=True, tag="state"):
+    """A rank's life."""
+
+    rank: Small
+    local_rank: Small
+    pid: Count | None
+    state: Name
+    exit_code: Code | None = None
+    signal: Small | None = None
+    t_ns: Count | None = None
+
+
+class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
+    """A rank reached a start-up phase."""
+
+    rank: Small
+    phase: Name
+    seconds: Amount
+    world: Small | None = None
+    group_rank: Small | None = None
+    planned: Small | None = None
+    alone: bool = False
+
+
+class Point(NamedTuple):
+    """A value that a rank gave at a step; ``samples`` is its weight, null where unknown."""
+
+    step: Count
+    value: float | None
+    samples: float | None
+
+
+"""Step, value, samples."""
+
+
+class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
+    """About a second of a rank's steps; floats may be NaN or infinite, as a loss may."""
+
+    rank: Small
+    step: Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+    steps: Count
+    skipped: Count = 0
+    step_ms: tuple[float | None, float | None] | None = None
+    data_ms: float | None = None
+    forward_ms: float | None = None
+    backward_ms: float | None = None
+    optimizer_ms: float | None = None
+    samples_s: float | None = None
+    metrics: Annotated[dict[Name, float | None], Meta(max_length=MAX_NAMES)] = msgspec.field(
+        default_factory=dict
+    )
+    dropped: Count = 0
+    points: Annotated[
+        dict[Name, Annotated[list[Point], Meta(max_length=4096)]],
+        Meta(max_length=MAX_NAMES),
+    ] = msgspec.field(default_factory=dict)
+
+
+class CheckEntry(Entry, frozen=True, kw_only=True, tag="check"):
+    """A rank's check of itself; only checks of equal ``layout`` may be compared."""
+
+    rank: Small
+    step: Count
+    parameters: Name | None = None
+    state: Name | None = None
+    batch: Name | None = None
+    layout: Count = 0
+    wrapped: bool = False
+    same_epoch: bool = False
+    place: tuple[Small, Small] | None = None
+    bad_gradient: Small | None = None
+    details: Annotated[str, Meta(max_length=8192)] | None = None
+    names: Annotated[tuple[Name, ...], Meta(max_length=1024)] | None = None
+
+
+class SampleEntry(Entry, frozen=True, kw_only=True, tag="sample"):
+    """Load of the node and its GPUs."""
+
+    node: NodeLoad | None = None
+    gpus: Annotated[tuple[GpuLoad, ...], Meta(max_length=1024)] = ()
+
+
+class LogEntry(Entry, frozen=True, kw_only=True, tag="log"):
+    """A slice of what was printed, cut anywhere and not cleaned: join to lines, then ``log_text``."""
+
+    rank: Small | None
+    stream: Name
+    offset: Count
+    text: Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class FailureEntry(Entry, frozen=True, kw_only=True, tag="failure"):
+    """What this node knows of a rank that failed by itself; ``traceback`` keeps its newlines."""
+
+    rank: Small
+    t_ns: Count
+    exit_code: Code | None = None
+    signal: Small | None = None
+    error: Text | None = None
+    traceback: Text | None = None
+
+
+class NoteEntry(Entry, frozen=True, kw_only=True, tag="note"):
+    """Something the operator should know."""
+
+    check: Name
+    severity: Name
+    summary: Text
+    hint: Text | None = None
+    rank: Small | None = None
+    host: Name | None = None
+    seen: Text | None = None
+
+
+class FailedFirst(Frame, frozen=True, kw_only=True):
+    """The rank that failed first."""
+
+    rank: Small
+    host: Name
+    exit_code: Code
+    error: Text | None = None
+    signal: Small | None = None
+    traceback: Text | None = None
+
+
+class VerdictEntry(Entry, frozen=True, kw_only=True, tag="verdict"):
+    """The coordinator's, the same on every node."""
+
+    state: Name
+    exit_code: Code
+    first_failure: FailedFirst | None = None
+
+
+class RestartEntry(Entry, frozen=True, kw_only=True, tag="restart"):
+    """An attempt failed, and after ``pause`` seconds another follows: the first node's."""
+
+    restart: Small
+    of: Small
+    checkpoint: Annotated[str, Meta(max_length=4096)] | None = None
+    pause: Seconds = 0.0
+    first_failure: FailedFirst | None = None
+
+
+class AttemptEntry(Entry, frozen=True, kw_only=True, tag="attempt"):
+    """What follows is of this attempt: on every node."""
+
+    restart: Small
+    of: Small
+    checkpoint: Annotated[str, Meta(max_length=4096)] | None = None
+
+
+class EndEntry(Entry, frozen=True, kw_only=True, tag="end"):
+    """The last entry; nothing of the run is left on this node."""
+
+    state: Name
+    exit_code: Code
+    seconds: Seconds
+
+
+JournalEntry: TypeAlias = (
+    StateEntry
+    | PhaseEntry
+    | WindowEntry
+    | CheckEntry
+    | SampleEntry
+    | LogEntry
+    | FailureEntry
+    | NoteEntry
+    | VerdictEntry
+    | RestartEntry
+    | AttemptEntry
+    | EndEntry
+)
+
+
+class Entries(Frame, frozen=True, kw_only=True):
+    """An item of ``follow``."""
+
+    entries: Annotated[tuple[JournalEntry, ...], Meta(max_length=MAX_ENTRIES)]
+    trouble: Annotated[str, Meta(max_length=8192)] | None = None
+    """Why the node cannot write the journal for now; empty when it can again."""
+    journal: Name = ""
+    """Who wrote the last of the entries; empty for the first version."""
+    after: Count | None = None
+    """The journal has no more than this of the entries that are known here."""
+
+
+class Answer(Frame, frozen=True, kw_only=True):
+    """One line from an agent; exactly one of ``item``, ``result`` and ``error`` is set."""
+
+    id: Count
+    item: dict[str, Any] | UnsetType = UNSET
+    result: dict[str, Any] | UnsetType = UNSET
+    error: dict[str, Any] | UnsetType = UNSET
+
+
+class Refused(Frame, frozen=True, kw_only=True):
+    """The body of an error."""
+
+    code: Name
+    message: Text
+    hint: Text = ""

@@ -1,0 +1,299 @@
+"""One node: its connection, kept, and the conversation with its agent. It decides nothing about the answers."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from distconsole.errors import AgentError, LinkLostError, NodeError
+from distconsole.model.cluster import Host
+from distconsole.rpc import wire
+from distconsole.rpc.bootstrap import open_bridge
+from distconsole.rpc.conversation import Conversation, Reply
+from distconsole.rpc.frames import Hello
+from distconsole.rpc.pack import Pack, agent_pack
+from distconsole.rpc.stream import Stream
+from distconsole.ssh.transport import Clock, Connection, Transport
+
+REQUEST_SECONDS = 30.0
+HELLO_SECONDS = 15.0
+OFFSET_PINGS = 8
+FIRST_DELAY_SECONDS = 0.25
+LONGEST_DELAY_SECONDS = 15.0
+
+Lost = Callable[["NodeLink", NodeError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """How far a node's clock is ahead of ours.
+
+    Attributes:
+        seconds: Add to our UNIX time to get the node's.
+        rtt_seconds: Of the exchange it was taken from; half of it bounds the error.
+    """
+
+    seconds: float
+    rtt_seconds: float
+
+
+class NodeLink:
+    """A node that can be asked. May be used from any thread.
+
+    Args:
+        host: The node.
+        transport: How it is reached.
+        on_lost: Called once for each loss of the link, on its reader's thread; not after ``close``.
+        clock: Monotonic seconds.
+        pack: The agent that the node shall run.
+        connection: To the node, if it is reached already; the link's own from now on.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        transport: Transport,
+        *,
+        on_lost: Lost | None = None,
+        clock: Clock = time.monotonic,
+        pack: Pack | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        self.host = host
+        self._transport = transport
+        self._on_lost = on_lost
+        self._clock = clock
+        self._pack = pack
+        self._connecting = threading.Lock()
+        self._state = threading.Lock()
+        self._closed = threading.Event()
+        self._connection = connection
+        self._conversation: Conversation | None = None
+        self._hello: Hello | None = None
+        self.pushed = False
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.host.name
+
+    @property
+    def address(self) -> str:
+        """The address that the connection reached; empty if none is known, as for this machine."""
+        connection = self._connection
+        return "" if connection is None else connection.reached_at
+
+    @property
+    def logged_in(self) -> bool:
+        """Whether the node let us in, be its agent there already or not."""
+        return self._connection is not None
+
+    @property
+    def connected(self) -> bool:
+        """Whether requests can be made now."""
+        conversation = self._conversation
+        return conversation is not None and conversation.ended is None
+
+    @property
+    def hello(self) -> Hello:
+        """What the agent said of the node at the last connection.
+
+        Raises:
+            LinkLostError: if there was none.
+        """
+        if self._hello is None:
+            raise LinkLostError(f"{self.name} is not connected")
+        return self._hello
+
+    @property
+    def python(self) -> str:
+        """The interpreter of the node's ranks and checks: what was asked for, else the session's.
+
+        Raises:
+            LinkLostError: before the first ``connect``, if nothing was asked for.
+        """
+        return self.host.python or self.hello.python
+
+    def connect(self) -> None:
+        """Reach the node, start its bridge and shake hands; does nothing on a link that stands.
+
+        An SSH connection that still stands is used again: then only the agent or its bridge had ended.
+
+        Raises:
+            NodeError: one of its kinds.
+        """
+        with self._connecting:
+            if self._closed.is_set():
+                raise LinkLostError(f"the link to {self.name} was closed")
+            if self.connected:
+                return
+            if self._conversation is not None:
+                self._conversation.close()
+                self._conversation = None
+            if self._connection is not None and not self._connection.alive:
+                self._connection.close()
+                self._connection = None
+            fresh = self._connection is None
+            try:
+                self._converse()
+            except LinkLostError:
+                if fresh:
+                    raise
+                self._drop_connection()
+                self._converse()
+
+    def request(
+        self, op: str, timeout: float = REQUEST_SECONDS, **arguments: Any
+    ) -> dict[str, Any]:
+        """Return the agent's answer, checked and cleaned.
+
+        Raises:
+            RequestError: if the agent refuses (``code`` says why) or does not answer in time.
+            LinkLostError, AgentError: if the link is lost or breaks the protocol.
+        """
+        body = self._talk().ask(op, timeout, arguments).body
+        assert body is not None
+        return body
+
+    def stream(self, op: str, **arguments: Any) -> Stream:
+        """Return the items that answer ``op``, each checked and cleaned; close it to cancel.
+
+        Raises:
+            LinkLostError, AgentError: if the link is lost.
+        """
+        return self._talk().stream(op, arguments)
+
+    def clock_offset(self, pings: int = OFFSET_PINGS) -> ClockOffset:
+        """Compare clocks: the exchange with the least round trip of ``pings`` (RFC 5905, section 8).
+
+        Raises:
+            NodeError: as ``request``.
+        """
+        return min((self._offset_once() for _ in range(pings)), key=lambda one: one.rtt_seconds)
+
+    def reconnect(self, seconds: float | None = None) -> None:
+        """Connect again, trying with growing pauses for ``seconds`` (None: until closed).
+
+        Raises:
+            NodeError: the last reason, when time is up or the link was closed.
+        """
+        deadline = None if seconds is None else self._clock() + seconds
+        delay = FIRST_DELAY_SECONDS
+        while True:
+            try:
+                return self.connect()
+            except NodeError as error:
+                # Spread, so that a rack that comes back is not met by all of us at once.
+                pause = delay * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+                over = deadline is not None and self._clock() + pause > deadline
+                if over or self._closed.wait(pause):
+                    raise error from None
+            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+
+    def close(self) -> None:
+        """Leave the node; its agent and its runs stay. Joins the reader; may be called repeatedly."""
+        self._closed.set()
+        conversation, connection = self._conversation, self._connection
+        if conversation is not None:
+            conversation.close()
+        if connection is not None:
+            connection.close()
+
+    def _converse(self) -> None:
+        if self._connection is None:
+            self._connection = self._transport.connect(self.host)
+        connection = self._connection
+        conversation: Conversation | None = None
+        try:
+            conversation, hello = self._began(connection)
+            if self._is_damaged(hello):
+                conversation.close()
+                conversation, hello = self._began(connection, closely=True)
+                self._refuse_damaged(hello)
+        except BaseException:
+            if conversation is not None:
+                conversation.close()
+            self._drop_connection()
+            raise
+        # Together with ``_lost``: an end is either raised here or told there, never both or neither.
+        with self._state:
+            ended = conversation.ended
+            if ended is None:
+                self._hello, self._conversation = hello, conversation
+        if self._closed.is_set():
+            ended = LinkLostError(f"the link to {self.name} was closed")
+        if ended is not None:
+            conversation.close()
+            self._drop_connection()
+            raise ended
+
+    def _began(
+        self, connection: Connection, *, closely: bool = False
+    ) -> tuple[Conversation, Hello]:
+        pack = self._pack or agent_pack()
+        bridge = open_bridge(connection, self.host, pack, self._clock, closely=closely)
+        conversation = Conversation(
+            self.name, bridge.channel, bridge.early, self._lost, clock=self._clock
+        )
+        try:
+            conversation.start()
+            hello = self._shake_hands(conversation)
+        except BaseException:
+            conversation.close()
+            raise
+        self.pushed |= bridge.pushed
+        return conversation, msgspec.structs.replace(hello, python=bridge.python)
+
+    def _is_damaged(self, hello: Hello) -> bool:
+        """Whether the agent's file is not what was brought: it runs, but reads parts of it only later."""
+        return hello.archive_sha256 not in (None, (self._pack or agent_pack()).sha256)
+
+    def _refuse_damaged(self, hello: Hello) -> None:
+        if self._is_damaged(hello):
+            raise AgentError(
+                f"{self.name}: the agent's file is not what was brought, and cannot be replaced",
+                f"on it: rm ~/.cache/distconsole/{(self._pack or agent_pack()).name}",
+            )
+
+    def _shake_hands(self, conversation: Conversation) -> Hello:
+        said = conversation.ask("hello", HELLO_SECONDS, {"protocol": wire.PROTOCOL_VERSION})
+        hello = wire.typed(said.body, Hello)
+        if hello.protocol != wire.PROTOCOL_VERSION:
+            raise AgentError(
+                f"{self.name}: the agent speaks protocol {hello.protocol}, "
+                f"this console {wire.PROTOCOL_VERSION}"
+            )
+        return hello
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _talk(self) -> Conversation:
+        conversation = self._conversation
+        if conversation is None:
+            raise LinkLostError(f"{self.name} is not connected")
+        if conversation.ended is not None:
+            raise conversation.ended
+        return conversation
+
+    def _lost(self, error: NodeError) -> None:
+        with self._state:
+            was_connected = self._conversation is not None
+        if was_connected and self._on_lost is not None:
+            self._on_lost(self, error)
+
+    def _offset_once(self) -> ClockOffset:
+        reply: Reply = self._talk().ask("ping", REQUEST_SECONDS, {})
+        assert reply.body is not None
+        node_ns = reply.body["time_ns"]
+        rtt = (reply.received_ns - reply.sent_ns) / 1e9
+        offset = ((node_ns - reply.sent_ns) + (node_ns - reply.received_ns)) / 2e9
+        return ClockOffset(offset, max(0.0, rtt))

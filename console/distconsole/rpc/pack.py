@@ -1,0 +1,162 @@
+"""The agent as one file: a zip that Python runs, the same bytes wherever it is built. It sends nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import resources, util
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import distconsole_agent
+import distconsole_training
+
+MAIN = b'''\
+"""Runs the agent; refuses in words an interpreter that is too old, so it must parse under Python 2."""
+import sys
+
+if sys.version_info < (3, 9):
+    import json
+
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    error = {
+        "code": "python",
+        "message": "%s is Python %s; 3.9 or newer is needed" % (sys.executable, found),
+        "hint": "name a newer one with --python PATH, or activate an environment with --setup CMD",
+    }
+    sys.stdout.write(json.dumps({"error": error}) + "\\n")
+    sys.exit(1)
+
+import os
+import stat
+import zlib
+
+
+def compiled():
+    """Return the file that an agent compiled of this one for this Python, if it is ours and whole."""
+    path = "%s.%s.zip" % (os.path.dirname(__file__)[:-4], sys.implementation.cache_tag)
+    try:
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            return None
+        with open(path, "rb") as file:
+            content = file.read()
+        whole = zlib.crc32(content[:-8]) == int(content[-8:], 16)
+    except (OSError, ValueError):
+        return None
+    return path if whole else None
+
+
+faster = compiled()
+if faster is not None:
+    sys.path.insert(0, faster)
+
+from distconsole_agent.__main__ import main
+
+sys.exit(main())
+'''
+"""The sources of a zip are compiled anew at every start, hence the compiled file beside it."""
+
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The earliest time a zip can hold; every member has it."""
+
+
+class Pack:
+    """The agent's file. Once it was deflated it is held so: it is sent to few nodes, and lies there all day.
+
+    Args:
+        content: Its bytes: a zip whose members are stored, not deflated, so that they do not depend
+            on the version of zlib that built it.
+
+    Attributes:
+        sha256: Their digest, in hexadecimal.
+        size: How many they are.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        self.size = len(content)
+        self._content: bytes | None = content
+        self._deflated = b""
+        self._deflating = threading.Lock()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pack) and other.sha256 == self.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    @property
+    def name(self) -> str:
+        """The file's name on a node."""
+        return f"agent-{self.sha256[:16]}.pyz"
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+        content = self._content
+        return zlib.decompress(self._deflated) if content is None else content
+
+    def compressed(self) -> bytes:
+        """Return the content as it travels: deflated (zlib)."""
+        with self._deflating:
+            if self._content is not None:
+                self._deflated, self._content = zlib.compress(self._content, 6), None
+            return self._deflated
+
+
+@lru_cache(maxsize=1)
+def agent_pack() -> Pack:
+    """Return the agent with the hook and pynvml, built once from what is installed here."""
+    members = {"__main__.py": MAIN}
+    for package in (distconsole_agent, distconsole_training):
+        members.update(_sources(resources.files(package), package.__name__))
+    members["pynvml.py"] = _module_source("pynvml")
+    return pack(members)
+
+
+@lru_cache(maxsize=1)
+def rank_script() -> str:
+    """Return the Python text that is a rank of a check's collective job (``collective_worker``)."""
+    from distconsole_agent.probes.sources import worker_script  # noqa: PLC0415 - with all probes
+
+    return worker_script()
+
+
+@lru_cache(maxsize=1)
+def joining_script() -> bytes:
+    """Return the Python text that copies bytes to and from an agent that runs already."""
+    return resources.files(distconsole_agent).joinpath("server", "joining.py").read_bytes()
+
+
+def pack(members: dict[str, bytes]) -> Pack:
+    """Return ``members`` (name to content) as a ``Pack``; the same bytes for the same members."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name, EPOCH)
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, members[name])
+    return Pack(buffer.getvalue())
+
+
+def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        name = f"{prefix}/{entry.name}"
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from _sources(entry, name)
+        elif entry.name.endswith(".py"):
+            yield name, entry.read_bytes()
+
+
+def _module_source(name: str) -> bytes:
+    spec = util.find_spec(name)
+    assert spec is not None, f"{name} is a requirement of distconsole"
+    assert spec.origin is not None
+    return Path(spec.origin).read_bytes()

@@ -1,0 +1,176 @@
+"""What an agent may say, as types: every line is bounded, cleaned and validated here. It reads no socket.
+
+The one reader of ``distconsole_agent.contract.protocol`` on the console. A line that breaks the contract is
+an ``AgentError`` with what was wrong in it, never a crash further in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from distconsole.errors import AgentError, NodeError, PythonError, RequestError, StorageError
+from distconsole.model.decoding import threadsafe
+from distconsole.rpc.frames import (
+    Answer,
+    Anything,
+    Entries,
+    Hello,
+    LogSlice,
+    Pong,
+    Prepared,
+    Refused,
+    Runs,
+    SampleBody,
+    Synced,
+)
+from distconsole.ssh.plain import plain_lines, plain_text, quote
+from distconsole_agent.contract import protocol
+
+PROTOCOL_VERSION = protocol.PROTOCOL_VERSION
+MAX_LINE_BYTES = protocol.MAX_LINE_BYTES
+MAX_PIECES_BYTES = protocol.MAX_PIECES_BYTES
+NO_SCRIPT = protocol.ErrorCode.NO_SCRIPT
+MAX_DEPTH = 24
+"""Levels of nesting in a message; deeper is refused."""
+
+RESULTS: dict[str, Any] = {
+    "hello": Hello,
+    "ping": Pong,
+    "prepare": Prepared,
+    "runs": Runs,
+    "read_log": LogSlice,
+    "sync": Synced,
+}
+"""What the result of an op must be; any object where nothing is named."""
+
+ITEMS: dict[str, Any] = {"watch": SampleBody, "follow": Entries}
+"""What the items of an op must be."""
+
+_RAW_TEXT = {("follow", "text"), ("read_log", "text")}
+_MANY_LINES = {"traceback", "seen", "stderr", "stdout", "output"}
+
+
+def encode_request(number: int, op: str, arguments: dict[str, Any]) -> bytes:
+    """Return the line that asks for ``op``.
+
+    Raises:
+        AgentError: if it would be longer than an agent accepts.
+    """
+    try:
+        return protocol.encode({"id": number, "op": op, **arguments})
+    except protocol.ProtocolError as error:
+        raise AgentError(f"cannot ask for {op}: {error}") from None
+
+
+def decode_answer(line: bytes) -> Answer:
+    """Return the line as an answer, its body not yet looked at.
+
+    Raises:
+        AgentError: if it is none.
+    """
+    try:
+        answer = msgspec.convert(protocol.decode(line), threadsafe(Answer))
+    except (protocol.ProtocolError, msgspec.ValidationError) as error:
+        raise AgentError(
+            f"the agent sent a line that is not an answer: {error}: {quote(line)}"
+        ) from None
+    bodies = (answer.item, answer.result, answer.error)
+    if sum(body is not UNSET for body in bodies) != 1:
+        raise AgentError(f"the agent sent neither item, result nor error: {quote(line)}")
+    return answer
+
+
+def checked_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of ``op`` with its texts cleaned, if it is one.
+
+    Raises:
+        AgentError: if it is not what the op answers.
+    """
+    if "cancelled" in result:
+        return {"cancelled": bool(result["cancelled"])}
+    return _checked(op, result, RESULTS.get(op, Anything), "result")
+
+
+def checked_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item of ``op`` with its texts cleaned, if it is one.
+
+    Raises:
+        AgentError: if it is not what the op yields.
+    """
+    return _checked(op, item, ITEMS.get(op, Anything), "item")
+
+
+T = TypeVar("T")
+
+
+def typed(value: Any, kind: type[T]) -> T:
+    """Return a checked dictionary as ``kind`` (``Hello``, ``Prepared``, ``Entries``, …).
+
+    Raises:
+        AgentError: if it is none.
+    """
+    try:
+        return msgspec.convert(value, threadsafe(kind))
+    except msgspec.ValidationError as error:
+        raise AgentError(f"the agent's answer is not as agreed: {error}") from None
+
+
+def refusal(error: dict[str, Any]) -> NodeError:
+    """Return the exception for an ``error`` body, whatever it holds."""
+    try:
+        said = msgspec.convert(_clean("", error), threadsafe(Refused))
+    except (msgspec.ValidationError, AgentError) as problem:
+        return AgentError(f"the agent refused in a way that is not agreed: {problem}")
+    return RequestError(said.message, said.hint, code=said.code)
+
+
+def start_refusal(line: bytes) -> NodeError | None:
+    """Return the exception for the line that a bridge prints when it cannot serve; None if it is no such line."""
+    try:
+        error = protocol.decode(line).get("error")
+        said = msgspec.convert(_clean("", error), threadsafe(Refused))
+    except (protocol.ProtocolError, msgspec.ValidationError, AgentError):
+        return None
+    match said.code:
+        case protocol.ErrorCode.STORAGE:
+            return StorageError(said.message, said.hint)
+        case "python":
+            return PythonError(said.message, said.hint)
+        case _:
+            return AgentError(said.message, said.hint)
+
+
+def _checked(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
+    cleaned = _clean(op, body)
+    try:
+        msgspec.convert(cleaned, threadsafe(kind))
+    except msgspec.ValidationError as error:
+        raise AgentError(f"the agent's {what} of {op} is not as agreed: {error}") from None
+    result: dict[str, Any] = cleaned
+    return result
+
+
+def _clean(op: str, value: Any, depth: int = 0, clean: Callable[[str], str] = plain_text) -> Any:
+    """Return ``value`` with every text in it made plain, keys included."""
+    if depth > MAX_DEPTH:
+        raise AgentError(f"the agent's answer is nested deeper than {MAX_DEPTH} levels")
+    match value:
+        case str():
+            return clean(value)
+        case dict():
+            return {
+                plain_text(key): inner
+                if (op, key) in _RAW_TEXT and isinstance(inner, str)
+                else _clean(
+                    op, inner, depth + 1, plain_lines if key in _MANY_LINES else plain_text
+                )
+                for key, inner in value.items()
+            }
+        case list():
+            return [_clean(op, inner, depth + 1, clean) for inner in value]
+        case _:
+            return value

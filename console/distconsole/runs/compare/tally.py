@@ -1,0 +1,176 @@
+"""What comparing a run with others needs beside its picture: means over its steps, curves along three
+axes, the best of each metric. Its size is bounded like the picture's. It compares nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import UNSET
+
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
+    GpuSample,
+    Metric,
+    RunEvents,
+    RunFinding,
+    RunRestarted,
+    Window,
+)
+from distconsole.runs.pace import is_fresh
+from distconsole.runs.series import Band, Measured, Series
+from distconsole.runs.timeline import RunTimeline
+
+PARTS = ("data_ms", "forward_ms", "backward_ms", "optimizer_ms")
+AXES = ("step", "seconds", "samples")
+MAX_CURVES = 64
+"""Metrics that are kept along time and samples."""
+
+
+class Mean:
+    """A mean with weights."""
+
+    __slots__ = ("total", "weight")
+
+    def __init__(self) -> None:
+        self.total = self.weight = 0.0
+
+    def put(self, value: float | None, weight: float) -> None:
+        """Take a value; None and what is no number is left out."""
+        if value is not None and math.isfinite(value):
+            self.total += value * weight
+            self.weight += weight
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None of nothing."""
+        return self.total / self.weight if self.weight else None
+
+
+class Tally:
+    """The fold of one run's events for a comparison."""
+
+    def __init__(self) -> None:
+        self.timeline = RunTimeline()
+        self.step_ms = Mean()
+        """Over all steps of all ranks but those of each rank's first window: it warms up."""
+        self.parts = {name: Mean() for name in PARTS}
+        self.gpu_util = Mean()
+        self.gpu_names: set[str] = set()
+        self.along: dict[str, dict[str, Series]] = {"seconds": {}, "samples": {}}
+        """Axis -> metric -> curve."""
+        self.broken_at: dict[str, int] = {}
+        """Metric -> the first step at which it was no number."""
+        self.steps_of: dict[str, tuple[int, int]] = {}
+        """Metric -> its first and its last step."""
+        self.measured: dict[str, Measured] = {}
+        """Metric -> its values at their own steps."""
+        self.step_band, self.gpu_band = Band(of_steps=True), Band()
+        self.first_step_t: float | None = None
+        self.restarts = 0
+        self.samples = 0.0
+        self.warnings: list[str] = []
+        """Checks that warned or failed, each once."""
+        self._warm: set[int] = set()
+        self._resuming: set[str] = set()
+
+    @property
+    def start(self) -> float:
+        """When it began, UNIX seconds."""
+        return self.timeline.started or 0.0
+
+    @property
+    def start_up_seconds(self) -> float | None:
+        """From its start to the first step of any rank."""
+        return None if self.first_step_t is None else self.first_step_t - self.start
+
+    def apply(self, event: RunEvents) -> None:
+        """Fold one event in."""
+        self.timeline.apply(event)
+        match event:
+            case Window():
+                self._window(event)
+            case Metric():
+                self._metric(event)
+            case GpuSample():
+                self._gpu(event)
+            case RunRestarted():
+                self.restarts = event.restart
+                self._warm.clear()
+                self._resuming = set(self.measured)
+            case RunFinding(severity=Severity.WARN | Severity.FAIL):
+                if event.check not in self.warnings:
+                    self.warnings.append(event.check)
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Take what is not yet on the curves; nothing is applied after it."""
+        self.step_band.flush()
+        self.gpu_band.flush()
+
+    def curves(self) -> dict[str, dict[str, Series]]:
+        """Return axis -> title -> curve; ``seconds`` and times of ``samples`` count from the start."""
+        by_time = {
+            "samples/s": self.timeline.throughput,
+            "step ms": self.step_band.series,
+            "GPU %": self.gpu_band.series,
+        }
+        return {
+            "step": self.timeline.metrics,
+            "seconds": {**self.along["seconds"], **by_time},
+            "samples": self.along["samples"],
+        }
+
+    def _window(self, event: Window) -> None:
+        if event.steps <= 0:
+            return
+        if self.first_step_t is None:
+            self.first_step_t = event.t
+        mean = event.step_ms_mean
+        if mean is not None and event.samples_s is not None:
+            self.samples += max(0.0, event.samples_s * event.steps * mean / 1000)
+        if event.rank not in self._warm:
+            self._warm.add(event.rank)
+            return
+        self.step_ms.put(mean, event.steps)
+        for name, part in self.parts.items():
+            part.put(getattr(event, name), event.steps)
+        if mean is not None:
+            self.step_band.put(event.t, mean)
+
+    def _metric(self, event: Metric) -> None:
+        name = event.name
+        if not math.isfinite(event.value):
+            self.broken_at.setdefault(name, event.step)
+        first, last = self.steps_of.get(name, (event.step, event.step))
+        self.steps_of[name] = min(first, event.step), max(last, event.step)
+        if name not in self.along["seconds"] and len(self.along["seconds"]) >= MAX_CURVES:
+            return
+        measured = self.measured.setdefault(name, Measured())
+        if name in self._resuming:
+            self._resuming.discard(name)
+            measured.cut(event.step)
+        measured.put(event.step, event.value)
+        for axis, x in (("seconds", event.t - self.start), ("samples", self.samples)):
+            series = self.along[axis].setdefault(name, Series())
+            if axis == "seconds":
+                _interrupt(series, x)
+            series.put(x, event.value, event.min, event.max)
+
+    def _gpu(self, event: GpuSample) -> None:
+        if event.rank is UNSET:
+            return
+        if event.name:
+            self.gpu_names.add(event.name)
+        if event.util is not None:
+            self.gpu_util.put(event.util, 1)
+            self.gpu_band.put(event.t, event.util)
+
+
+def _interrupt(series: Series, x: float) -> None:
+    """Take that nothing was measured before ``x``, where that is far from what was usual between two values."""
+    if len(series) > 1:
+        usual_ms = 1000 * (series.xs[-1] - series.xs[-2])
+        if not is_fresh(series.xs[-1], x, usual_ms):
+            series.interrupt(x)

@@ -1,0 +1,193 @@
+"""What conditions may ask of a run's ranks: a table of fields. It judges nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distconsole.expression.fields import Field, Fields, Kind, Value
+from distconsole.expression.units import Measure
+from distconsole.runs.present import present, rate_of, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.timeline import RunTimeline
+
+
+@dataclass(frozen=True, slots=True)
+class RankOfRun:
+    """A rank and the run that it is of; conditions are asked of these."""
+
+    view: RankView
+    run: RunTimeline
+    rate: float | None = None
+    """Its samples a second, when the run's newest event came."""
+    run_rate: float | None = None
+    """Those of all ranks then."""
+    still: bool = False
+    """It finished no step then, though its host told of itself."""
+    slow: str = ""
+    """The part of its steps in which it was slow then."""
+
+    @property
+    def data_percent(self) -> float | None:
+        """The part of a step that it waits for data."""
+        return percent(self.view.data_ms, self.view.step_ms_mean)
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """For how long it has said nothing, when the run's newest event came."""
+        if self.view.last_seen is None or self.run.last_t is None:
+            return None
+        return max(0.0, self.run.last_t - self.view.last_seen)
+
+    @property
+    def run_seconds(self) -> float | None:
+        """For how long the run has gone on."""
+        if self.run.end is not None:
+            return self.run.end.seconds
+        if self.run.started is None or self.run.last_t is None:
+            return None
+        return max(0.0, self.run.last_t - self.run.started)
+
+    def metric(self, name: str) -> float | None:
+        """Return what the rank reported last under ``name``."""
+        return self.view.metrics.get(name)
+
+    def run_metric(self, name: str) -> float | None:
+        """Return what ``name`` is over all ranks."""
+        found = self.run.metric_last.get(name)
+        return None if found is None else found.value
+
+
+def ranks_of(run: RunTimeline) -> list[RankOfRun]:
+    """Return the ranks of ``run``, by number."""
+    now = run.last_t or 0.0
+    sights = sights_of(run, now)
+    of_all = present(run, now, sights).samples_s
+    still = standing_ranks(run, now, sights)
+    slow = {each.rank: each.part for each in slow_ranks(run, sights)}
+    return [
+        RankOfRun(
+            view, run, rate_of(view, sights[rank]), of_all, view in still, slow.get(rank, "")
+        )
+        for rank, view in sorted(run.ranks.items())
+    ]
+
+
+def percent(part: float | None, whole: float | None) -> float | None:
+    """Return the share of ``part`` in ``whole``; None where unknown."""
+    return None if part is None or not whole else 100.0 * part / whole
+
+
+def _state_of(row: RankOfRun) -> Value:
+    return "running" if row.run.end is None else row.run.end.state.value
+
+
+def _metric(row: RankOfRun, name: str) -> Value:
+    return row.metric(name)
+
+
+TEXT, FLAG = Kind.TEXT, Kind.FLAG
+OF_TIME = {Measure.TIME: "step_ms"}
+OF_SHARE = {Measure.SHARE: "data.share"}
+OF_MEMORY = {Measure.SHARE: "mem.share"}
+
+RANK_FIELDS: Fields[RankOfRun] = Fields(
+    "ranks",
+    (
+        Field("rank", lambda row: row.view.rank, "its number"),
+        Field("host", lambda row: row.view.host, "where it lives", TEXT),
+        Field("local_rank", lambda row: row.view.local_rank, "its number on its host"),
+        Field("pid", lambda row: row.view.pid, "its process"),
+        Field(
+            "state",
+            lambda row: row.view.state.value,
+            "starting, running, exited, failed, killed or stalled",
+            TEXT,
+        ),
+        Field("alive", lambda row: row.view.alive, "its process is there", FLAG),
+        Field(
+            "lost",
+            lambda row: row.view.host in row.run.lost_hosts,
+            "there is no connection to its host",
+            FLAG,
+        ),
+        Field("exit", lambda row: row.view.exit_code, "its exit code"),
+        Field("signal", lambda row: row.view.signal, "the signal that ended it"),
+        Field("phase", lambda row: row.view.phase, "how far its start has come", TEXT),
+        Field("silent", lambda row: row.silent_seconds, "since its last word", unit="s"),
+        Field("still", lambda row: row.still, "it lives and finishes no step", FLAG),
+        Field("slow", lambda row: bool(row.slow), "the others wait for it", FLAG),
+        Field("slow.part", lambda row: row.slow, "the part of a step in which it is slow", TEXT),
+        Field(
+            "step",
+            lambda row: row.view.step,
+            "the last step that it has done; beside a time: step_ms",
+            twins=OF_TIME,
+        ),
+        Field("steps", lambda row: row.view.steps, "steps that it has done"),
+        Field("skipped", lambda row: row.view.skipped, "steps whose optimizer did not run"),
+        Field("step_ms", lambda row: row.view.step_ms_mean, "mean step, last window", unit="ms"),
+        Field(
+            "step_ms.p95",
+            lambda row: row.view.step_ms_p95,
+            "95th percentile of steps, last window",
+            unit="ms",
+        ),
+        Field(
+            "step_ms.run",
+            lambda row: row.view.step_ms_run,
+            "mean step of the whole run",
+            unit="ms",
+        ),
+        Field(
+            "step_ms.p95_run",
+            lambda row: row.view.step_ms_p95_run,
+            "the windows' 95th percentiles, averaged over the whole run",
+            unit="ms",
+        ),
+        Field(
+            "data_ms",
+            lambda row: row.view.data_ms,
+            "waiting for data, a step; beside a share: data.share",
+            unit="ms",
+            twins=OF_SHARE,
+        ),
+        Field("data.share", lambda row: row.data_percent, "part of a step that is it", unit="%"),
+        Field("forward_ms", lambda row: row.view.forward_ms, "forward, a step", unit="ms"),
+        Field("backward_ms", lambda row: row.view.backward_ms, "backward, a step", unit="ms"),
+        Field("optimizer_ms", lambda row: row.view.optimizer_ms, "optimizer, a step", unit="ms"),
+        Field("samples_s", lambda row: row.rate, "samples a second"),
+        Field("loss", lambda row: row.metric("loss"), "the same as metric.loss"),
+        Field("gpu", lambda row: row.view.gpu, "its GPU's number"),
+        Field("util", lambda row: row.view.gpu_util, "use of its GPU", unit="%"),
+        Field(
+            "mem",
+            lambda row: row.view.gpu_mem_used,
+            "memory used on its GPU; beside a share: mem.share",
+            unit="B",
+            bare="GiB",
+            twins=OF_MEMORY,
+        ),
+        Field("mem.total", lambda row: row.view.gpu_mem_total, "all of it", unit="B", bare="GiB"),
+        Field(
+            "mem.share",
+            lambda row: percent(row.view.gpu_mem_used, row.view.gpu_mem_total),
+            "part of it that is used",
+            unit="%",
+        ),
+        Field("temp", lambda row: row.view.temp_c, "of its GPU", unit="C"),
+        Field("power", lambda row: row.view.power_w, "of its GPU", unit="W"),
+        Field("run.state", _state_of, "running, succeeded, failed or stopped", TEXT),
+        Field("run.seconds", lambda row: row.run_seconds, "how long the run went on", unit="s"),
+        Field("run.samples_s", lambda row: row.run_rate, "samples a second of all ranks"),
+        Field("run.loss", lambda row: row.run_metric("loss"), "loss over all ranks"),
+        Field(
+            "run.restarts",
+            lambda row: 0 if row.run.restart is None else row.run.restart.restart,
+            "how often its ranks were started anew",
+        ),
+        Field("run.findings", lambda row: len(row.run.findings), "findings about it"),
+    ),
+    "metric",
+    _metric,
+)
+"""``metric.NAME`` is what the rank reported last under that name."""

@@ -1,0 +1,1 @@
+"""What is wrong with a run: each module finds one kind of trouble."""

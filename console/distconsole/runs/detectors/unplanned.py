@@ -1,0 +1,57 @@
+"""What a run cannot have, though a node tells of it: ranks beyond its plan, GPUs without end. It is counted and left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import UNSET
+
+from distconsole.model.run_events import GpuKey, GpuSample, NodeSample, RunFinding
+from distconsole.runs.detectors.conclusions import left_out_finding, unplanned_finding
+
+MAX_RANKS = 1_000_001
+"""More than an entry can name."""
+MAX_GPUS = 1024
+"""GPUs, and slices of them, that one host can have."""
+
+
+class PlanBounds:
+    """Keeps what nodes tell within what the run can have.
+
+    Args:
+        run: The run's id.
+        ranks: How many there can be; their numbers are smaller.
+    """
+
+    def __init__(self, run: str, ranks: int) -> None:
+        self.ranks = ranks
+        self._run = run
+        self._counts: dict[str, int] = {}
+        self._gpus: dict[str, set[GpuKey]] = {}
+
+    def leave_out(self, host: str, what: str, t: float) -> Iterator[RunFinding]:
+        """Count a word about ``what``; the first of a host names it."""
+        count = self._counts[host] = self._counts.get(host, 0) + 1
+        if count == 1:
+            yield unplanned_finding(self._run, host, what, self.ranks, t)
+
+    def within(
+        self, host: str, loads: Iterable[NodeSample | GpuSample], t: float
+    ) -> Iterator[NodeSample | GpuSample | RunFinding]:
+        """Yield those of ``loads`` that are of what there can be."""
+        known = self._gpus.setdefault(host, set())
+        for event in loads:
+            if not isinstance(event, GpuSample):
+                yield event
+            elif event.rank is not UNSET and event.rank >= self.ranks:
+                yield from self.leave_out(host, f"rank {event.rank:,}", t)
+            elif event.key not in known and len(known) >= MAX_GPUS:
+                yield from self.leave_out(host, f"more than {MAX_GPUS:,} GPUs", t)
+            else:
+                known.add(event.key)
+                yield event
+
+    def left_out(self, t: float) -> Iterator[RunFinding]:
+        """Yield how much was left out, by host."""
+        for host, count in sorted(self._counts.items()):
+            yield left_out_finding(self._run, host, count, t)

@@ -1,0 +1,263 @@
+"""How a run goes, as one line in words, the worst thing first. Pure; it knows no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from msgspec import UNSET
+
+from distconsole.model.run_events import EndState, RankState, RunEnded
+from distconsole.model.time_text import span_text, unusual_text
+from distconsole.runs.detectors.stragglers import DATA, FORWARD, OPTIMIZER, REST, STEP, Straggler
+from distconsole.runs.present import (
+    Present,
+    Sight,
+    age_text,
+    present,
+    sights_of,
+    slow_ranks,
+    standing_ranks,
+)
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.series import Series
+from distconsole.runs.timeline import RunTimeline
+
+PARTS_IN_WORDS = {
+    STEP: "a step",
+    DATA: "for its data",
+    FORWARD: "for the forward part",
+    OPTIMIZER: "for the optimizer",
+    REST: "a step outside data, forward, backward and optimizer",
+}
+
+LONG_START_SECONDS = 30.0
+"""From then on it is said for how long ranks have been on one part of their way to the first step."""
+
+PHASE_WORDS = {
+    None: ("starts Python or imports torch", "start Python or import torch"),
+    "interpreter": ("imports torch", "import torch"),
+    "import_torch": ("waits for the group", "wait for the group"),
+    "init_process_group": ("is before its first step", "are before their first step"),
+    "first_step": ("has made its first step", "have made their first step"),
+}
+"""The phase that ranks have behind them -> what one does now, and what several do."""
+
+
+class Tone(Enum):
+    """How urgent a line about a run is."""
+
+    GOOD = auto()
+    """All ranks make steps, and none is slow."""
+    NOTE = auto()
+    """It starts, or ranks pause, as in a validation: nobody has judged that they stalled."""
+    WARN = auto()
+    BAD = auto()
+
+
+ENDED_TONES = {
+    EndState.SUCCEEDED: Tone.GOOD,
+    EndState.FAILED: Tone.BAD,
+    EndState.STOPPED: Tone.WARN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a run goes, in words."""
+
+    tone: Tone
+    line: str
+
+
+def health_line(timeline: RunTimeline, now: float) -> str:
+    """Return one line that says how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
+    return health_of(timeline, now).line
+
+
+def health_of(timeline: RunTimeline, now: float) -> Health:
+    """Return how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
+    if (end := timeline.end) is not None:
+        return Health(ENDED_TONES[end.state], _ended_line(end))
+    parts = [f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"]
+    sights = sights_of(timeline, now)
+    figures = present(timeline, now, sights)
+    if figures.samples_s is not None or any(view.windows for view in timeline.ranks.values()):
+        parts.append(figures.rate_text)
+    if timeline.slowest is not None:
+        parts.append(f"step {figures.step_text}")
+    if loss := _loss(timeline, figures, now):
+        parts.append(loss)
+    if timeline.restart is not None:
+        parts.append(f"restart {timeline.restart.restart} of {timeline.restart.of}")
+    tone, condition = _condition(timeline, now, sights)
+    left = _left(timeline, figures, now) if tone is Tone.GOOD else None
+    if left is not None:
+        parts.append(f"{span_text(left)} left")
+    return Health(tone, f"{condition}: {', '.join(parts)}")
+
+
+def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
+    newest, loss = timeline.metric_last.get("loss"), timeline.metrics.get("loss")
+    if newest is None or loss is None:
+        return ""
+    age = age_text(newest.t, now, figures.step_ms)
+    if not math.isfinite(newest.value):
+        return f"loss {newest.value}{age}"
+    trend = "" if age else f" {_trend(loss)}"
+    return f"loss {newest.value:.3g}{age}{trend}".rstrip()
+
+
+def _left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
+    metrics = {name: metric.value for name, metric in timeline.metric_last.items()}
+    return timeline.outlook.seconds_left(now, timeline.steps, figures.step_ms, metrics)
+
+
+def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -> tuple[Tone, str]:
+    there = list(timeline.ranks.values())
+    if timeline.outlived_hosts:
+        # Ranks are numbered anew without it, so the last numbers are nobody's.
+        there = [view for view in there if view.rank < timeline.world or view.alive]
+        if not any(view.alive for view in there):
+            lost = ", ".join(sorted(timeline.outlived_hosts))
+            return Tone.WARN, f"beginning again without {lost}"
+    failed = [v for v in there if v.state is RankState.FAILED and v.rank not in timeline.outlived]
+    if failed:
+        return Tone.BAD, f"rank {min(view.rank for view in failed)} failed"
+    if timeline.lost_hosts:
+        lost_hosts = timeline.lost_hosts
+        since = span_text(now - min(timeline.links[host].t for host in lost_hosts))
+        more = _and_more(len(lost_hosts) - 3)
+        return Tone.WARN, f"no connection to {', '.join(lost_hosts[:3])}{more} for {since}"
+    if unheard := _unheard(timeline, there, now, sights):
+        return Tone.WARN, unheard
+    if all(view.step is None for view in timeline.ranks.values()):
+        return Tone.NOTE, f"starting{_slowest_start(timeline, now)}"
+    return _condition_of_steps(timeline, there, standing_ranks(timeline, now, sights), sights)
+
+
+def _condition_of_steps(
+    timeline: RunTimeline,
+    there: list[RankView],
+    standing: dict[RankView, float],
+    sights: Mapping[int, Sight],
+) -> tuple[Tone, str]:
+    """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
+    if any(view.state is RankState.STALLED for view in standing):
+        return Tone.WARN, _standing(there, standing)
+    if wrong := _wrong(timeline):
+        return Tone.WARN, wrong
+    if standing:
+        return Tone.NOTE, _standing(there, standing)
+    if slow := slow_ranks(timeline, sights):
+        return Tone.WARN, _slow(slow[0], timeline.ranks[slow[0].rank]) + _and_more(len(slow) - 1)
+    return Tone.GOOD, "healthy"
+
+
+def _slow(slow: Straggler, view: RankView) -> str:
+    """Say which rank is how slow."""
+    how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
+    return f"rank {slow.rank} on {view.host} is slow, {how}"
+
+
+def _wrong(timeline: RunTimeline) -> str:
+    """Say what makes the training's result worthless, though every rank goes on."""
+    broken = sorted(timeline.not_finite_since.items(), key=lambda each: each[0] != "loss")
+    for name, step in broken:
+        return f"{name} is {timeline.metric_last[name].value} since step {step}"
+    return "" if timeline.unsound is None else timeline.unsound.summary.partition(";")[0]
+
+
+def _unheard(
+    timeline: RunTimeline, there: list[RankView], now: float, sights: Mapping[int, Sight]
+) -> str:
+    """Say of which hosts nothing is known now, though they have told of themselves or of steps."""
+    hosts = {view.host for view in there if view.alive}
+    told = {host: node.t for host, node in timeline.nodes.items()}
+    unseen = {
+        view.host
+        for view in there
+        if sights[view.rank] is Sight.UNSEEN and (view.host in told or view.stepped_at is not None)
+    }
+    ages = {host: now - told.get(host, timeline.last_t or now) for host in sorted(unseen)}
+    if not ages:
+        return ""
+    oldest = max(ages, key=lambda host: ages[host])
+    if len(ages) == len(hosts) > 1:
+        return f"the newest word of the hosts is {span_text(min(ages.values()))} old"
+    more = _and_more(len(ages) - 1)
+    return f"no word from {oldest} for {span_text(ages[oldest])}{more}"
+
+
+def _standing(there: list[RankView], standing: dict[RankView, float]) -> str:
+    """Where one rank hangs all soon do: the one that is least far is to blame, if one is."""
+    count, living = len(standing), sum(view.alive for view in there)
+    first, farthest = next(iter(standing)), max(view.step or 0 for view in standing)
+    behind = [view for view in standing if (view.step or 0) == (first.step or 0)]
+    if count < living:
+        since = span_text(standing[first])
+        words = f"rank {first.rank} on {first.host} has not finished a step for {since}"
+        return words + _and_more(count - 1)
+    since = span_text(min(standing.values()))
+    if len(behind) == count:
+        return f"no rank has finished a step for {since}" if count > 1 else f"no step for {since}"
+    return (
+        f"no step for {since}, rank {first.rank} on {first.host}{_and_more(len(behind) - 1)} is behind"
+        f" (step {first.step or 0:,} of {farthest:,})"
+    )
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count:,} more)" if count > 0 else ""
+
+
+def _slowest_start(timeline: RunTimeline, now: float) -> str:
+    """Say what the ranks that are least far along do."""
+    living = [view for view in timeline.ranks.values() if view.alive and view.started_at]
+    if not living:
+        return ""
+    fewest = min(len(view.phases) for view in living)
+    last = [view for view in living if len(view.phases) == fewest]
+    first = min(last, key=lambda view: view.rank)
+    seconds = min(
+        now - (view.started_at or now) - max(view.phases.values(), default=0.0) for view in last
+    )
+    if seconds < LONG_START_SECONDS and not any(view.phases for view in living):
+        return ""
+    one, several = PHASE_WORDS[first.phase]
+    if len(last) == len(living) > 1:
+        words = f"all {several}"
+    else:
+        words = f"rank {first.rank} on {first.host}{_and_more(len(last) - 1)} {one}"
+    return f", {words} for {span_text(seconds)}" if seconds >= LONG_START_SECONDS else f", {words}"
+
+
+def _ended_line(end: RunEnded) -> str:
+    if end.error is not UNSET:
+        return f"not started: {end.error}"
+    line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"
+    if end.restarts:
+        line += f", {restarts_text(end.restarts)}"
+    first = end.first_failure
+    if first is not UNSET and first:
+        line += f"; {first.blame}"
+    return line
+
+
+def restarts_text(count: int) -> str:
+    """Return ``1 restart`` or ``3 restarts``."""
+    return "1 restart" if count == 1 else f"{count} restarts"
+
+
+def _trend(series: Series) -> str:
+    """Return an arrow that compares the last tenth of a curve with the tenth before."""
+    count = max(1, len(series) // 10)
+    if len(series) < 2 * count or len(series) < 2:
+        return ""
+    recent = sum(series.values[-count:]) / count
+    before = sum(series.values[-2 * count : -count]) / count
+    if abs(recent - before) <= 0.005 * max(abs(recent), abs(before), 1e-12):
+        return "→"
+    return "↓" if recent < before else "↑"

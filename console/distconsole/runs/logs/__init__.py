@@ -1,0 +1,1 @@
+"""The lines that ranks printed: kept, filtered, folded and searched."""

@@ -1,0 +1,287 @@
+"""What every rank did over time, by moment, in bounded memory. It draws nothing and asks nobody.
+
+A cell keeps the worst of its moment, as *badness*: the value itself, or its negative where little
+is bad, so that the worst of many is always their maximum. ``UNKNOWN`` is below all, and what is no
+number above all.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from statistics import median
+from typing import Any, TypeAlias
+
+from msgspec import UNSET
+
+from distconsole.model.run_events import GpuSample, RunEvents, Window
+from distconsole.runs.series import Band
+
+UNKNOWN = -math.inf
+BROKEN = math.inf
+"""The badness of NaN and of infinities."""
+RECENT_COLUMNS = 120
+WHOLE_COLUMNS = 240
+CELLS = 500_000
+"""Ranks times moments of one quantity over the whole run; with very many ranks moments are longer."""
+MAX_METRICS = 4
+SAMPLED_RANKS = 128
+"""What is usual at a moment is the median of so many ranks at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What may be looked at: its name in the grammar, how it reads, its unit, and whether little of it is bad."""
+
+    name: str
+    title: str
+    unit: str = ""
+    little_is_bad: bool = False
+
+    def badness(self, value: float) -> float:
+        """Return how bad ``value`` is."""
+        if not math.isfinite(value):
+            return BROKEN
+        return -value if self.little_is_bad else value
+
+    def value(self, badness: float) -> float:
+        """Return the value behind ``badness``; NaN where it was no number."""
+        if not math.isfinite(badness):
+            return math.nan
+        return -badness if self.little_is_bad else badness
+
+
+STEP = Quantity("step", "step time", "ms")
+DATA = Quantity("data", "wait for data", "ms")
+RATE = Quantity("rate", "samples/s", "", little_is_bad=True)
+USE = Quantity("use", "GPU utilisation", "%", little_is_bad=True)
+BUILT_IN = (STEP, DATA, RATE, USE)
+
+
+def metric_quantity(name: str) -> Quantity:
+    """Return the quantity of a metric; little of an accuracy is bad, much of anything else."""
+    return Quantity(name, name, "", little_is_bad="acc" in name.lower())
+
+
+@dataclass(slots=True)
+class Track:
+    """Moments of equal length, each with the worst of every rank and quantity.
+
+    Attributes:
+        seconds: How long a moment is.
+        first: The number of the moment in column 0, counted from the start.
+        columns: Moments that are there.
+        rows: Quantity -> rank -> badness by column; a row may be shorter than ``columns``.
+        steps: The last step that some rank had done in each moment.
+    """
+
+    seconds: float = 1.0
+    first: int = 0
+    columns: int = 0
+    rows: dict[str, dict[int, array[float]]] = field(default_factory=dict)
+    steps: array[int] = field(default_factory=lambda: array("q"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the rows of a quantity as one: of very many ranks there are tens of thousands."""
+        rows = {name: _joined(rows) for name, rows in self.rows.items()}
+        return _track, (self.seconds, self.first, self.columns, rows, self.steps)
+
+    def put(self, name: str, rank: int, column: int, badness: float) -> None:
+        """Take a badness at ``column``, which must be there."""
+        rows = self.rows.get(name)
+        if rows is None:
+            rows = self.rows[name] = {}
+        row = rows.get(rank)
+        if row is None:
+            row = rows[rank] = array("f")
+        missing = column - len(row)
+        if missing >= 0:  # most often the next moment, and nothing between
+            if missing:
+                row.extend([UNKNOWN] * missing)
+            row.append(badness)
+        elif badness > row[column]:
+            row[column] = badness
+
+    def reach(self, column: int, step: int) -> None:
+        """Make ``column`` be there, with the newest ``step``."""
+        missing = column + 1 - len(self.steps)
+        if missing > 0:  # a moment in which nobody got further stands where the one before did
+            self.steps.extend([self.steps[-1] if self.steps else -1] * missing)
+            self.columns = column + 1
+        if step > self.steps[column]:
+            self.steps[column] = min(step, 2**62)
+
+    def forget_before(self, column: int) -> None:
+        """Drop the columns before ``column``."""
+        self.first += column
+        self.columns = max(0, self.columns - column)
+        del self.steps[:column]
+        for rows in self.rows.values():
+            for row in rows.values():
+                del row[:column]
+
+    def halve(self) -> None:
+        """Make of two moments one, with the worst of both."""
+        self.seconds *= 2
+        self.columns = (self.columns + 1) // 2
+        self.steps = _pairs(self.steps, "q")
+        for rows in self.rows.values():
+            for rank, row in rows.items():
+                rows[rank] = _pairs(row, "f")
+
+    def row(self, name: str, rank: int, begin: int = 0) -> array[float]:
+        """Return a rank's badness from column ``begin`` to the last."""
+        known = self.rows.get(name, {}).get(rank)
+        row = array("f") if known is None else known[begin:]
+        missing = self.columns - begin - len(row)
+        if missing > 0:
+            row.extend([UNKNOWN] * missing)
+        return row
+
+    def usual(self, name: str, ranks: Sequence[int], column: int) -> float:
+        """Return the median badness of ``ranks`` at ``column``; ``UNKNOWN`` where none is known."""
+        rows = self.rows.get(name, {})
+        each = max(1, -(-len(ranks) // SAMPLED_RANKS))
+        taken = (rows[rank] for rank in ranks[::each] if rank in rows)
+        known = [row[column] for row in taken if column < len(row) and row[column] != UNKNOWN]
+        return median(known) if known else UNKNOWN
+
+
+Joined: TypeAlias = "tuple[list[int], list[int], array[float]]"
+"""Ranks, the lengths of their rows, and these one after the other."""
+
+
+def _joined(rows: dict[int, array[float]]) -> Joined:
+    values = array("f")
+    for row in rows.values():
+        values.extend(row)
+    return list(rows), list(map(len, rows.values())), values
+
+
+def _track(
+    seconds: float, first: int, columns: int, joined: dict[str, Joined], steps: array[int]
+) -> Track:
+    rows: dict[str, dict[int, array[float]]] = {}
+    for name, (ranks, lengths, values) in joined.items():
+        ends = [0, *accumulate(lengths)]
+        rows[name] = {
+            rank: values[begin:end]
+            for rank, begin, end in zip(ranks, ends, ends[1:], strict=False)
+        }
+    return Track(seconds, first, columns, rows, steps)
+
+
+def _pairs(row: array[float] | array[int], code: str) -> array:  # type: ignore[type-arg]
+    """Return the larger of each pair of neighbours; one that is left over stays."""
+    merged = array(code, map(max, row[::2], row[1::2]))
+    merged.extend(array(code, row[len(row) - len(row) % 2 :]))
+    return merged
+
+
+class RankHistory:
+    """The fold of a run's windows and GPU samples: the last minutes by the second, the whole run more coarsely."""
+
+    def __init__(self) -> None:
+        self.started: float | None = None
+        self.recent = Track()
+        self.whole = Track()
+        self.quantities: dict[str, Quantity] = {}
+        """Name -> what is known of at least one rank."""
+        self.hosts: dict[int, str] = {}
+        self.step_ms = Band(of_steps=True)
+        """Step time of the ranks by second."""
+        self.gpu_use = Band()
+        """Utilisation of the run's GPUs by second, percent."""
+        self._metrics = 0
+
+    @property
+    def known(self) -> list[str]:
+        """Names of the quantities that are known, those that every run may have first."""
+        built_in = [each.name for each in BUILT_IN if each.name in self.quantities]
+        metrics = [each.name for each in self.quantities.values() if each not in BUILT_IN]
+        return built_in + metrics
+
+    def apply(self, event: RunEvents) -> None:
+        """Fold one event in."""
+        if isinstance(event, Window):
+            self._window(event)
+        elif isinstance(event, GpuSample) and event.rank is not UNSET and event.util is not None:
+            if not math.isfinite(event.t):
+                return
+            self.gpu_use.put(event.t, event.util)
+            self._put(event.rank, event.t, -1, [(USE.name, USE, event.util)])
+            self.hosts.setdefault(event.rank, event.host)
+
+    def _window(self, event: Window) -> None:
+        self.hosts[event.rank] = event.host
+        if event.step_ms_mean is not None and math.isfinite(event.t):
+            self.step_ms.put(event.t, event.step_ms_mean)
+        known: list[tuple[str, Quantity, float]] = [
+            (quantity.name, quantity, value)
+            for quantity, value in (
+                (STEP, event.step_ms_mean),
+                (DATA, event.data_ms),
+                (RATE, event.samples_s),
+            )
+            if value is not None
+        ]
+        for name, value in event.metrics.items():
+            key = f"metric {name}"
+            quantity = self.quantities.get(key) or self._new_metric(name)
+            if quantity is not None:
+                known.append((key, quantity, value))
+        self._put(event.rank, event.t, event.step, known)
+
+    def _new_metric(self, name: str) -> Quantity | None:
+        if self._metrics >= MAX_METRICS:
+            return None
+        self._metrics += 1
+        quantity = self.quantities[f"metric {name}"] = metric_quantity(name)
+        return quantity
+
+    def _put(
+        self, rank: int, t: float, step: int, values: Sequence[tuple[str, Quantity, float]]
+    ) -> None:
+        """Take values of one rank; each comes with the key of its quantity."""
+        if not math.isfinite(t) or not values:
+            return
+        if self.started is None:
+            self.started = t
+        known = self.quantities
+        for key, quantity, _ in values:
+            if key not in known:
+                known[key] = quantity
+        told = [(key, quantity.badness(value)) for key, quantity, value in values]
+        for track, room in ((self.recent, _shifted), (self.whole, self._halved)):
+            column = int((t - self.started) / track.seconds) - track.first
+            if column >= track.columns:
+                column = self._column(track, t, room)
+            if column < 0:
+                continue
+            track.reach(column, step)
+            for key, badness in told:
+                track.put(key, rank, column, badness)
+
+    def _column(self, track: Track, t: float, room: Callable[[Track, int], bool]) -> int:
+        while True:
+            column = int((t - (self.started or 0.0)) / track.seconds) - track.first
+            if not room(track, column):
+                return column
+
+    def _halved(self, track: Track, column: int) -> bool:
+        ranks = max(1, len(self.hosts))
+        if column < max(60, min(WHOLE_COLUMNS, CELLS // ranks)):
+            return False
+        track.halve()
+        return True
+
+
+def _shifted(track: Track, column: int) -> bool:
+    """Drop old columns, some at once."""
+    if column < RECENT_COLUMNS + RECENT_COLUMNS // 4:
+        return False
+    track.forget_before(column + 1 - RECENT_COLUMNS)
+    return True

@@ -1,0 +1,460 @@
+"""From the nodes' journal entries to the events of a run. Pure: no clock, no disk, no connection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from typing import assert_never
+
+from msgspec import UNSET, structs
+
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
+    LogLine,
+    Metric,
+    PhaseReached,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+    RunRestarted,
+    Window,
+)
+from distconsole.model.run_summary import FirstFailure
+from distconsole.rpc import frames
+from distconsole.runs.detectors.conclusions import (
+    NODE_LOST,
+    Left,
+    disagreement_finding,
+    first_failure_finding,
+    not_finite_finding,
+    note_finding,
+    passed_by_finding,
+    restart_finding,
+    split_finding,
+    stall_finding,
+    straggler_finding,
+)
+from distconsole.runs.detectors.not_finite import NotFinite, NotFiniteWatch
+from distconsole.runs.detectors.splits import SplitWatch
+from distconsole.runs.detectors.stalls import StallWatch
+from distconsole.runs.detectors.stragglers import StragglerWatch
+from distconsole.runs.detectors.unplanned import MAX_RANKS, PlanBounds
+from distconsole.runs.detectors.verify import Disagreement, SyncWatch
+from distconsole.runs.detectors.world_words import apart_finding
+from distconsole.runs.detectors.worlds import Apart, WorldWatch
+from distconsole.runs.logs.slices import LineAssembler
+from distconsole.runs.outcome import Outcome, blamed
+from distconsole.runs.points import PointReducer, Reduced
+from distconsole.runs.rank_view import LIVING
+from distconsole.runs.samples import load_events
+from distconsole.runs.window_values import figures_of, given_points, known_metrics
+from distconsole.ssh.plain import without_colours
+
+LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
+"""What is taken of a lost host after the run's end, which it was not waited for with."""
+
+
+class RunReducer:
+    """The state that turns entries into events; feeding it the same entries gives the same events.
+
+    Args:
+        run: The run's id.
+        hosts: The hosts whose ``end`` makes the run's end, in the order of nodes.
+        ranks: How many there can be: what a node says of further ones is counted and left out.
+    """
+
+    def __init__(self, run: str, hosts: tuple[str, ...], ranks: int = MAX_RANKS) -> None:
+        self.run = run
+        self._bounds = PlanBounds(run, ranks)
+        self.ended: RunEnded | None = None
+        self._hosts = frozenset(hosts)
+        self._coordinator = hosts[0] if hosts else ""
+        self._waiting = set(hosts)
+        self._points = PointReducer()
+        self._stragglers = StragglerWatch()
+        self._sync = SyncWatch(hosts)
+        self._splits = SplitWatch()
+        self._stalls = StallWatch()
+        self._worlds = WorldWatch()
+        self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
+        self._rank_hosts: dict[int, str] = {}
+        self._living: dict[int, frames.StateEntry] = {}
+        self._lost: set[str] = set()
+        self._passed_by: Counter[str] = Counter()
+        """Lost host -> steps that its ranks made since."""
+        self._not_finite = NotFiniteWatch()
+        self._exited: dict[int, frames.StateEntry] = {}
+        """Rank -> how it said to have exited: by itself, or because it was asked to."""
+        self._outcome = Outcome(self._coordinator)
+        self._restart = 0
+        self._restarts: dict[str, int] = {}
+        """Host -> the attempt that its journal has come to."""
+        self._last_step = -1
+        self._bases = {0: 0}
+        """Attempt -> what is added to its steps, which each process counts from 0, in windows."""
+        self._started: float | None = None
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """Hosts whose last entry has not come."""
+        return frozenset(self._waiting)
+
+    @property
+    def judged(self) -> bool:
+        """Whether a node has said how the run ended."""
+        return self._outcome.judged
+
+    def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:
+        """Return what ``entry`` of ``host`` means.
+
+        Args:
+            host: Where it comes from.
+            entry: The next entry of its journal.
+            t: Its time in UNIX seconds on the console's clock.
+        """
+        if self.ended is not None and not (host in self._lost and isinstance(entry, LATE)):
+            return iter(())
+        self._started = t if self._started is None else min(self._started, t)
+        rank: int | None = getattr(entry, "rank", None)
+        if rank is not None and rank >= self._bounds.ranks:
+            return self._bounds.leave_out(host, f"rank {rank:,}", t)
+        if isinstance(entry, frames.WindowEntry):  # most entries are
+            return self._window(host, entry, t)
+        return self._other(host, entry, t)
+
+    def _other(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:  # noqa: C901
+        match entry:
+            case frames.StateEntry():
+                yield from self._state(host, entry, t)
+            case frames.PhaseEntry():
+                if self._is_current(host):
+                    self._worlds.add(entry, t)
+                yield PhaseReached(
+                    t=t,
+                    run=self.run,
+                    rank=entry.rank,
+                    host=host,
+                    phase=entry.phase,
+                    seconds=entry.seconds,
+                )
+            case frames.WindowEntry():
+                yield from self._window(host, entry, t)
+            case frames.CheckEntry():
+                if self._is_current(host):
+                    yield from self._disagreements(self._sync.add(entry, t), t)
+            case frames.SampleEntry():
+                loads = load_events(self.run, host, entry.node, entry.gpus, t)
+                yield from self._bounds.within(host, loads, t)
+                yield from self._stalled(t)
+                yield from self._apart(self._worlds.due(self._living, len(self._rank_hosts), t), t)
+                yield from self._unlike(self._not_finite.due(self._living, t))
+            case frames.LogEntry():
+                yield from self._log(host, entry, t)
+            case frames.FailureEntry():
+                self._outcome.failed(host, entry, t)
+            case frames.NoteEntry():
+                yield from self._note(host, entry, t)
+            case frames.VerdictEntry():
+                first = self._numbered(self._outcome.take(host, entry))
+                if first is not None:
+                    yield from self._blame(first, t)
+            case frames.RestartEntry():
+                first = blamed(entry.first_failure)
+                if first is not None:
+                    yield restart_finding(self.run, first, self._left(), entry, t)
+            case frames.AttemptEntry():
+                yield from self._begin_attempt(host, entry, t)
+            case frames.EndEntry():
+                yield from self._node_ended(host, entry, t)
+            case _:
+                assert_never(entry)
+
+    def lost_for_good(self, t: float) -> Iterator[RunEvents]:
+        """Yield the end as far as it is known, when the hosts still waited for will not answer.
+
+        Args:
+            t: Now, in UNIX seconds.
+        """
+        if self.ended is None:
+            self._waiting.clear()
+            yield from self._finish(t)
+
+    def _state(self, host: str, entry: frames.StateEntry, t: float) -> Iterator[RunEvents]:
+        try:
+            state = RankState(entry.state)
+        except ValueError:
+            return  # of a newer agent
+        alive = state in LIVING
+        self._sync.heard_of(host)
+        if host in self._lost if alive else self._rank_hosts.get(entry.rank, host) != host:
+            return  # the others go on without that host, or the rank lives elsewhere now
+        if self._rank_hosts.get(entry.rank, host) != host:
+            self._splits.moved(entry.rank, t)
+        self._rank_hosts[entry.rank] = host
+        if alive:
+            self._stalls.rank_is(entry.rank, entry.pid, t, stalled=state is RankState.STALLED)
+        if state is RankState.EXITED and entry.exit_code and self._is_blamed(entry.rank):
+            state = RankState.FAILED
+        yield from self._rank_is(host, entry, state, t)
+
+    def _is_blamed(self, rank: int) -> bool:
+        first = (
+            self._numbered(self._outcome.first_failure()) if self._outcome.has_verdict else None
+        )
+        return first is not None and first.of_rank and first.rank == rank
+
+    def _rank_is(
+        self, host: str, entry: frames.StateEntry, state: RankState, t: float
+    ) -> Iterator[RunEvents]:
+        rank, alive = entry.rank, state in LIVING
+        if alive:
+            self._living[rank] = entry
+            self._exited.pop(rank, None)
+        else:
+            self._living.pop(rank, None)
+            if state is RankState.EXITED:
+                self._exited[rank] = entry
+            self._stragglers.rank_ended(rank)
+            self._stalls.rank_ended(rank)
+        yield RankChanged(
+            t=t,
+            run=self.run,
+            rank=rank,
+            host=host,
+            local_rank=entry.local_rank,
+            pid=entry.pid,
+            state=state,
+            exit_code=UNSET if entry.exit_code is None else entry.exit_code,
+            signal=UNSET if entry.signal is None else entry.signal,
+        )
+        yield from self._metrics(self._points.rank_is(rank, t, alive=alive), t)
+        yield from self._disagreements(self._sync.rank_is(rank, t, alive=alive), t)
+
+    def _stalled(self, t: float) -> Iterator[RunFinding]:
+        stall = self._stalls.due(self._living, t)
+        if stall is not None:
+            yield stall_finding(self.run, stall, lambda rank: self._rank_hosts.get(rank, ""), t)
+
+    def _apart(self, found: Iterator[Apart], t: float) -> Iterator[RunFinding]:
+        for one in found:
+            yield apart_finding(self.run, one, self._hosts_of(one.ranks), t)
+
+    def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
+        about = entry.host if entry.host in self._hosts else host
+        finding = note_finding(self.run, about, entry, t)
+        if entry.check != NODE_LOST:
+            yield finding
+        elif host == self._coordinator and entry.host == about:
+            yield finding
+            yield from self._lose(about, finding.severity, t)
+        else:  # who is lost is the coordinator's to say
+            yield structs.replace(finding, severity=Severity.INFO)
+
+    def _lose(self, lost: str, severity: Severity, t: float) -> Iterator[RunEvents]:
+        """Take that a host is lost: nobody will tell how its ranks end."""
+        if severity is Severity.WARN:
+            self._lost.add(lost)
+            self._waiting.discard(lost)
+        yield from self._take_down({lost}, t)
+
+    def _tell_passed_by(self, t: float) -> Iterator[RunFinding]:
+        for host, steps in sorted(self._passed_by.items()):
+            if steps:
+                yield passed_by_finding(self.run, host, steps, t)
+        self._passed_by.clear()
+
+    def _take_down(self, hosts: Set[str], t: float) -> Iterator[RunEvents]:
+        for rank, last in sorted(self._living.items()):
+            host = self._rank_hosts[rank]
+            if host in hosts:
+                yield from self._rank_is(host, last, RankState.KILLED, t)
+
+    def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
+        known_on = self._rank_hosts.get(entry.rank, host)
+        if host in self._lost:
+            reported = max(map(len, entry.points.values()), default=0)
+            self._passed_by[host] += entry.steps or reported
+            return
+        if known_on != host:  # of before the rank came to live elsewhere, or it lives twice
+            split = self._splits.steps(entry.rank, host, known_on, t) if entry.steps else None
+            if split is not None:
+                yield split_finding(self.run, split, t)
+            return
+        mean, p95, data, forward, backward, optimizer, samples_s = figures_of(entry)
+        step = entry.step
+        if step >= 0:
+            step += self._bases.get(self._restarts.get(host, 0), 0)
+            self._last_step = max(self._last_step, step)
+            self._stalls.stepped(entry.rank, step, t, mean)
+        window = Window(
+            t=t,
+            run=self.run,
+            rank=entry.rank,
+            step=step,
+            steps=entry.steps,
+            step_ms_mean=mean,
+            step_ms_p95=p95,
+            data_ms=data,
+            forward_ms=forward,
+            backward_ms=backward,
+            optimizer_ms=optimizer,
+            samples_s=samples_s,
+            metrics=known_metrics(entry.metrics),
+            dropped=entry.dropped,
+            host=host,
+            skipped=entry.skipped,
+        )
+        yield window
+        points = {name: given_points(points) for name, points in entry.points.items()}
+        if unlike := self._not_finite.add(entry.rank, points, self._living, t):
+            yield from self._unlike(unlike)
+        if not self._is_current(host):
+            return  # of an attempt that another has followed
+        if reduced := self._points.add(entry.rank, points, t, trained=entry.steps > 0):
+            yield from self._metrics(reduced, t)
+        self._rank_hosts.setdefault(entry.rank, host)
+        for straggler in self._stragglers.add(window):
+            slow_on = self._rank_hosts.get(straggler.rank, "")
+            yield straggler_finding(self.run, slow_on, straggler, t)
+
+    def _unlike(self, found: Iterable[NotFinite]) -> Iterator[RunFinding]:
+        for one in found:
+            yield not_finite_finding(self.run, one, self._hosts_of(one.ranks))
+
+    def _hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
+        hosts = dict.fromkeys(self._rank_hosts.get(rank, "") for rank in ranks)
+        return tuple(filter(None, hosts))
+
+    def _disagreements(self, found: Iterator[Disagreement], t: float) -> Iterator[RunFinding]:
+        for one in found:
+            yield disagreement_finding(self.run, self._hosts_of(one.ranks), one, t)
+
+    def _metrics(self, reduced: Iterable[Reduced], t: float) -> Iterator[Metric]:
+        for metric in reduced:
+            yield Metric(
+                t=t,
+                run=self.run,
+                name=metric.name,
+                step=metric.step,
+                value=metric.value,
+                min=metric.low,
+                max=metric.high,
+                ranks=metric.ranks,
+                samples=metric.samples,
+            )
+
+    def _log(self, host: str, entry: frames.LogEntry, t: float) -> Iterator[LogLine]:
+        key = (host, entry.rank, "err" if entry.stream == "err" else "out")
+        assembler = self._lines.setdefault(key, LineAssembler())
+        for line, transient in assembler.feed(entry.text):
+            yield self._log_line(key, line, transient, t)
+
+    def _log_line(
+        self, source: tuple[str, int | None, str], line: str, transient: bool, t: float
+    ) -> LogLine:
+        host, rank, stream = source
+        coloured = "\x1b" in line
+        return LogLine(
+            t=t,
+            run=self.run,
+            host=host,
+            stream=stream,
+            line=without_colours(line) if coloured else line,
+            rank=UNSET if rank is None else rank,
+            transient=transient,
+            styled=line if coloured else UNSET,
+        )
+
+    def _begin_attempt(
+        self, host: str, entry: frames.AttemptEntry, t: float
+    ) -> Iterator[RunEvents]:
+        """Take that a host's journal has come to an attempt; the first one to do so begins it for all."""
+        yield from self._flush_lines(host, t)
+        self._restarts[host] = entry.restart
+        if entry.restart <= self._restart:
+            return
+        self._restart = entry.restart
+        self._bases[entry.restart] = self._last_step + 1
+        yield from self._metrics(self._points.begin_again(), t)
+        yield from self._unlike(self._not_finite.flush(self._living))
+        yield from self._disagreements(self._sync.begin_again(), t)
+        yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
+        self._worlds.begin_again()
+        self._stragglers = StragglerWatch()
+        self._outcome.begin_again()
+        self._exited.clear()
+        yield RunRestarted(
+            t=t,
+            run=self.run,
+            restart=entry.restart,
+            of=entry.of,
+            checkpoint=entry.checkpoint,
+        )
+
+    def _is_current(self, host: str) -> bool:
+        """Whether what a host's journal says now is of the attempt that goes on."""
+        return self._restarts.get(host, 0) == self._restart
+
+    def _node_ended(self, host: str, entry: frames.EndEntry, t: float) -> Iterator[RunEvents]:
+        self._outcome.ended(host, entry)
+        self._waiting.discard(host)
+        self._sync.heard_of(host)
+        yield from self._flush_lines(host, t)
+        yield from self._tell_passed_by(t)
+        if not self._waiting and self.ended is None:
+            yield from self._finish(t)
+
+    def _blame(self, first: FirstFailure, t: float) -> Iterator[RunEvents]:
+        """Tell who failed first; a stop may have come before its process was at its end."""
+        last = self._exited.get(first.rank)
+        if first.of_rank and last is not None and last.exit_code:
+            host = self._rank_hosts.get(first.rank, first.host)
+            yield from self._rank_is(host, last, RankState.FAILED, t)
+        yield first_failure_finding(self.run, first, self._left(), t)
+
+    def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
+        """Call a rank by its own number, of which the coordinator need not know: its host has but one."""
+        if first is None or not first.of_rank:
+            return first
+        there = [rank for rank, host in self._rank_hosts.items() if host == first.host]
+        return structs.replace(first, rank=there[0]) if len(there) == 1 else first
+
+    def _left(self) -> Left:
+        ended = self._exited.items()
+        ranks = tuple(sorted(rank for rank, last in ended if last.exit_code == 0))
+        return Left(ranks, self._hosts_of(ranks))
+
+    def _flush_lines(self, host: str, t: float) -> Iterator[LogLine]:
+        for key in [key for key in self._lines if key[0] == host]:
+            for line, transient in self._lines.pop(key).flush():
+                yield self._log_line(key, line, transient, t)
+
+    def _finish(self, t: float) -> Iterator[RunEvents]:
+        for host in sorted({key[0] for key in self._lines}):
+            yield from self._flush_lines(host, t)
+        yield from self._metrics(self._points.flush(), t)
+        yield from self._unlike(self._not_finite.flush(self._living))
+        yield from self._disagreements(self._sync.flush(), t)
+        yield from self._bounds.left_out(t)
+        yield from self._tell_passed_by(t)
+        yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
+        yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
+        first = self._numbered(self._outcome.first_failure())
+        if first is not None and not self._outcome.has_verdict:
+            yield from self._blame(first, t)
+        state, exit_code = self._outcome.state(first)
+        seconds = self._outcome.seconds
+        if seconds is None:
+            seconds = t - self._started if self._started is not None else 0.0
+        self.ended = RunEnded(
+            t=t,
+            run=self.run,
+            state=state,
+            exit_code=exit_code,
+            seconds=seconds,
+            first_failure=UNSET if first is None else first,
+            restarts=self._restart or UNSET,
+        )
+        yield self.ended

@@ -1,0 +1,1 @@
+"""A past run at any moment."""

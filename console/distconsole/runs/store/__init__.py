@@ -1,0 +1,1 @@
+"""Kept runs: one SQLite file each, and who writes it."""

@@ -1,0 +1,55 @@
+"""What a run's plan lets its nodes tell of: how many ranks there can be. It judges no entry."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+
+from distconsole.model.decoding import threadsafe
+from distconsole.model.run_events import PlanMade, RunEnded
+from distconsole.model.time_text import is_time
+from distconsole.runs.reduce import RunReducer
+from distconsole.runs.store.run_file import RunRecord
+
+SPAWNED_A_HOST = 256
+"""A script that is started once a host may start so many ranks there itself."""
+UNPLANNED_RANKS = 16_384
+"""Ranks of a run whose plan is not known, as of one that was attached to."""
+
+E = TypeVar("E", PlanMade, RunEnded)
+
+
+def stored_plan(record: RunRecord) -> PlanMade | None:
+    """Return the run's plan as stored; None if it is not there or cannot be read."""
+    with suppress(msgspec.DecodeError):
+        return _timed(record, PlanMade, record.plan) if record.plan else None
+    return None
+
+
+def stored_end(record: RunRecord) -> RunEnded | None:
+    """Return the run's end as stored; None if it is not there or cannot be read."""
+    with suppress(msgspec.DecodeError):
+        return _timed(record, RunEnded, record.end) if record.end else None
+    return None
+
+
+def reducer_of(record: RunRecord) -> RunReducer:
+    """Return what turns the entries of a run's nodes into events."""
+    return RunReducer(record.run, record.hosts, rank_count(stored_plan(record)))
+
+
+def rank_count(plan: PlanMade | None) -> int:
+    """Return how many ranks a run can have at most; their numbers are smaller."""
+    if plan is None:
+        return UNPLANNED_RANKS
+    planned = max((rank + 1 for host in plan.hosts for rank in host.ranks), default=0)
+    spawns = all(len(host.ranks) <= 1 for host in plan.hosts)
+    return max(planned, plan.world_size, len(plan.hosts) * SPAWNED_A_HOST if spawns else 0)
+
+
+def _timed(record: RunRecord, kind: type[E], stored: bytes) -> E:
+    """Return an event kept beside the entries; one that is at no moment is at the run's start."""
+    event = msgspec.json.decode(stored, type=threadsafe(kind))
+    return event if is_time(event.t) else msgspec.structs.replace(event, t=record.started)

@@ -1,0 +1,391 @@
+"""One run on the disk: what is known of it, and the journal entries of its nodes. It interprets none."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from distconsole.model.decoding import threadsafe
+from distconsole.model.names import HostName, RunId
+from distconsole.model.requests import Where
+from distconsole.model.time_text import TOO_FAR_SECONDS, is_time
+from distconsole.runs.store.network_disk import is_on_network
+from distconsole.runs.store.place import Place
+
+SCHEMA_VERSION = 1
+"""``PRAGMA user_version`` of a file; 0 is the first version's, which has no places."""
+
+SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entries (
+    host TEXT NOT NULL, seq INTEGER NOT NULL, t REAL NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (host, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS places (
+    host TEXT PRIMARY KEY, seq INTEGER NOT NULL, journal TEXT NOT NULL, shift INTEGER NOT NULL,
+    lost_first INTEGER NOT NULL, lost_last INTEGER NOT NULL
+) WITHOUT ROWID;
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+HOSTS = """
+WITH RECURSIVE named (host) AS (
+    SELECT min(host) FROM entries
+    UNION ALL
+    SELECT (SELECT min(host) FROM entries WHERE host > named.host) FROM named WHERE named.host IS NOT NULL
+) SELECT host FROM named WHERE host IS NOT NULL
+"""
+"""The hosts, each looked up behind the one before: ``DISTINCT`` would read all entries."""
+BUSY_SECONDS = 5.0
+KIND_BYTES = 80
+"""Agents write an entry's kind behind its number and its time, that is within so many bytes."""
+NO_ROOM = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+)
+"""What SQLite says where the folder has no room for the memory that those who use a file share."""
+
+
+class NewerFileError(sqlite3.DatabaseError):
+    """A file of a newer version of this program: what it holds would be misread."""
+
+    sqlite_errorcode = sqlite3.SQLITE_MISMATCH
+
+
+class StoredEntry(NamedTuple):
+    """One journal entry: ``t`` on the console's clock, ``body`` as the node wrote it (JSON)."""
+
+    host: HostName
+    seq: int
+    t: float
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What is known of a run without reading its entries.
+
+    Attributes:
+        started: UNIX seconds.
+        hosts: In the order of nodes.
+        request: The request as JSON, for ``rerun``; empty for a run that was attached to.
+        plan: The ``plan`` event as JSON; empty likewise.
+        end: The ``end`` event as JSON; empty while it is not known.
+        where: The hosts as they were asked for, to reach them again.
+        facts: Host -> fact -> value as JSON, as known when it began; empty for a run that was attached to.
+    """
+
+    run: RunId
+    name: str = ""
+    started: float = 0.0
+    hosts: tuple[str, ...] = ()
+    request: bytes = b""
+    plan: bytes = b""
+    end: bytes = b""
+    where: Where = field(default_factory=Where)
+    facts: bytes = b""
+
+
+def lay_out(path: Path) -> None:
+    """Make the file's tables, and those that a file of an older version lacks.
+
+    Raises:
+        sqlite3.Error: if the disk refuses, or the file is none of ours, or of a newer version.
+    """
+    with contextlib.closing(connect(path)) as db:
+        if _schema_version(db) < SCHEMA_VERSION:
+            db.executescript(SCHEMA)
+        # What several machines can open is not shared by memory.
+        shared = is_on_network(path)
+        db.execute(f"PRAGMA journal_mode={'TRUNCATE' if shared else 'WAL'}")
+
+
+def connect(path: Path, *, alone: bool = False) -> sqlite3.Connection:
+    """Return a connection to a run's file; any thread may use it, one at a time.
+
+    Args:
+        alone: Keep others out, which takes no room for what is shared with them.
+    """
+    db = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
+    try:
+        if alone:
+            db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        # A write-ahead log is sound after a power cut, though its last seconds may be missing.
+        if not is_on_network(path):
+            db.execute("PRAGMA synchronous=NORMAL")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _readable(path: Path) -> sqlite3.Connection:
+    """Return a connection to a run's file that was tried; on a full disk one that keeps others out.
+
+    Raises:
+        sqlite3.Error: if it is none of ours, or cannot be read.
+    """
+    try:
+        return _tried(connect(path))
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF not in NO_ROOM:
+            raise
+    return _tried(connect(path, alone=True))
+
+
+def _tried(db: sqlite3.Connection) -> sqlite3.Connection:
+    try:
+        _schema_version(db)
+        db.execute("SELECT 1 FROM meta LIMIT 1")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _schema_version(db: sqlite3.Connection) -> int:
+    """Return the version of a file.
+
+    Raises:
+        NewerFileError: if this program does not know it.
+    """
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise NewerFileError(
+            f"it is of a newer version of distconsole (schema {version}, this one knows "
+            f"{SCHEMA_VERSION})"
+        )
+    return version
+
+
+class RunFile:
+    """One run's file: records, cursors, entries. One thread uses it; an ``EntryWriter`` has a connection of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: dict[str, str] = {}
+        """Host -> why some of its entries could not be read, so far; an empty name stands for all."""
+        self._db = _readable(path)
+
+    def __enter__(self) -> RunFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; may be called several times."""
+        self._db.close()
+
+    def let_go(self) -> None:
+        """Give back the pages that were read, of a file that stays open."""
+        self._db.execute("PRAGMA shrink_memory")
+
+    def record(self) -> RunRecord:
+        """Return what is known of the run."""
+        rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
+        fields = msgspec.json.decode(rows.get("record", b"{}"), type=threadsafe(dict[str, Any]))
+        started = fields.get("started", 0.0)
+        return RunRecord(
+            run=RunId(self.path.stem),
+            name=fields.get("name", ""),
+            started=started if is_time(started) else self._first_seen(),
+            hosts=tuple(fields.get("hosts", ())),
+            request=rows.get("request", b""),
+            plan=rows.get("plan", b""),
+            end=rows.get("end", b""),
+            where=msgspec.convert(fields.get("where", {}), threadsafe(Where)),
+            facts=rows.get("facts", b""),
+        )
+
+    def write_record(self, record: RunRecord) -> None:
+        """Keep what is known of the run; empty fields leave what was there."""
+        fields = {
+            "name": record.name,
+            "started": record.started,
+            "hosts": record.hosts,
+            "where": record.where,
+        }
+        rows: list[tuple[str, bytes]] = [("record", msgspec.json.encode(fields))]
+        for key in ("request", "plan", "end", "facts"):
+            value: bytes = getattr(record, key)
+            if value:
+                rows.append((key, value))
+        with self._db:
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+
+    def write_end(self, end: bytes) -> None:
+        """Keep the run's last event, and all that was kept before it, however the power goes."""
+        self._db.execute("PRAGMA synchronous=FULL")
+        with self._db:
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('end', ?)", (end,))
+
+    def kept_summary(self, *, whole: bool = False) -> bytes:
+        """Return what ``keep_summary`` kept; empty if nothing.
+
+        Args:
+            whole: Only one that was made of all entries.
+        """
+        key = "whole_summary" if whole else "summary"
+        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return bytes(found[0]) if found is not None else b""
+
+    def keep_summary(self, summary: bytes, *, whole: bool = False) -> None:
+        """Keep a summary of a run that is over, so that it need not be made again.
+
+        Args:
+            whole: It was made of all entries, not of the last ones.
+        """
+        keys = ("summary", "whole_summary") if whole else ("summary",)
+        with self._db:
+            self._db.executemany(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, summary) for key in keys]
+            )
+
+    def tail(self, hosts: Sequence[str], each: int) -> Iterator[StoredEntry]:
+        """Yield the last ``each`` entries of every host, by time."""
+        newest = (
+            "SELECT seq, t, body FROM (SELECT seq, t, body FROM entries WHERE host = ? "
+            "ORDER BY seq DESC LIMIT ?) ORDER BY seq"
+        )
+        rows = [
+            list(_entries(host, self._db.execute(newest, (host, each)).fetchall()))
+            for host in hosts
+        ]
+        yield from heapq.merge(*rows, key=lambda entry: (entry.t, entry.host))
+
+    def last_seen(self, hosts: Sequence[str]) -> float | None:
+        """Return the time of the last entry of ``hosts`` (UNIX seconds); None without any."""
+        newest = "SELECT t FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
+        rows = []
+        for host in hosts:
+            with contextlib.suppress(sqlite3.DatabaseError):  # a damaged part of the file
+                rows.append(self._db.execute(newest, (host,)).fetchone())
+        return max((row[0] for row in rows if row and is_time(row[0])), default=None)
+
+    def _first_seen(self) -> float:
+        """Return the time of the oldest entry that has one (UNIX seconds), or 0."""
+        oldest = "SELECT min(t) FROM entries WHERE t BETWEEN ? AND ?"
+        with contextlib.suppress(sqlite3.DatabaseError):
+            far = TOO_FAR_SECONDS - 1
+            return self._db.execute(oldest, (-far, far)).fetchone()[0] or 0.0
+        return 0.0
+
+    def entries(self, after: Mapping[str, int] | None = None) -> Iterator[StoredEntry]:
+        """Yield all entries by time, or those ``after`` a number of each host; of one host in order of
+        their numbers.
+
+        A host's clock may be set back, so its order is kept by number and only the hosts are merged
+        by time. What lies on a damaged part of the file is left out, and ``damage`` says so.
+        """
+        begun = after or {}
+        hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
+        yield from _merged(hosts)
+
+    def places(self) -> dict[HostName, Place]:
+        """Return how far the hosts' journals are known; nothing of hosts that the first version followed."""
+        with contextlib.suppress(sqlite3.OperationalError):  # no table: of the first version
+            rows = self._db.execute(
+                "SELECT host, seq, journal, shift, lost_first, lost_last FROM places"
+            )
+            return {HostName(host): Place(*place) for host, *place in rows}
+        return {}
+
+    def bodies(self, host: str, first: int, last: int) -> Iterator[bytes]:
+        """Yield a host's entries from one number to another, as the host wrote them."""
+        wanted = "SELECT body FROM entries WHERE host = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+        for (body,) in self._db.execute(wanted, (host, first, last)):
+            yield body
+
+    def last_seq(self, host: str) -> int:
+        """Return the number of a host's last entry; 0 without any."""
+        newest = "SELECT max(seq) FROM entries WHERE host = ?"
+        return self._db.execute(newest, (host,)).fetchone()[0] or 0
+
+    def without_end(self, hosts: Sequence[str]) -> list[HostName]:
+        """Return those of ``hosts`` whose last entry is not stored; none of a damaged file."""
+        newest = "SELECT body FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
+        lacking = []
+        with contextlib.suppress(sqlite3.DatabaseError):
+            for host in hosts:
+                row = self._db.execute(newest, (host,)).fetchone()
+                if row is None or b'"kind":"end"' not in bytes(row[0])[:KIND_BYTES]:
+                    lacking.append(HostName(host))
+        return lacking
+
+    def count(self) -> int:
+        """Return how many entries there are; 0 where the file is too damaged to count them."""
+        try:
+            return int(self._db.execute("SELECT count(*) FROM entries").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            self.damage[""] = str(error)
+            return 0
+
+    def _hosts(self) -> list[str]:
+        try:
+            return [row[0] for row in self._db.execute(HOSTS)]
+        except sqlite3.DatabaseError as error:
+            self.damage[""] = str(error)
+            return sorted(self.record().hosts)
+
+    def _of_host(self, host: str, last: int) -> Iterator[StoredEntry]:
+        rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq"
+        try:
+            for entry in _entries(host, self._db.execute(rows, (host, last))):
+                last = entry.seq
+                yield entry
+        except sqlite3.DatabaseError as error:
+            self.damage[host] = str(error)
+            yield from self._behind_damage(host, last)
+
+    def _behind_damage(self, host: str, last: int) -> Iterator[StoredEntry]:
+        """Yield what can be read of a host's entries after a damaged part of the file."""
+        rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq DESC"
+        found: list[tuple[int, float, bytes]] = []
+        with contextlib.suppress(sqlite3.DatabaseError):
+            found.extend(self._db.execute(rows, (host, last)))
+        yield from _entries(host, reversed(found))
+
+
+def _merged(hosts: Iterable[Iterator[StoredEntry]]) -> Iterator[StoredEntry]:
+    """Yield entries of hosts, in rising order of their names, by time; at the same time host after host.
+
+    A host tells of many ranks at once: its entries are handed on until another one's turn comes.
+    """
+    heap = [
+        (first.t, place, first, source)
+        for place, source in enumerate(hosts)
+        if (first := next(source, None)) is not None
+    ]
+    heapq.heapify(heap)
+    while heap:
+        _, place, entry, source = heap[0]
+        yield entry
+        # The next one's turn: it is one of the two below the first.
+        other_t, other = min((each[:2] for each in heap[1:3]), default=(math.inf, 0))
+        for entry in source:
+            if entry.t > other_t or (entry.t == other_t and place > other):
+                heapq.heapreplace(heap, (entry.t, place, entry, source))
+                break
+            yield entry
+        else:
+            heapq.heappop(heap)
+
+
+def _entries(host: str, rows: Iterable[tuple[int, float, bytes]]) -> Iterator[StoredEntry]:
+    """Yield a host's rows as entries; one that is at no moment is at that of the one before it."""
+    before, name, made = 0.0, HostName(host), StoredEntry._make
+    for seq, t, body in rows:
+        before = t if is_time(t) else before
+        yield made((name, seq, before, body))

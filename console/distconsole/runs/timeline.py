@@ -1,0 +1,366 @@
+"""The picture of one run: the fold of its events. It asks nobody and knows no clock."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from itertools import islice
+from typing import assert_never
+
+from msgspec import UNSET
+
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
+    GpuKey,
+    GpuSample,
+    LinkChanged,
+    LogLine,
+    Metric,
+    NodeSample,
+    PhaseReached,
+    PlanMade,
+    RankChanged,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+    RunRestarted,
+    Window,
+)
+from distconsole.runs.compare.best import take_best
+from distconsole.runs.detectors.conclusions import NODE_LOST, RANK_LOST, is_unsound
+from distconsole.runs.detectors.stragglers import StragglerWatch
+from distconsole.runs.outlook import Outlook
+from distconsole.runs.pace import is_fresh
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.series import Series
+
+MAX_LOG_LINES = 5000
+MAX_LOG_CHARS = 4 * 1024 * 1024
+MAX_FINDINGS = 500
+MAX_METRIC_NAMES = 256
+STEADY_WINDOWS = 3
+"""A rank is as slow as in the fastest of its last windows."""
+PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
+
+
+class RunTimeline:
+    """What a run looks like after the events applied so far.
+
+    Its size is bounded by ranks, hosts, metric names and the limits above, not by the length of
+    the run. Not thread-safe: the thread that draws applies.
+    """
+
+    def __init__(self) -> None:
+        self.run = ""
+        self.plan: PlanMade | None = None
+        self.ranks: dict[int, RankView] = {}
+        self.metrics: dict[str, Series] = {}
+        """Name -> curve over steps: mean over the ranks, lowest and highest rank."""
+        self.best: dict[str, float] = {}
+        """Name -> the best value that the ranks had together, by ``monitor.best``."""
+        self.metric_last: dict[str, Metric] = {}
+        self.not_finite_since: dict[str, int] = {}
+        """Metric -> the first step of those without a break at which it is no finite number."""
+        self.throughput = Series()
+        """Samples a second, summed over the ranks, over UNIX seconds."""
+        self.gpus: dict[GpuKey, GpuSample] = {}
+        self.nodes: dict[str, NodeSample] = {}
+        self.links: dict[str, LinkChanged] = {}
+        self.logs: deque[LogLine] = deque()
+        self.log_count = 0
+        """Lines so far, transient ones left out; ``logs`` holds the last of them."""
+        self._log_chars = 0
+        self.progress: dict[tuple[str, int | None, str], LogLine] = {}
+        """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
+        self.findings: list[RunFinding] = []
+        self.unsound: RunFinding | None = None
+        """The first finding of this attempt that says that its ranks do not train one model as they should."""
+        self.stragglers = StragglerWatch()
+        """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
+        self.outlook = Outlook()
+        self.restart: RunRestarted | None = None
+        """The newest restart of the ranks."""
+        self.outlived_hosts: set[str] = set()
+        """Hosts that the run has lost and goes on without."""
+        self.end: RunEnded | None = None
+        self.started: float | None = None
+        self.last_t: float | None = None
+        self._rate_sum = 0.0
+        self._resuming: set[str] = set()
+        """Metrics that have had no point since the ranks were started anew."""
+        self.outlived: set[int] = set()
+        """Ranks that failed and did not end the run."""
+
+    def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
+        """Fold one event in."""
+        self.run = self.run or event.run
+        if self.last_t is None or event.t > self.last_t:
+            self.last_t = event.t
+        if self.started is None:
+            self.started = event.t
+        match event:
+            case Window():  # most events are, or lines
+                self._window(event)
+            case LogLine():
+                self._log(event)
+            case PlanMade():
+                self._plan(event)
+            case RankChanged():
+                self._rank(event)
+            case PhaseReached():
+                self._phase(event)
+            case Metric():
+                self._metric(event)
+            case GpuSample():
+                self._gpu(event)
+            case NodeSample():
+                self.nodes[event.host] = event
+            case LinkChanged():
+                self.links[event.host] = event
+            case RunFinding():
+                self._finding(event)
+            case RunRestarted():
+                self._begin_again(event)
+            case RunEnded():
+                self.end = event
+            case _:
+                assert_never(event)
+
+    def with_last_lines(self, count: int) -> RunTimeline:
+        """Return the same picture, and no copy of it, but for its printed lines: the last ``count``."""
+        shown = copy.copy(self)
+        shown.logs = deque(islice(self.logs, max(0, len(self.logs) - count), None))
+        shown._log_chars = sum(len(line.line) for line in shown.logs)
+        return shown
+
+    @property
+    def name(self) -> str:
+        """The run's name, else its id."""
+        return (self.plan.name if self.plan else "") or self.run
+
+    @property
+    def steps(self) -> int | None:
+        """The last step that some rank has done, or None."""
+        steps = [view.step for view in self.ranks.values() if view.step is not None]
+        return max(steps, default=None)
+
+    @property
+    def world(self) -> int:
+        """Ranks that the run has, without those of hosts, and those by themselves, that it outlived."""
+        planned = self.plan.hosts if self.plan is not None else ()
+        lost = sum(len(each.ranks) for each in planned if each.host in self.outlived_hosts)
+        gone = (view for view in self.ranks.values() if view.rank in self.outlived)
+        alone = sum(not view.alive and view.host not in self.outlived_hosts for view in gone)
+        return len(self.ranks) - lost - alone
+
+    @property
+    def mean_samples_s(self) -> float | None:
+        """Samples a second over all ranks while they trained, pauses in their steps included; None where unknown."""
+        longest = max((view.step_seconds_run for view in self.ranks.values()), default=0.0)
+        if not longest:
+            return None
+        return sum(view.samples_run for view in self.ranks.values()) / longest
+
+    @property
+    def fastest(self) -> RankView | None:
+        """The rank with the smallest mean step time of the run."""
+        return min(self._measured, key=_pace, default=None)
+
+    @property
+    def slowest(self) -> RankView | None:
+        """The rank with the largest mean step time of the run."""
+        return max(self._measured, key=_pace, default=None)
+
+    @property
+    def spread(self) -> float | None:
+        """Slowest rank's mean step time over the fastest's; 1.0 is even; None where unknown."""
+        known = [view.step_ms_run or 0.0 for view in self._measured]
+        least = min(known, default=0.0)
+        return max(known) / least if least else None
+
+    @property
+    def _measured(self) -> list[RankView]:
+        """Ranks whose step time is known."""
+        return [view for view in self.ranks.values() if view.step_ms_run is not None]
+
+    @property
+    def lost_hosts(self) -> list[str]:
+        """Hosts of the run without a connection right now."""
+        lost = (host for host, link in self.links.items() if not link.connected)
+        return sorted(host for host in lost if host not in self.outlived_hosts)
+
+    def _view(self, rank: int, host: str) -> RankView:
+        view = self.ranks.get(rank)
+        if view is None:
+            view = self.ranks[rank] = RankView(rank, host)
+        return view
+
+    def _plan(self, event: PlanMade) -> None:
+        self.plan = event
+        self.run = event.run
+        self.started = event.t
+        for host in event.hosts:
+            for local_rank, rank in enumerate(host.ranks):
+                view = self._view(rank, host.host)
+                view.host = host.host
+                view.local_rank = local_rank
+
+    def _finding(self, event: RunFinding) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(event)
+        if self.unsound is None and is_unsound(event):
+            self.unsound = event
+        if event.check == RANK_LOST and event.rank is not UNSET:
+            self.outlived.add(event.rank)
+        if event.check == NODE_LOST and event.severity is Severity.WARN:
+            self.outlived_hosts.update(event.hosts)
+
+    def _rank(self, event: RankChanged) -> None:
+        view = self._view(event.rank, event.host)
+        view.host, view.local_rank = event.host, event.local_rank
+        view.pid = event.pid if event.pid is not None else view.pid
+        view.state = event.state
+        if view.alive and view.started_at is None:
+            view.started_at = event.t
+        if event.exit_code is not UNSET:
+            view.exit_code = event.exit_code
+        if event.signal is not UNSET:
+            view.signal = event.signal
+        if not view.alive:
+            self.stragglers.rank_ended(event.rank)
+            self._rate_sum -= view.samples_s or 0.0
+            view.samples_s = None
+
+    def _begin_again(self, event: RunRestarted) -> None:
+        """Forget of each rank what its process that has ended had come to."""
+        self.restart = event
+        self.outlook.begin_again()
+        self._resuming = set(self.metrics)
+        self.not_finite_since.clear()
+        self.stragglers = StragglerWatch()
+        self._rate_sum, self.unsound = 0.0, None
+        for view in self.ranks.values():
+            view.begin_again()
+
+    def _phase(self, event: PhaseReached) -> None:
+        view = self._view(event.rank, event.host)
+        if event.phase in PHASE_ORDER and math.isfinite(event.seconds):
+            view.phases[event.phase] = event.seconds
+            view.phase = max(view.phases, key=PHASE_ORDER.index)
+
+    def _window(self, event: Window) -> None:
+        view = self._view(event.rank, event.host)
+        self._average_step(view, event)
+        view.step = event.step if event.step >= 0 else view.step
+        if event.steps > 0:
+            view.stepped_at = event.t
+            if event.step_ms_mean is not None:
+                view.last_ms = (*view.last_ms[1 - STEADY_WINDOWS :], event.step_ms_mean)
+        view.steps += event.steps
+        view.skipped += event.skipped
+        view.dropped += event.dropped
+        view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
+        view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
+        view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
+        for name, value in event.metrics.items():
+            if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
+                view.metrics[name] = value
+        view.last_seen = event.t
+        self.stragglers.add(event)
+        self._add_rate(view, event)
+
+    def _add_rate(self, view: RankView, event: Window) -> None:
+        """Keep the sum of the ranks' rates; count it anew once a second, without silent ranks."""
+        self._rate_sum += (event.samples_s or 0.0) - (view.samples_s or 0.0)
+        view.samples_s = event.samples_s
+        second = int(event.t)
+        if second > (self.throughput.last_x or 0.0):
+            for other in self.ranks.values():
+                if not is_fresh(other.last_seen, event.t, other.steady_ms):
+                    other.samples_s = None
+            self._rate_sum = sum(other.samples_s or 0.0 for other in self.ranks.values())
+        if event.samples_s is not None:
+            if not is_fresh(self.throughput.last_x, second, view.steady_ms):
+                self.throughput.interrupt(float(second))
+            self.throughput.put(float(second), self._rate_sum)
+
+    def _average_step(self, view: RankView, event: Window) -> None:
+        if event.steps <= 0:
+            return
+        if event.samples_s is not None and event.step_ms_mean is not None:
+            seconds = event.steps * event.step_ms_mean / 1000
+            if view.windows <= 1:
+                view.samples_run = view.step_seconds_run = 0.0
+            view.windows += 1
+            view.samples_run += event.samples_s * seconds
+            view.step_seconds_run += seconds
+        weight = event.steps / (view.steps + event.steps)
+        view.step_ms_run = _moved(view.step_ms_run, event.step_ms_mean, weight)
+        view.step_ms_p95_run = _moved(view.step_ms_p95_run, event.step_ms_p95, weight)
+
+    def _metric(self, event: Metric) -> None:
+        series = self.metrics.get(event.name)
+        if series is None:
+            if len(self.metrics) >= MAX_METRIC_NAMES:
+                return
+            series = self.metrics[event.name] = Series()
+        self._put(series, event)
+        self.metric_last[event.name] = event
+        take_best(self.best, event.name, event.value)
+        if math.isfinite(event.value):
+            self.not_finite_since.pop(event.name, None)
+        else:
+            self.not_finite_since.setdefault(event.name, event.step)
+
+    def _put(self, series: Series, event: Metric) -> None:
+        if event.name in self._resuming:
+            self._resuming.discard(event.name)
+            series.cut(event.step)
+        series.put(event.step, event.value, event.min, event.max)
+
+    def _gpu(self, event: GpuSample) -> None:
+        self.gpus[event.key] = event
+        if event.rank is UNSET:
+            return
+        view = self._view(event.rank, event.host)
+        view.gpu, view.gpu_at = event.gpu, event.t
+        view.gpu_util, view.temp_c, view.power_w = event.util, event.temp_c, event.power_w
+        view.gpu_mem_used, view.gpu_mem_total = event.mem_used, event.mem_total
+
+    def _log(self, event: LogLine) -> None:
+        source = (event.host, None if event.rank is UNSET else event.rank, event.stream)
+        if event.transient:
+            self.progress[source] = event
+            return
+        self.progress.pop(source, None)
+        if event.rank == 0:
+            self.outlook.read(event.line, event.t)
+        if len(self.logs) == MAX_LOG_LINES:
+            self._log_chars -= len(self.logs.popleft().line)
+        self.logs.append(event)
+        self.log_count += 1
+        self._log_chars += len(event.line)
+        while self._log_chars > MAX_LOG_CHARS:
+            self._log_chars -= len(self.logs.popleft().line)
+
+
+class Totals(RunTimeline):
+    """The same picture without its curves, for who asks for none."""
+
+    def _add_rate(self, view: RankView, event: Window) -> None:
+        view.samples_s = event.samples_s
+
+    def _put(self, series: Series, event: Metric) -> None:
+        pass
+
+
+def _pace(view: RankView) -> tuple[float, int]:
+    return view.step_ms_run or 0.0, view.rank
+
+
+def _moved(mean: float | None, value: float | None, weight: float) -> float | None:
+    """Return ``mean`` with ``value`` taken in, which has this ``weight`` of the whole."""
+    if mean is None or value is None:
+        return value if mean is None else mean
+    return mean + (value - mean) * weight

@@ -1,0 +1,1 @@
+"""The way to a machine: SSH with verified host keys, or this machine itself."""

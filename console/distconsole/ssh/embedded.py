@@ -1,0 +1,402 @@
+"""A cluster on this machine: SSH servers of ours on 127.0.0.1, each a node with folders of its own.
+
+Everything else reaches them as it reaches any host. They isolate nothing: a node is a folder and a
+port, not a container.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import psutil
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.ssh.lean_paramiko import paramiko
+from distconsole.ssh.sockets import WatchedStream
+
+MARK = "DISTCONSOLE_EMBEDDED"
+"""In the environment of everything that a node starts; by it the node's processes are found."""
+
+ACCEPT_POLL_SECONDS = 0.2
+LOGIN_SECONDS = 20.0
+END_SECONDS = 3.0
+CHUNK_BYTES = 65536
+
+
+class EmbeddedCluster:
+    """Nodes to try things on, gone with everything they started when it is closed.
+
+    Args:
+        nodes: How many.
+        folder: Where keys, configuration and the nodes' folders go; created, 0700.
+
+    Attributes:
+        hosts: Their names, ``node1`` and on.
+        ssh_config: A file for ``--ssh-config``.
+        cluster: The same as a value, with a folder and an address for each node.
+    """
+
+    def __init__(self, nodes: int = 2, *, folder: Path) -> None:
+        self.folder = folder
+        self.hosts = tuple(f"node{number}" for number in range(1, nodes + 1))
+        self.ssh_config = folder / "ssh_config"
+        self.mark = secrets.token_hex(8)
+        self._nodes: list[_Node] = []
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes as ``Session`` takes them."""
+        return Cluster(
+            tuple(
+                Host(
+                    HostName(name),
+                    python=sys.executable,
+                    node_dir=str(self.folder / name / "node"),
+                    address="127.0.0.1",
+                )
+                for name in self.hosts
+            ),
+            ssh_config=str(self.ssh_config),
+            name="embedded",
+        )
+
+    def open(self) -> None:
+        """Start the servers and write what reaches them.
+
+        Raises:
+            OSError: if the folder cannot be written, or no port is free.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        user = _make_key(self.folder / "id_ed25519")
+        try:
+            for name in self.hosts:
+                home = self.folder / name
+                home.mkdir(exist_ok=True, mode=0o700)
+                host_key = _make_key(home / "host_key")
+                self._nodes.append(_Node(name, host_key, user, self._environment(home)))
+            self._write_ssh_files()
+        except BaseException:
+            self.close()
+            raise
+        for node in self._nodes:
+            node.start()
+
+    def close(self) -> None:
+        """Stop the servers and kill whatever was started through them; the files stay."""
+        nodes, self._nodes = self._nodes, []
+        for node in nodes:
+            node.close()
+        _end_marked(self.mark)
+
+    def power_cut(self, name: str) -> None:
+        """Take one node away as a power cut would: its connections break, its processes are gone."""
+        node = next(node for node in self._nodes if node.name == name)
+        node.close()
+        _end_marked(f"{self.mark}-{name}", grace_seconds=0.0)
+
+    def _environment(self, home: Path) -> dict[str, str]:
+        """A node's environment: ours, with a cache and a mark of its own, and our Python first."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        return {
+            **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
+            "PATH": path,
+            "XDG_CACHE_HOME": str(home / "cache"),
+            MARK: f"{self.mark}-{home.name}",
+        }
+
+    def _write_ssh_files(self) -> None:
+        known_hosts = self.folder / "known_hosts"
+        blocks = [f"Host {node.name}\n    Port {node.port}\n" for node in self._nodes]
+        keys = [f"[127.0.0.1]:{node.port} {node.public_line}\n" for node in self._nodes]
+        known_hosts.write_text("".join(keys))
+        self.ssh_config.write_text(
+            "".join(blocks)
+            + f"""Host *
+    HostName 127.0.0.1
+    User {getpass.getuser()}
+    IdentityFile "{self.folder / "id_ed25519"}"
+    IdentitiesOnly yes
+    IdentityAgent none
+    UserKnownHostsFile "{known_hosts}"
+    GlobalKnownHostsFile /dev/null
+    StrictHostKeyChecking yes
+    UpdateHostKeys no
+"""
+        )
+
+
+class _Node:
+    """One server: accepts connections, each served by threads of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        host_key: paramiko.PKey,
+        user_key: paramiko.PKey,
+        environment: dict[str, str],
+    ) -> None:
+        self.name = name
+        self._host_key = host_key
+        self._user_key = user_key
+        self._environment = environment
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._logins: list[_Login] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(ACCEPT_POLL_SECONDS)
+        self.port: int = self._listener.getsockname()[1]
+        self._accepting = threading.Thread(
+            target=self._accept, name=f"embedded:{name}", daemon=True
+        )
+
+    @property
+    def public_line(self) -> str:
+        """Type and key as known_hosts has them."""
+        return f"{self._host_key.get_name()} {self._host_key.get_base64()}"
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._accepting.start()
+
+    def close(self) -> None:
+        """Stop accepting, close every connection, and wait for the threads."""
+        self._closing.set()
+        if self._accepting.is_alive():
+            self._accepting.join()
+        self._listener.close()
+        with self._lock:
+            logins, self._logins = self._logins, []
+        for login in logins:
+            login.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                # The peer was gone before we got to it.
+                continue
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            login = _Login(connection, self._host_key, self._user_key, self._environment)
+            with self._lock:
+                self._logins = [one for one in self._logins if one.alive]
+                self._logins.append(login)
+            login.start()
+
+
+class _Login(paramiko.ServerInterface):
+    """One connection: publickey for one user, ``exec`` of any command, nothing else."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        host_key: paramiko.PKey,
+        user_key: paramiko.PKey,
+        environment: dict[str, str],
+    ) -> None:
+        self._user_key = user_key
+        self._environment = environment
+        self._commands: list[_Command] = []
+        self._stream = WatchedStream(connection)
+        self._transport = paramiko.Transport(self._stream)  # type: ignore[arg-type]
+        self._transport.auth_timeout = LOGIN_SECONDS
+        self._transport.add_server_key(host_key)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection stands."""
+        return bool(self._transport.is_active())
+
+    def start(self) -> None:
+        """Begin the hand-shake; returns at once."""
+        with suppress(paramiko.SSHException):
+            self._transport.start_server(event=threading.Event(), server=self)
+
+    def close(self) -> None:
+        """Close the connection and end its commands."""
+        self._stream.close()
+        self._transport.close()
+        for command in self._commands:
+            command.end()
+
+    def get_allowed_auths(self, username: str) -> str:
+        """Keys only."""
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        """Let the one key in."""
+        same = secrets.compare_digest(key.asbytes(), self._user_key.asbytes())
+        if not same:
+            return int(paramiko.common.AUTH_FAILED)
+        self._stream.calm()
+        return int(paramiko.common.AUTH_SUCCESSFUL)
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        """Sessions only: no forwarding."""
+        if kind == "session":
+            return int(paramiko.common.OPEN_SUCCEEDED)
+        return int(paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        """Run the command as sshd would, by a shell."""
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environment,
+                cwd=Path.home(),
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError:
+            return False
+        self._commands = [one for one in self._commands if one.running]
+        self._commands.append(_Command(channel, process))
+        return True
+
+
+@dataclass(slots=True)
+class _Command:
+    """A process whose streams are copied to and from a channel by threads."""
+
+    channel: paramiko.Channel
+    process: subprocess.Popen[bytes]
+
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._feed, name="embedded:stdin", daemon=True).start()
+        threading.Thread(target=self._serve, name="embedded:stdout", daemon=True).start()
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        """Kill it, unless it ends by itself now that its stdin is closed."""
+        try:
+            self.process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _feed(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            while data := self.channel.recv(CHUNK_BYTES):
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[self.process.stdin.write(rest) or 0 :]
+        with suppress(OSError):
+            self.process.stdin.close()
+
+    def _serve(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        errors = threading.Thread(
+            target=self._copy,
+            args=(self.process.stderr, self.channel.sendall_stderr),
+            name="embedded:stderr",
+            daemon=True,
+        )
+        errors.start()
+        self._copy(self.process.stdout, self.channel.sendall)
+        errors.join()
+        code = self.process.wait()
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self.channel.send_exit_status(code if code >= 0 else 128 - code)
+            self.channel.close()
+
+    @staticmethod
+    def _copy(source: IO[bytes], send: Callable[[bytes], object]) -> None:
+        # A channel that is gone takes nothing more; the process then gets EPIPE.
+        with source, suppress(OSError):
+            while data := source.read(CHUNK_BYTES):
+                send(data)
+
+
+def _make_key(path: Path) -> paramiko.PKey:
+    """Write a fresh ed25519 key, readable by us alone, and return it."""
+    text = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+    return paramiko.Ed25519Key.from_private_key_file(str(path))
+
+
+def _end_marked(mark: str, grace_seconds: float = END_SECONDS) -> None:
+    """End every process whose environment carries ``mark``: first asked, then killed."""
+    ours = _marked(mark)
+    if grace_seconds > 0:
+        for process in ours:
+            with suppress(psutil.Error):
+                process.terminate()
+        _wait(ours, grace_seconds)
+    deadline = time.monotonic() + END_SECONDS
+    # Again and again: a process may start another while we look.
+    while (left := _marked(mark)) and time.monotonic() < deadline:
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        _wait(left, 0.5)
+
+
+def _wait(processes: list[psutil.Process], seconds: float) -> None:
+    """Wait until all have ended; whether their parent has noticed yet is none of our business."""
+    deadline = time.monotonic() + seconds
+    while any(_lives(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            value = process.environ().get(MARK, "")
+            if value == mark or value.startswith(f"{mark}-"):
+                found.append(process)
+    return found

@@ -1,0 +1,201 @@
+"""This machine, reached without SSH: the same commands as subprocesses. It checks no key, as there is none."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from typing import IO
+
+from distconsole.errors import AgentError, LinkLostError
+from distconsole.model.cluster import Host
+from distconsole.ssh.plain import plain_lines
+from distconsole.ssh.transport import Clock, Completed
+
+STDERR_TAIL_BYTES = 8192
+END_SECONDS = 2.0
+"""How long a command may take to end once its stdin is closed."""
+
+
+class LocalTransport:
+    """Runs commands here.
+
+    Args:
+        environ: Their environment; the console's own if not given.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, environ: dict[str, str] | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        self._environ = environ
+        self._clock = clock
+
+    def connect(self, host: Host) -> LocalConnection:
+        """Return a connection; never fails."""
+        return LocalConnection(self._environ, self._clock)
+
+    def close(self) -> None:
+        """Do nothing: nothing is shared."""
+
+
+class LocalConnection:
+    """See ``transport.Connection``."""
+
+    peer = "this machine"
+    reached_at = ""
+    alive = True
+
+    def __init__(self, environ: dict[str, str] | None, clock: Clock) -> None:
+        self._environ = environ
+        self._clock = clock
+        self._channels: list[LocalChannel] = []
+
+    def open(self, command: str, timeout: float) -> LocalChannel:
+        """Start ``command`` by ``sh``."""
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environ,
+                cwd=os.path.expanduser("~"),  # noqa: PTH111 - where a login would start
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise AgentError(f"cannot start a shell here: {error.strerror}") from None
+        channel = LocalChannel(process, self._clock)
+        self._channels.append(channel)
+        return channel
+
+    def run(self, command: str, timeout: float) -> Completed:
+        """Run ``command`` to its end."""
+        channel = self.open(command, timeout)
+        try:
+            stdout, stderr = channel.process.communicate(b"", timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise AgentError(f"a command takes longer than {timeout:g} s here") from None
+        finally:
+            channel.close()
+        return Completed(channel.exit_code(0), stdout, stderr)
+
+    def close(self) -> None:
+        """End every command."""
+        for channel in self._channels:
+            channel.close()
+
+
+class LocalChannel:
+    """See ``transport.Channel``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], clock: Clock) -> None:
+        self.process = process
+        self._clock = clock
+        self._stderr = bytearray()
+        self._closed = False
+        self._stderr_ended = False
+        # The reader closes the pipes itself, so that none is closed under its feet.
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        self._stdin, self._stdout, self._errors = _pipes(process)
+        for pipe in (self._stdin, self._stdout, self._errors):
+            os.set_blocking(pipe.fileno(), False)
+
+    def recv(self, max_bytes: int, timeout: float) -> bytes:
+        """Return what stdout has, empty at its end."""
+        deadline = self._clock() + timeout
+        with self._reading:
+            while not self._closed:
+                left = deadline - self._clock()
+                if left <= 0:
+                    raise TimeoutError
+                # Short waits, so that a close from another thread is seen.
+                errors = [] if self._stderr_ended else [self._errors]
+                ready = _ready([self._stdout, *errors], min(left, 0.2))
+                if self._errors in ready:
+                    self._take_stderr()
+                if self._stdout in ready:
+                    return os.read(self._stdout.fileno(), max_bytes)
+        raise LinkLostError("the channel is closed")
+
+    def send(self, data: bytes, timeout: float) -> None:
+        """Write all of ``data`` to stdin."""
+        deadline = self._clock() + timeout
+        rest = memoryview(data)
+        with self._writing:
+            while rest:
+                if self._closed:
+                    raise LinkLostError("the channel is closed")
+                try:
+                    rest = rest[os.write(self._stdin.fileno(), rest) :]
+                except BlockingIOError:
+                    if self._clock() >= deadline:
+                        raise TimeoutError from None
+                    _writable(self._stdin, min(0.2, deadline - self._clock()))
+                except OSError:
+                    raise LinkLostError("the command has ended") from None
+
+    def stderr_tail(self) -> str:
+        """Return the end of what the command said on stderr."""
+        with self._reading:
+            if not self._closed:
+                self._take_stderr()
+        return plain_lines(bytes(self._stderr).decode("utf-8", "replace")).strip()
+
+    def exit_code(self, timeout: float) -> int | None:
+        """Return the exit code, 128+S for signal S; None if it has not ended in time."""
+        try:
+            code = self.process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        return code if code >= 0 else 128 - code
+
+    def close(self) -> None:
+        """Close the streams and see the command end."""
+        self._closed = True
+        with self._writing, suppress(OSError):
+            self._stdin.close()
+        with self._reading:
+            for pipe in (self._stdout, self._errors):
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            self.process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its own session: what it started on purpose to outlive it has left that session.
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def _take_stderr(self) -> None:
+        with suppress(BlockingIOError):
+            data = os.read(self._errors.fileno(), 65536)
+            self._stderr += data
+            self._stderr_ended = not data
+        del self._stderr[:-STDERR_TAIL_BYTES]
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdin, process.stdout, process.stderr
+
+
+def _ready(pipes: list[IO[bytes]], seconds: float) -> list[IO[bytes]]:
+    with selectors.DefaultSelector() as selector:
+        for pipe in pipes:
+            selector.register(pipe, selectors.EVENT_READ, pipe)
+        return [key.data for key, _ in selector.select(seconds)]
+
+
+def _writable(pipe: IO[bytes], seconds: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_WRITE)
+        selector.select(max(0.0, seconds))

@@ -1,0 +1,181 @@
+"""Proving who we are to an SSH server with keys: the agent's first, then files. It never asks for a password."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shlex
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distconsole.errors import AuthError, ConnectError
+from distconsole.ssh.lean_paramiko import paramiko
+from distconsole.ssh.ssh_config import SshOptions
+
+AGENT_SECONDS = 5.0
+
+
+class _Agent(paramiko.agent.AgentSSH):
+    """The keys of the agent at a socket of our choosing; paramiko's own class reads os.environ."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(AGENT_SECONDS)
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]
+        except (OSError, paramiko.SSHException, EOFError):
+            # An agent that is gone has no keys.
+            connection.close()
+
+    def close(self) -> None:
+        """Leave the agent."""
+        self._close()  # type: ignore[attr-defined]
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What was offered, for the message when nothing is accepted."""
+
+    offered: list[str] = field(default_factory=list)
+    locked: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+
+class KeyRing:
+    """Private keys by file, each read once; may be used from several threads."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, paramiko.PKey | str] = {}
+        self._reading = threading.Lock()
+
+    def load(self, path: str) -> paramiko.PKey | str:
+        """Return the key, or why there is none: ``absent``, ``locked`` or ``unreadable``."""
+        with self._reading:
+            if path not in self._keys:
+                self._keys[path] = _load(path)
+            return self._keys[path]
+
+
+def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) -> None:
+    """Authenticate, key by key in OpenSSH's order.
+
+    Raises:
+        AuthError: if no key is accepted; says which were offered and which are locked.
+        ConnectError: if the server stops answering.
+    """
+    tried = _Tried()
+    agent = _Agent(options.identity_agent) if options.identity_agent else None
+    try:
+        for name, key in _candidates(options, agent, ring, tried):
+            tried.offered.append(name)
+            try:
+                if not transport.auth_publickey(options.user, key):
+                    return
+            except paramiko.BadAuthenticationType as error:
+                raise _refused(options, tried, error.allowed_types) from None
+            except paramiko.AuthenticationException:
+                if not transport.is_active():
+                    raise _refused(options, tried, ["too many keys were offered"]) from None
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                if transport.is_active():
+                    # A key of a kind that this server does not take.
+                    continue
+                if len(tried.offered) > 1:
+                    raise _refused(options, tried, ["it hung up"]) from None
+                raise ConnectError(
+                    f"{options.hostname} closed the connection while we logged in: {error}",
+                    "its own log (journalctl -u ssh) says why",
+                ) from None
+        raise _refused(options, tried, [])
+    finally:
+        if agent is not None:
+            agent.close()
+
+
+def _candidates(
+    options: SshOptions, agent: paramiko.agent.AgentSSH | None, ring: KeyRing, tried: _Tried
+) -> Iterator[tuple[str, paramiko.PKey]]:
+    """Keys of the agent that ssh_config names, then its others, then files (ssh_config(5), IdentitiesOnly)."""
+    held = {key.asbytes(): key for key in agent.get_keys()} if agent is not None else {}
+    publics = {path: _public(path) for path in options.identity_files}
+    by_agent = [path for path, blob in publics.items() if blob in held]
+    for path in by_agent:
+        yield f"{path} (by the agent)", held.pop(publics[path] or b"")
+    if not options.identities_only:
+        for key in held.values():
+            yield f"{getattr(key, 'comment', '') or key.get_name()} (by the agent)", key
+    rest = [path for path in options.identity_files if path not in by_agent]
+    yield from _from_files(rest, options, ring, tried)
+
+
+def _from_files(
+    paths: list[str], options: SshOptions, ring: KeyRing, tried: _Tried
+) -> Iterator[tuple[str, paramiko.PKey]]:
+    for path in paths:
+        found = ring.load(path)
+        if isinstance(found, paramiko.PKey):
+            for certificate in options.certificate_files:
+                certified = _certified(path, certificate)
+                if certified is not None:
+                    yield f"{path} with {certificate}", certified
+            yield path, found
+        elif found == "locked":
+            tried.locked.append(path)
+        elif found == "unreadable" or options.identities_given:
+            tried.unreadable.append(path)
+
+
+def _load(path: str) -> paramiko.PKey | str:
+    if not Path(path).is_file():
+        return "absent"
+    try:
+        return paramiko.PKey.from_path(path)
+    except (paramiko.PasswordRequiredException, TypeError):
+        # cryptography raises TypeError where a passphrase is missing.
+        return "locked"
+    except (paramiko.SSHException, ValueError, OSError, paramiko.pkey.UnknownKeyType):
+        return "unreadable"
+
+
+def _certified(path: str, certificate: str) -> paramiko.PKey | None:
+    """Return a fresh copy of the key with its certificate; None where they do not belong together."""
+    try:
+        key = paramiko.PKey.from_path(path)
+        key.load_certificate(certificate)
+    except (paramiko.SSHException, ValueError, TypeError, OSError, paramiko.pkey.UnknownKeyType):
+        return None
+    return key
+
+
+def _public(path: str) -> bytes | None:
+    """Return the public half beside a private key, which tells whether the agent holds it."""
+    file = Path(path if path.endswith(".pub") else f"{path}.pub")
+    try:
+        words = file.read_text(encoding="utf-8", errors="replace").split()
+        return base64.b64decode(words[1], validate=True)
+    except (OSError, IndexError, binascii.Error, ValueError):
+        return None
+
+
+def _refused(options: SshOptions, tried: _Tried, server_says: list[str]) -> AuthError:
+    where = f"{options.user}@{options.hostname}" + (
+        "" if options.port == 22 else f" port {options.port}"
+    )
+    offered = ", ".join(tried.offered) or "none: there is no key to offer"
+    parts = [f"{where} accepts none of our keys (offered: {offered})"]
+    if tried.locked:
+        parts.append(f"{', '.join(tried.locked)} needs a passphrase and no agent holds it")
+    if tried.unreadable:
+        parts.append(f"{', '.join(tried.unreadable)} cannot be read")
+    if server_says:
+        parts.append(f"the server says: {', '.join(server_says)}")
+    port = "" if options.port == 22 else f"-p {options.port} "
+    hint = f"ssh-copy-id {port}{shlex.quote(f'{options.user}@{options.hostname}')}"
+    if tried.locked:
+        hint = f"ssh-add {shlex.quote(tried.locked[0])}"
+    return AuthError("; ".join(parts), hint)

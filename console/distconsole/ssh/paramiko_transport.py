@@ -1,0 +1,410 @@
+"""SSH by paramiko: connections with verified host keys, and the one place where its exceptions become ours.
+
+It never asks for a password, never accepts a key that known_hosts does not hold, and runs nothing by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+
+from distconsole.config.spelling import nearest
+from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError, ResolveError
+from distconsole.model.cluster import Host
+from distconsole.ssh.known_hosts import KnownHosts, Lookup
+from distconsole.ssh.lean_paramiko import paramiko
+from distconsole.ssh.login import KeyRing, log_in
+from distconsole.ssh.plain import plain_lines, quote
+from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
+from distconsole.ssh.ssh_config import SshConfig, SshOptions
+from distconsole.ssh.transport import Clock, Completed
+
+WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
+"""What paramiko raises where a connection ends while something is written to it."""
+
+BANNER_SECONDS = 10.0
+HANDSHAKE_SECONDS = 15.0
+AUTH_SECONDS = 15.0
+KEEPALIVE_SECONDS = 30
+JOIN_SECONDS = 2.0
+MAX_JUMPS = 8
+MAX_KEPT_BYTES = 1 << 20
+STDERR_TAIL_BYTES = 8192
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+"""paramiko logs what it also raises; without a handler Python would print it over the screen."""
+
+
+class ParamikoTransport:
+    """Connections by ssh_config(5); jump hosts are shared by all of them.
+
+    Args:
+        ssh_config: Read this instead of the user's and the system's files.
+        clock: Monotonic seconds, for timeouts.
+    """
+
+    def __init__(self, ssh_config: str | None = None, clock: Clock = time.monotonic) -> None:
+        self._config = SshConfig(ssh_config)
+        self._clock = clock
+        self._ring = KeyRing()
+        self._jumps: dict[tuple[str, ...], Future[SshConnection]] = {}
+        self._known: dict[tuple[str, ...], KnownHosts] = {}
+        self._lock = threading.Lock()
+
+    def connect(self, host: Host) -> SshConnection:
+        """Reach ``host`` as ssh_config says; its own user and port win over that.
+
+        Raises:
+            NodeError: ``ResolveError``, ``ConnectError``, ``UnknownHostKeyError``,
+                ``ChangedHostKeyError`` or ``AuthError``.
+            ConfigError: if an ssh_config cannot be understood.
+        """
+        options = self.options(host)
+        self._check_jumps(options, options.proxy_jump, depth=0)
+        try:
+            return self._connect(options)
+        except ResolveError as error:
+            raise self._with_the_nearest(host.name, error) from None
+
+    def _with_the_nearest(self, name: str, error: ResolveError) -> ResolveError:
+        """Say which host of ssh_config may have been meant."""
+        plain = (each for each in self._config.names if not set(each) & set("*?!"))
+        near = nearest(name, (each for each in plain if each != name))
+        hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
+        return ResolveError(error.message, hint)
+
+    def options(self, host: Host) -> SshOptions:
+        """Return how ``host`` would be reached; reads files only."""
+        return self._config.lookup(host.name, host.user, host.port)
+
+    def close(self) -> None:
+        """Close the jump hosts."""
+        with self._lock:
+            jumps, self._jumps = list(self._jumps.values()), {}
+        for jump in jumps:
+            if jump.done() and jump.exception() is None:
+                jump.result().close()
+
+    def _check_jumps(self, options: SshOptions, hops: tuple[str, ...], depth: int) -> None:
+        """Refuse hosts that jump through themselves, before anybody waits for anybody."""
+        if depth > MAX_JUMPS:
+            raise ConnectError(
+                f"{options.alias}: ProxyJump goes through more than {MAX_JUMPS} hosts",
+                "does a jump host jump through itself? see ssh_config",
+            )
+        if hops:
+            hop = self._hop_options(hops)
+            self._check_jumps(hop, hops[:-1] or hop.proxy_jump, depth + 1)
+
+    def _connect(self, options: SshOptions, via: tuple[str, ...] = ()) -> SshConnection:
+        hops = via or options.proxy_jump
+        stream = self._stream(options, hops)
+        try:
+            lookup = self._lookup(options)
+            transport = _hand_shake(stream, options, lookup)
+            try:
+                key = transport.get_remote_server_key()
+                lookup.verify(key.get_name(), key.asbytes())
+                transport.auth_timeout = AUTH_SECONDS
+                log_in(transport, options, self._ring)
+                transport.set_keepalive(KEEPALIVE_SECONDS)
+            except BaseException:
+                _abandon(transport)
+                raise
+        except BaseException:
+            stream.close()
+            raise
+        stream.calm()
+        return SshConnection(transport, stream, options, self._clock)
+
+    def _stream(self, options: SshOptions, hops: tuple[str, ...]) -> WatchedStream:
+        if hops:
+            jump = self._jump(hops)
+            return WatchedStream(jump.open_tcp(options.hostname, options.port, options))
+        if options.proxy_command is not None:
+            return WatchedStream(*open_proxy_command(options))
+        return WatchedStream(open_tcp(options))
+
+    def _jump(self, hops: tuple[str, ...]) -> SshConnection:
+        """Return the connection to the last of ``hops``; one attempt serves all who wait for it."""
+        with self._lock:
+            shared = self._jumps.get(hops)
+            stale = shared is not None and shared.done() and not _usable(shared)
+            mine = shared is None or stale
+            if mine:
+                shared = self._jumps[hops] = Future()
+        assert shared is not None
+        if mine:
+            try:
+                shared.set_result(self._connect(self._hop_options(hops), via=hops[:-1]))
+            except NodeError as error:
+                told = type(error)(f"by way of {hops[-1]}: {error.message}", error.hint)
+                shared.set_exception(told)
+            except BaseException as error:
+                # Whoever waits for us must not wait for ever.
+                shared.set_exception(error)
+                raise
+        return shared.result()
+
+    def _hop_options(self, hops: tuple[str, ...]) -> SshOptions:
+        user, name, port = parse_hop(hops[-1])
+        return self._config.lookup(name, user, port)
+
+    def _lookup(self, options: SshOptions) -> Lookup:
+        files = (*options.user_known_hosts, *options.global_known_hosts)
+        with self._lock:
+            known = self._known.get(files)
+        if known is None:
+            known = KnownHosts(files)
+            with self._lock:
+                self._known[files] = known
+        return known.lookup(
+            options.hostname,
+            options.port,
+            alias=options.host_key_name,
+            file=next(iter(options.user_known_hosts), "~/.ssh/known_hosts"),
+        )
+
+
+class SshConnection:
+    """One authenticated connection."""
+
+    def __init__(
+        self,
+        transport: paramiko.Transport,
+        stream: WatchedStream,
+        options: SshOptions,
+        clock: Clock,
+    ) -> None:
+        self._transport = transport
+        self._stream = stream
+        self._clock = clock
+        self.reached_at = stream.reached_at
+        self.peer = f"{options.user}@{options.hostname}:{options.port}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether nothing has ended it yet."""
+        return bool(self._transport.is_active())
+
+    def open(self, command: str, timeout: float) -> SshChannel:
+        """Start ``command`` by the user's shell; see ``transport.Connection``."""
+        try:
+            channel = self._transport.open_session(timeout=timeout)
+            channel.settimeout(timeout)
+            channel.exec_command(command)
+        except WRITING_ERRORS as error:
+            if not self.alive:
+                raise LinkLostError(f"the connection to {self.peer} ended") from None
+            raise AgentError(
+                f"{self.peer} refuses to run a command: {error}",
+                "sshd's MaxSessions, or a command= in authorized_keys?",
+            ) from None
+        return SshChannel(channel, self.peer, self._clock)
+
+    def run(self, command: str, timeout: float) -> Completed:
+        """Run ``command`` to its end; see ``transport.Connection``."""
+        deadline = self._clock() + timeout
+        channel = self.open(command, timeout)
+        kept = bytearray()
+        try:
+            while data := channel.recv(65536, max(0.01, deadline - self._clock())):
+                kept += data[: MAX_KEPT_BYTES - len(kept)]
+            code = channel.exit_code(max(0.01, deadline - self._clock()))
+        except TimeoutError:
+            raise AgentError(f"a command on {self.peer} takes longer than {timeout:g} s") from None
+        finally:
+            channel.close()
+        return Completed(code, bytes(kept), bytes(channel.stderr))
+
+    def open_tcp(self, hostname: str, port: int, options: SshOptions) -> paramiko.Channel:
+        """Return a connection from this host to another, for a ProxyJump.
+
+        Raises:
+            ConnectError: if this host cannot reach it.
+        """
+        try:
+            return self._transport.open_channel(
+                "direct-tcpip", (hostname, port), ("127.0.0.1", 0), timeout=options.connect_seconds
+            )
+        except WRITING_ERRORS as error:
+            reason = error.text if isinstance(error, paramiko.ChannelException) else str(error)
+            raise ConnectError(
+                f"the jump host {self.peer} cannot reach {hostname} port {port}: {reason}",
+                "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
+            ) from None
+
+    def close(self) -> None:
+        """Close it and everything on it."""
+        self._stream.close()
+        with suppress(*WRITING_ERRORS):
+            self._transport.close()
+        _join(self._transport)
+
+
+class SshChannel:
+    """One running command; see ``transport.Channel``."""
+
+    def __init__(self, channel: paramiko.Channel, peer: str, clock: Clock) -> None:
+        self._channel = channel
+        self._peer = peer
+        self._clock = clock
+        self.stderr = bytearray()
+
+    def recv(self, max_bytes: int, timeout: float) -> bytes:
+        """Return what stdout has, empty at its end."""
+        self._channel.settimeout(timeout)
+        try:
+            data = self._channel.recv(max_bytes)
+        except TimeoutError:
+            self._drain_stderr()
+            raise
+        except WRITING_ERRORS:  # what was read is confirmed to the server
+            self._drain_stderr()
+            raise LinkLostError(f"the connection to {self._peer} ended") from None
+        self._drain_stderr()
+        if not data and not self._ended_by_itself():
+            raise LinkLostError(f"the connection to {self._peer} ended")
+        return data
+
+    def send(self, data: bytes, timeout: float) -> None:
+        """Write all of ``data`` to stdin."""
+        deadline = self._clock() + timeout
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._channel.send(bytes(rest[: 1 << 20])) :]
+            except TimeoutError:
+                if self._clock() >= deadline:
+                    raise
+            except WRITING_ERRORS:
+                raise LinkLostError(f"the connection to {self._peer} takes nothing") from None
+
+    def stderr_tail(self) -> str:
+        """Return the end of what the command said on stderr."""
+        self._drain_stderr()
+        return plain_lines(bytes(self.stderr).decode("utf-8", "replace")).strip()
+
+    def exit_code(self, timeout: float) -> int | None:
+        """Return the exit code; None if it is not known in time."""
+        if not self._channel.status_event.wait(timeout):
+            return None
+        code = self._channel.exit_status
+        return None if code < 0 else code
+
+    def close(self) -> None:
+        """Close the streams."""
+        with suppress(*WRITING_ERRORS):
+            self._channel.close()
+
+    def _drain_stderr(self) -> None:
+        """Take stderr out of the channel: both streams share one window."""
+        while self._channel.recv_stderr_ready():
+            data = b""
+            with suppress(*WRITING_ERRORS):
+                data = self._channel.recv_stderr(65536)
+            if not data:
+                return
+            self.stderr += data
+            del self.stderr[:-STDERR_TAIL_BYTES]
+
+    def _ended_by_itself(self) -> bool:
+        """Whether the server said that the stream is over, which a dying connection does not."""
+        said = self._channel.status_event.is_set() and self._channel.exit_status != -1
+        return bool(self._channel.eof_received or said)
+
+
+def parse_hop(text: str) -> tuple[str | None, str, int | None]:
+    """Return user, host and port of one ``[user@]host[:port]`` or ``ssh://`` of a ProxyJump."""
+    text = text.removeprefix("ssh://").rstrip("/")
+    user, _, rest = text.rpartition("@")
+    if rest.startswith("["):
+        name, _, port = rest[1:].partition("]")
+        port = port.removeprefix(":")
+    elif rest.count(":") == 1:
+        name, _, port = rest.partition(":")
+    else:
+        name, port = rest, ""
+    return user or None, name, int(port) if port.isdigit() else None
+
+
+def _usable(shared: Future[SshConnection]) -> bool:
+    return shared.exception() is None and shared.result().alive
+
+
+def _hand_shake(stream: WatchedStream, options: SshOptions, lookup: Lookup) -> paramiko.Transport:
+    """Exchange banners and keys; ask for a key type that known_hosts holds.
+
+    Raises:
+        ConnectError: if it is not an SSH server, or none that we can talk to.
+    """
+    try:
+        transport = paramiko.Transport(stream)  # type: ignore[arg-type]
+    except (paramiko.SSHException, OSError) as error:
+        raise _hand_shake_error(stream, options, error) from None
+    transport.banner_timeout = BANNER_SECONDS
+    transport.handshake_timeout = HANDSHAKE_SECONDS
+    security = transport.get_security_options()
+    security.key_types = lookup.algorithms(tuple(security.key_types))
+    try:
+        transport.start_client(timeout=BANNER_SECONDS + HANDSHAKE_SECONDS)
+    except WRITING_ERRORS as error:
+        _abandon(transport)
+        raise _hand_shake_error(stream, options, error) from None
+    if not transport.initial_kex_done:
+        _abandon(transport)
+        raise _hand_shake_error(stream, options, TimeoutError("no key was agreed in time"))
+    return transport
+
+
+def _abandon(transport: paramiko.Transport) -> None:
+    """Close a transport that never came to be, with the timer that paramiko would leave running."""
+    transport.close()
+    transport.packetizer.complete_handshake()
+    _join(transport)
+
+
+def _join(transport: paramiko.Transport) -> None:
+    """See paramiko's thread end, which gives the socket back."""
+    if transport.is_alive() and transport is not threading.current_thread():
+        transport.join(JOIN_SECONDS)
+
+
+def _hand_shake_error(
+    stream: WatchedStream, options: SshOptions, error: Exception
+) -> ConnectError:
+    where = f"{options.hostname} port {options.port}"
+    said = stream.first_bytes
+    overloaded = "sshd may be overloaded (MaxStartups), or a firewall may be in between"
+    if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return ConnectError(
+            f"{where} and we have no SSH algorithm in common: {error}", "update its sshd"
+        )
+    if said.startswith(b"SSH-"):
+        return ConnectError(
+            f"{where} is an SSH server that broke off the key exchange: {_reason(error)}",
+            overloaded,
+        )
+    if said:
+        return ConnectError(
+            f"what answers at {where} is not an SSH server; it says {quote(said)}",
+            "is the port right?",
+        )
+    if options.proxy_command is not None and stream.ended:
+        return ConnectError(
+            f"{where}: the ProxyCommand ended without a word: {options.proxy_command}",
+            "run it by hand to see why",
+        )
+    if stream.ended:
+        return ConnectError(f"{where} hangs up before it says a word", overloaded)
+    return ConnectError(
+        f"{where} accepts the connection and then says nothing for {BANNER_SECONDS:g} s",
+        f"not an SSH server? {overloaded}",
+    )
+
+
+def _reason(error: Exception) -> str:
+    return "it hung up" if isinstance(error, EOFError) else (str(error) or type(error).__name__)

@@ -1,0 +1,219 @@
+"""The way to a server's port: TCP, a ProxyCommand, or a channel of a jump host. It speaks no SSH."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Protocol
+
+from distconsole.errors import ConnectError, ResolveError
+from distconsole.ssh.ssh_config import SshOptions
+
+FIRST_BYTES = 512
+"""How much of what a server says first is kept, to tell what it is."""
+
+POLL_SECONDS = 0.1
+"""How often paramiko's thread looks up during the hand-shake; it would do so for ever."""
+IDLE_POLL_SECONDS = 5.0
+"""How often it does once everything stands; ``close`` does not wait for it."""
+
+DEAD_PEER_MS = 20_000
+"""After this long without an acknowledgement of what was sent the kernel gives the peer up."""
+
+
+class Stream(Protocol):
+    """What paramiko needs of a socket; a ``Channel`` of a jump host is one too."""
+
+    def recv(self, size: int, /) -> bytes: ...
+    def send(self, data: bytes, /) -> int: ...
+    def settimeout(self, seconds: float | None, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class WatchedStream:
+    """A stream that remembers its first bytes, polls calmly, and closes at once.
+
+    paramiko polls its socket ten times a second for the life of the connection; with many nodes that
+    is what an idle console would spend its time on.
+    """
+
+    def __init__(self, stream: Stream, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._stream = stream
+        self._process = process
+        self.reached_at = _peer_address(stream)
+        self._poll = POLL_SECONDS
+        self._closing = threading.Lock()
+        self.first_bytes = b""
+        self.ended = False
+        self._closed = False
+        self._reader: int | None = None
+        stream.settimeout(POLL_SECONDS)
+
+    def recv(self, size: int) -> bytes:
+        """Return what came; notes the beginning and the end."""
+        self._reader = threading.get_ident()
+        try:
+            data = self._stream.recv(size)
+        except TimeoutError:
+            raise
+        except OSError:
+            self.ended = True
+            raise
+        if len(self.first_bytes) < FIRST_BYTES:
+            self.first_bytes += data[: FIRST_BYTES - len(self.first_bytes)]
+        if not data:
+            self.ended = True
+        return data
+
+    def send(self, data: bytes) -> int:
+        """Write some of ``data``; return how much."""
+        try:
+            return self._stream.send(data)
+        except TimeoutError:
+            raise
+        except OSError:
+            self.ended = True
+            raise
+
+    def settimeout(self, seconds: float | None) -> None:
+        """Is ignored: paramiko asks for its own polling."""
+
+    def calm(self) -> None:
+        """Poll rarely from now on."""
+        self._poll = IDLE_POLL_SECONDS
+        self._stream.settimeout(self._poll)
+
+    def close(self) -> None:
+        """End the stream, waking whoever waits in ``recv``; the command behind a ProxyCommand ends too.
+
+        A socket is shut down at once and its descriptor given back by the thread that reads it:
+        given back under its feet, the number may be another connection's by the time it reads.
+        """
+        with self._closing:
+            first, self._closed = not self._closed, True
+            give_back = self._reader in (None, threading.get_ident())
+        if isinstance(self._stream, socket.socket):
+            with suppress(OSError):
+                self._stream.shutdown(socket.SHUT_RDWR)
+            if give_back:
+                self._stream.close()
+        elif first:
+            with suppress(OSError, EOFError):
+                self._stream.close()
+        if first and self._process is not None:
+            _end(self._process)
+
+
+def _peer_address(stream: Stream) -> str:
+    """Return the address at the other end; empty for a jump host's channel or a ProxyCommand."""
+    if not isinstance(stream, socket.socket) or stream.family == socket.AF_UNIX:
+        return ""
+    try:
+        name: tuple[str, int] = stream.getpeername()
+    except OSError:
+        return ""
+    # An address of IPv6 may be mapped to one of IPv4, which is what the host calls it.
+    return name[0].removeprefix("::ffff:")
+
+
+def open_tcp(options: SshOptions) -> socket.socket:
+    """Return a connected socket with TCP_NODELAY.
+
+    Raises:
+        ResolveError: if the name has no address.
+        ConnectError: if no address answers; says how each failed.
+    """
+    try:
+        found = socket.getaddrinfo(
+            options.hostname, options.port, options.address_family, socket.SOCK_STREAM
+        )
+    except (socket.gaierror, UnicodeError) as error:
+        alias = "" if options.alias == options.hostname else f" ({options.alias} in ssh_config)"
+        reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
+        raise ResolveError(
+            f"{options.hostname}{alias} has no address: {reason}",
+            "check the spelling, ssh_config and /etc/hosts",
+        ) from None
+    failures: list[str] = []
+    for family, kind, protocol, _, address in found:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(options.connect_seconds)
+            if options.bind_address:
+                connection.bind((options.bind_address, 0))
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            failures.append(f"{address[0]}: {_words_for(error, options.connect_seconds)}")
+            continue
+        _tune(connection)
+        return connection
+    raise ConnectError(
+        f"nothing answers at {options.hostname} port {options.port} "
+        f"({'; '.join(dict.fromkeys(failures))})",
+        "is the host up, is sshd running there, is the port right?",
+    )
+
+
+def open_proxy_command(options: SshOptions) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Return our end of a ProxyCommand's stdin and stdout, and its process.
+
+    A socket pair instead of two pipes, so that paramiko gets a true socket.
+
+    Raises:
+        ConnectError: if the command cannot be started.
+    """
+    assert options.proxy_command is not None
+    ours, theirs = socket.socketpair()
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {options.proxy_command}"],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        ours.close()
+        raise ConnectError(
+            f"{options.alias}: ProxyCommand cannot be started: {error.strerror}"
+        ) from None
+    finally:
+        theirs.close()
+    return ours, process
+
+
+def _tune(connection: socket.socket) -> None:
+    """Send at once, and notice a peer that is gone."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+
+
+def _words_for(error: OSError, seconds: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer in {seconds:g} s"
+    match error.errno:
+        case errno.ECONNREFUSED:
+            return "refused"
+        case errno.EHOSTUNREACH | errno.ENETUNREACH:
+            return "no route"
+        case _:
+            return error.strerror or str(error)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a ProxyCommand, whose stdin has just ended; kill one that stays."""
+    try:
+        process.wait(timeout=0.5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

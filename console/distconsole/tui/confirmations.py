@@ -1,0 +1,150 @@
+"""What a request would destroy, in words, so that it is asked for once. It destroys nothing and asks nobody."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import RunNotFoundError
+from distconsole.model import requests as ask
+from distconsole.model.run_events import PlanMade
+from distconsole.model.time_text import span_text
+from distconsole.model.verbs import asks_first, files_of
+from distconsole.runs.store.planned import stored_end, stored_plan
+from distconsole.runs.store.store import RunStore
+
+NAMED_HOSTS = 4
+NAMED_FILES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Danger:
+    """What is asked.
+
+    Attributes:
+        question: In one line.
+        details: What will happen, a line each.
+        yes: What Enter does, in a word or two.
+    """
+
+    question: str
+    details: tuple[str, ...]
+    yes: str
+
+
+def may_be_dangerous(request: ask.Request) -> bool:
+    """Whether ``assess`` need look at ``request`` at all."""
+    return asks_first(request) or bool(files_of(request))
+
+
+def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
+    """Return ``request``, with the very run that it means, and what is dangerous about it.
+
+    It reads files, and may take as long as the file system takes.
+
+    Args:
+        request: What is asked for.
+        now: UNIX seconds.
+
+    Raises:
+        ConsoleError: if the run cannot be told, or its file not be read.
+    """
+    if isinstance(request, ask.Stop):
+        return _assess_stop(request, now)
+    folders = isinstance(request, ask.Export) and request.format is ask.ExportFormat.TENSORBOARD
+    return request, overwriting(_replaced(request), now, folders=folders)
+
+
+def overwriting(paths: Sequence[str], now: float, *, folders: bool = False) -> Danger | None:
+    """Return what is dangerous about writing these files, or, if asked, these ``folders``; or None."""
+    found = []
+    for given in paths:
+        path = Path(given).expanduser()
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            ago = span_text(max(0.0, now - status.st_mtime))
+            if path.is_file():
+                found.append((path, f"{path} ({status.st_size:,} bytes) was written {ago} ago"))
+            elif folders and path.is_dir():
+                found.append((path, f"{path} was written {ago} ago"))
+    if not found:
+        return None
+    more = len(found) - NAMED_FILES
+    names = ", ".join(str(path) for path, _ in found[:NAMED_FILES])
+    return Danger(
+        f"Overwrite {names}{f' and {more} more' if more > 0 else ''}?",
+        tuple(words for _, words in found[:NAMED_FILES]),
+        "overwrite",
+    )
+
+
+def _assess_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | None]:
+    store = RunStore(runs_dir())
+    try:
+        run = store.resolve(request.run)
+    except RunNotFoundError:
+        if any(record.run.startswith(request.run) for record in store.runs()):
+            raise  # it may be several
+        where = "this machine does not know it; the hosts are asked"
+        return request, Danger(f"Stop {request.run}?", (where, _means(request)), "stop it")
+    with store.open(run) as run_file:
+        record = run_file.record()
+    request = replace(request, run=run)
+    if stored_end(record) is not None:
+        return request, None
+    plan = stored_plan(record)
+    age = span_text(max(0.0, now - record.started))
+    script = plan.script.rpartition("/")[2] if plan else ""
+    about = ", ".join(filter(None, (script, f"begun {age} ago")))
+    verb = "Kill" if request.grace_seconds == 0 else "Stop"
+    details = (f"{_ranks(plan, record.hosts)}: {_means(request, _own_grace(record.request))}",)
+    return request, Danger(f"{verb} {run} ({about})?", details, f"{verb.lower()} it")
+
+
+def _ranks(plan: PlanMade | None, hosts: Sequence[str]) -> str:
+    """Return how many ranks on which hosts, in words."""
+    each = {host.host: len(host.ranks) for host in plan.hosts} if plan else dict.fromkeys(hosts, 0)
+    named = [f"{host} ({count})" if count else host for host, count in each.items()]
+    more = f" and {len(named) - NAMED_HOSTS} more" if len(named) > NAMED_HOSTS else ""
+    where = ", ".join(named[:NAMED_HOSTS]) + more
+    count = sum(each.values())
+    what = f"{count} rank{'s' if count != 1 else ''}" if count else "every rank"
+    return f"{what} on {len(each)} host{'s' if len(each) != 1 else ''}: {where}"
+
+
+def _means(request: ask.Stop, own_seconds: float | None = None) -> str:
+    """Return what the signals are; ``own_seconds`` is the run's own grace, None where it is not known."""
+    grace = own_seconds if request.grace_seconds is None else request.grace_seconds
+    if grace == 0:
+        return "SIGKILL at once; nothing is saved"
+    after = "the run's own grace" if grace is None else f"{grace:g} s"
+    return f"SIGTERM to all, SIGKILL to what is left after {after}"
+
+
+def _own_grace(request: bytes) -> float | None:
+    """Return the grace of a stored launch, in seconds."""
+    with contextlib.suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(request) if request else None
+        grace = found.get("grace_seconds") if isinstance(found, dict) else None
+        return float(grace) if isinstance(grace, int | float) else None
+    return None
+
+
+def _replaced(request: ask.Request) -> tuple[str, ...]:
+    """Return what ``request`` would put something else in place of: of a folder what it writes there."""
+    match request:
+        case ask.Export(format=ask.ExportFormat.CSV, table=None, output=str(output)):
+            if Path(output).suffix != ".csv":
+                return tuple(str(Path(output) / f"{table}.csv") for table in ask.ExportTable)
+        case ask.Export(format=ask.ExportFormat.TENSORBOARD, output=str(output), run=str(run)):
+            with contextlib.suppress(RunNotFoundError):  # the verb itself says that
+                return (str(Path(output) / RunStore(runs_dir()).resolve(run)),)
+            return ()
+        case _:
+            pass
+    return files_of(request)

@@ -1,0 +1,209 @@
+"""The launch form at work: form and prompt are two views of one line, which is planned while it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+
+import msgspec
+from textual import on
+
+from distconsole.errors import ConsoleError
+from distconsole.model import requests as ask
+from distconsole.model.events import LaunchKept
+from distconsole.tui.launch_form.lines import LaunchLines
+from distconsole.tui.launch_form.model import LaunchFormModel
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.session import ConsoleSession
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.views.launch import HostTable, LaunchView
+from distconsole.tui.views.launch_fields import FieldRow
+
+
+class LaunchForm(LaunchView):
+    """The view of a launch, with the launch that it is about.
+
+    Args:
+        session: Whose hosts it launches on.
+        prompt: Has the line that the form means.
+        bring: Puts the form on the screen.
+        run: Runs a line.
+    """
+
+    def __init__(
+        self,
+        session: ConsoleSession,
+        prompt: Prompt,
+        bring: Callable[[], None],
+        run: Callable[[str], None],
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(id=id)
+        self._session = session
+        self._prompt = prompt
+        self._bring = bring
+        self._run_line = run
+        self.lines = lines = LaunchLines(session)
+        self.model = LaunchFormModel(
+            lines.look, lambda: lines.hosts, self._lost, lines.beside_hosts
+        )
+        self._launches: RequestTask | None = None
+        self._mirrored = ""
+
+    def enter(self) -> None:
+        """Begin with the line that stands in the prompt: the view comes onto the screen."""
+        self.call_later(self._open)
+
+    def leave(self) -> None:
+        """Take the line back out of the prompt: the view leaves the screen, and other verbs are typed elsewhere."""
+        if self._prompt.value == self._mirrored:
+            self._mirror("")
+
+    async def _open(self) -> None:
+        await self.furnish()
+        if self._prompt.value.strip():
+            self.model.take(self._prompt.value)
+            self._mirrored = self._prompt.value
+        else:
+            self._mirror_model()
+        self.draw()
+
+    def tick(self) -> None:
+        """Plan what changed, start what was to be started, and draw the form."""
+        if self.display and self.model.tick():
+            self._decide()
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the form, if it is on the screen."""
+        if not (self.display and self.furnished):
+            return
+        task, loads = self._launches, self._session.load_task
+        load = loads.load if loads is not None else None
+        going = {each.run.run for each in self._session.going}
+        launches = [_as_known(each, going) for each in task.launches] if task is not None else []
+        now = self._session.clocks.monotonic()
+        self.show(self.model, self.lines.hosts, load, launches, now)
+
+    def run_verb(self, words: list[str]) -> bool:
+        """Run ``launch``, ``launch start`` and the like; return whether it means anything."""
+        match words:
+            case []:
+                self._bring()
+            case ["start"]:
+                self.model.want_start()
+                self.tick()
+            case ["last"]:
+                self._list_last()
+            case ["copy"]:
+                self._copy()
+            case _:
+                return False
+        return True
+
+    def follow_prompt(self) -> None:
+        """Have the form say what the prompt says."""
+        value = self._prompt.value
+        if not self.display or value == self._mirrored or not value.strip():
+            return
+        if self.model.take(value):
+            self._mirrored = value
+            self.draw()
+
+    def _lost(self, host: str) -> str | None:
+        task = self._session.load_task
+        return task.load.lost_because(host) if task is not None else None
+
+    def _mirror(self, line: str) -> None:
+        if self._prompt.value != line:
+            self._prompt.value = line
+            self._prompt.cursor_position = len(line)
+        self._mirrored = self._prompt.value
+
+    def _mirror_model(self) -> None:
+        """Have the prompt say what the form says, unless something else is being typed there."""
+        if self._prompt.value in ("", self._mirrored):
+            self._mirror("" if self.model.blank else self.model.line)
+
+    @on(FieldRow.Edited)
+    def edit(self, event: FieldRow.Edited) -> None:
+        """Put into the line what was put into a field."""
+        event.row.heard()
+        self.model.edit(event.row.field.name, event.text)
+        self._mirror_model()
+        self.draw()
+
+    @on(HostTable.Picked)
+    def pick(self, event: HostTable.Picked) -> None:
+        """Put the hosts chosen into the line."""
+        self.model.choose_hosts(event.names)
+        self._mirror_model()
+        self.draw()
+
+    @on(LaunchView.Pressed)
+    def press_button(self, event: LaunchView.Pressed) -> None:
+        """Do what a button says; what comes after the form was left is too late."""
+        if self.display:
+            self.run_verb([event.what])
+
+    @on(LaunchView.Filled)
+    def fill(self, event: LaunchView.Filled) -> None:
+        """Fill the form in with a launch of before."""
+        try:
+            line = self.lines.line_of(self.lines.shortened(event.request))
+        except ConsoleError as error:
+            self._session.transcript.error(error)
+            return
+        self.list_last(shown=False)
+        self.model.take(line)
+        self._mirror(self.model.line)
+        self.draw()
+
+    def _decide(self) -> None:
+        """Start what the line says, or say why not."""
+        model = self.model
+        model.wanted = False
+        trouble = model.trouble
+        if trouble is not None:
+            about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
+            self._session.transcript.error(ConsoleError(f"not started: {about}{trouble.words}"))
+            self.app.bell()
+            return
+        self._mirrored = ""
+        if self._prompt.value in ("", model.line):
+            self._prompt.keep(model.line)
+            self._prompt.action_empty()
+        self._run_line(model.line)
+
+    def _list_last(self) -> None:
+        if self.display and self.furnished and self.lists_last:
+            self.list_last(shown=False)
+            return
+        self._launches = self._session.start(ask.Launches(), "launches", quiet=True)
+        self._bring()
+        self.call_later(self._show_last)
+
+    async def _show_last(self) -> None:
+        await self.furnish()
+        self.list_last(shown=True)
+
+    def _copy(self) -> None:
+        """Put the shell's command for the same launch into the clipboard, and say it."""
+        latest, say = self.model.latest, self._session.transcript.say
+        if latest is None or latest.line != self.model.line or latest.request is None:
+            say("nothing to copy yet: the launch is not understood")
+            return
+        try:
+            command = f"distconsole {self.lines.line_of(latest.request, outside=True)}"
+        except ConsoleError as error:
+            self._session.transcript.error(error)
+            return
+        self.app.copy_to_clipboard(command)
+        say(f"copied: {command}")
+
+
+def _as_known(kept: LaunchKept, going: Set[str]) -> LaunchKept:
+    """Return a launch of before; of one that this session follows it knows that it goes on."""
+    if kept.summary.run not in going:
+        return kept
+    summary = msgspec.structs.replace(kept.summary, state="running")
+    return msgspec.structs.replace(kept, summary=summary)

@@ -1,0 +1,325 @@
+"""The launch that is being filled in: one draft, its line, and what is foreseen of it. It draws nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from distconsole.config.hostfile import NamedHost, read_list, written
+from distconsole.config.ranges import RangeError
+from distconsole.config.spelling import nearest
+from distconsole.errors import ConsoleError, NodeError, UnreachableError
+from distconsole.grammar.drafts import (
+    NAMES_OF_HOSTS,
+    SCRIPT,
+    Draft,
+    fields_by_name,
+    read_draft,
+)
+from distconsole.model.cluster import Host
+from distconsole.tui.launch_form.plan_preview import PlanPreview
+from distconsole.tui.prompt.history import MAX_LINE_CHARS
+from distconsole.tui.terminal.sanitize import one_line
+
+QUIET_BEATS = 3
+"""So many ticks of the screen nothing is typed before a plan is made."""
+
+MOST_LOOKS = 4
+"""Looks that may hang on silent hosts; the next begins when one of them has ended."""
+
+FLAG = re.compile(r"--[a-z][a-z-]+")
+CLICKS_OWN = re.compile(r"^Invalid value for '[^']*': ")
+"""What stands beside the field anyway."""
+
+WHO = ("hosts", "hostfile", "cluster", "ssh_config", "python", "setup")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with the launch: the field that it is about (or empty), and one line."""
+
+    field: str
+    words: str
+
+    @property
+    def short(self) -> str:
+        """What is probably meant, if that is known, else all of it; for the room below a field."""
+        _, meant, name = self.words.rpartition("did you mean ")
+        return f"{meant}{name}" if meant else self.words
+
+
+class LaunchFormModel:
+    """Fills in a launch and plans it as it changes.
+
+    Args:
+        look: Begins a look at a line: its text, whether launchers are to be judged.
+        hosts: The console's own hosts.
+        lost: Why a host is not connected right now; None if it is, or nothing is known.
+        name: What must stand beside a list of hosts so that they are reached as the console's own.
+
+    Attributes:
+        draft: What was filled in.
+        line: The line that says it, as the prompt has it.
+        broken: Why the line cannot be read at all.
+        latest: The newest look; ``shown`` the newest that has a plan.
+        refused: By launcher why it would not do on these hosts.
+        wanted: Start as soon as the plan stands.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[str, bool], PlanPreview],
+        hosts: Callable[[], Sequence[Host]],
+        lost: Callable[[str], str | None],
+        name: Callable[[str], dict[str, str]],
+    ) -> None:
+        self._look = look
+        self._hosts = hosts
+        self._lost = lost
+        self._name = name
+        self._beside: dict[str, str] = {}
+        self.draft = Draft()
+        self.line = self.draft.line()
+        self.broken: ConsoleError | None = None
+        self.latest: PlanPreview | None = None
+        self.shown: PlanPreview | None = None
+        self.refused: dict[str, str] = {}
+        self.wanted = False
+        self._judged_for: tuple[str, ...] | None = None
+        self._ticks_to_go = 0
+        self._planned: tuple[str, tuple[str, ...]] | None = None
+        self._looks: list[PlanPreview] = []
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing was filled in yet."""
+        return not self.draft.given and not self.draft.unfinished and self.broken is None
+
+    def edit(self, name: str, text: str) -> None:
+        """Put ``text`` into a field; the line follows."""
+        self.fill(self.draft.holding(name, text))
+
+    def fill(self, draft: Draft) -> None:
+        """Be about ``draft``."""
+        self.draft = draft
+        self._say(draft.line(), None)
+
+    def take(self, line: str) -> bool:
+        """Be about ``line`` if it is about a launch; return whether it is."""
+        if line == self.line:
+            return True
+        try:
+            draft = read_draft(line)
+        except ConsoleError as error:
+            if line.split()[:1] != ["run"]:
+                return False
+            self._say(line, error)
+            return True
+        if draft is None:
+            return False
+        self.draft = draft
+        self._say(line, None)
+        return True
+
+    def choose_hosts(self, names: Sequence[str]) -> None:
+        """Launch on these of the known hosts; what the line says of their slots stays."""
+        known = {str(host.name): host for host in self._hosts()}
+        said = self._said_hosts()
+        as_known = all(
+            name in known and each.slots in (None, known[name].slots)
+            for name, each in said.items()
+        )
+        draft = self.draft
+        for name in NAMES_OF_HOSTS:
+            draft = draft.giving(name, ())
+        for name, value in self._beside.items():
+            if draft.text(name) == value:
+                draft = draft.giving(name, ())
+        self._beside = {}
+        if set(names) != set(known) or not as_known or not names:
+            text = ",".join(_written(name, said.get(name), known.get(name)) for name in names)
+            draft = draft.giving("hosts", (text,))
+            self._beside = self._name(text) if names else {}
+            for name, value in self._beside.items():
+                draft = draft if draft.text(name) else draft.giving(name, (value,))
+        self.fill(draft)
+
+    def _said_hosts(self) -> dict[str, NamedHost]:
+        try:
+            return {host.name: host for host in read_list(self.draft.text("hosts"))}
+        except RangeError:
+            return {}
+
+    @property
+    def chosen_hosts(self) -> list[str] | None:
+        """The hosts named; None where only the plan knows them."""
+        if "hosts" in self.draft.given:
+            try:
+                return [host.name for host in read_list(self.draft.text("hosts"))]
+            except RangeError:
+                return None
+        if any(name in self.draft.given for name in NAMES_OF_HOSTS):
+            plan = self.latest.plan if self.latest is not None else None
+            return None if plan is None else [host.host for host in plan.hosts]
+        return [host.name for host in self._hosts()]
+
+    def tick(self) -> bool:
+        """Begin to plan if it is time; return whether a start that was wanted can be decided."""
+        self._ticks_to_go = max(0, self._ticks_to_go - 1)
+        self._looks = [look for look in self._looks if look.goes_on]
+        self._learn()
+        away = self._away()
+        key = (self.line, away)
+        if (
+            self._planned != key
+            and not self._ticks_to_go
+            and self._may_plan
+            and len(self._looks) < MOST_LOOKS
+        ):
+            self._planned = key
+            self._plan(away)
+        return self.wanted and self.settled
+
+    @property
+    def _may_plan(self) -> bool:
+        told = self.broken is None and not self.draft.unfinished and holds(self.line)
+        return SCRIPT in self.draft.given and told
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that can be known of the line is known."""
+        if not self._may_plan:
+            return True
+        latest = self.latest
+        return latest is not None and latest.line == self.line and latest.done
+
+    @property
+    def waits(self) -> bool:
+        """Whether something was typed just now, so that no plan is made yet."""
+        return self._may_plan and self._ticks_to_go > 0
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What is wrong as far as is known; None while nothing is."""
+        if self.broken is not None:
+            return Trouble(self.broken.option, _one_line(self.broken))
+        if not holds(self.line):
+            odd = (name for name in self.draft.given if not holds(self.draft.text(name)))
+            words = "no line holds all of this; rerun launches a run of before as it was"
+            return Trouble(next(odd, ""), words)
+        for name in self.draft.unfinished:
+            return Trouble(name, "a quote is open: close it")
+        if SCRIPT not in self.draft.given:
+            return Trouble(SCRIPT, "which script is to run?")
+        latest = self.latest
+        if latest is None or latest.line != self.line:
+            return None
+        if latest.error is not None:
+            return self._meant(latest.error)
+        sought = latest.sought
+        if sought is not None and sought.missing:
+            hint = f"did you mean {sought.near}?" if sought.near else "sync brings it there"
+            where = ", ".join(sought.missing[:4]) + (" …" if sought.missing[4:] else "")
+            return Trouble(SCRIPT, f"{sought.script} does not exist on {where}: {hint}")
+        return None
+
+    def want_start(self) -> None:
+        """Start once the plan stands; what failed is looked at anew."""
+        self.wanted = True
+        self._ticks_to_go = 0
+        if self.settled and self.trouble is not None:
+            self._planned = None
+
+    def close(self) -> None:
+        """Look no further."""
+        for look in self._looks:
+            look.leave()
+
+    def _say(self, line: str, broken: ConsoleError | None) -> None:
+        self.line, self.broken = line, broken
+        self.wanted = False
+        self._ticks_to_go = QUIET_BEATS
+        if self.latest is not None and self.latest.line != line:
+            self.latest.leave()
+
+    def _plan(self, away: tuple[str, ...]) -> None:
+        whose = tuple(self.draft.text(name) for name in WHO)
+        if self.latest is not None:
+            self.latest.leave()
+        look = self._look(self.line, whose != self._judged_for)
+        self.latest = look
+        if away and ":" not in self.draft.text("nnodes"):
+            said = [f"{name}: {self._lost(name)}" for name in away]
+            look.fail(UnreachableError(f"not reached: {'; '.join(said)}", "Space leaves it out"))
+        else:
+            self._looks.append(look)
+            look.start()
+
+    def _learn(self) -> None:
+        """Keep what the newest look has found."""
+        latest = self.latest
+        if latest is None:
+            return
+        if latest.plan is not None:
+            self.shown = latest
+        if latest.refused is not None and latest.line == self.line:
+            self.refused = latest.refused
+            self._judged_for = tuple(self.draft.text(name) for name in WHO)
+
+    def _away(self) -> tuple[str, ...]:
+        """Return the hosts of the launch that are known not to answer."""
+        if "hosts" not in self.draft.given and any(
+            name in self.draft.given for name in NAMES_OF_HOSTS
+        ):
+            return ()
+        return tuple(name for name in self.chosen_hosts or () if self._lost(name) is not None)
+
+    def _meant(self, error: ConsoleError) -> Trouble:
+        """Return an error with the nearest name that is right."""
+        field = field_of(error)
+        words = _one_line(error)
+        if field == "hosts" and "did you mean" not in words:
+            known = [host.name for host in self._hosts()]
+            strange = [name for name in self.chosen_hosts or () if name not in known]
+            near = nearest(strange[0], known) if strange else None
+            words = f"{error.message}: did you mean {near}?" if near else words
+        return Trouble(field, words)
+
+
+def holds(line: str) -> bool:
+    """Whether the prompt can hold ``line`` as it is."""
+    return len(line) <= MAX_LINE_CHARS and one_line(line) == line
+
+
+def field_of(error: ConsoleError) -> str:
+    """Return the field that ``error`` is about; empty where it is about none."""
+    known = fields_by_name()
+    if error.option in known:
+        return error.option
+    by_flag = {each.flag: name for name, each in known.items() if each.flag}
+    for flag in FLAG.findall(error.message):
+        if flag in by_flag:
+            return by_flag[flag]
+    if isinstance(error, UnreachableError | NodeError) or " hosts " in error.message:
+        return "hosts"
+    return SCRIPT if "the script" in error.message else ""
+
+
+def _one_line(error: ConsoleError) -> str:
+    hint = error.hint.partition("\n")[0]
+    words = CLICKS_OWN.sub("", " ".join(error.message.split())).removesuffix(".")
+    return f"{words}: {hint}" if hint and not hint.startswith("see '") else words
+
+
+def _written(name: str, said: NamedHost | None, known: Host | None) -> str:
+    """Return a host as ``--hosts`` takes it, with what the line or the console's own list said of it."""
+    said = said or NamedHost(name)
+    if known is not None:
+        said = replace(
+            said,
+            user=said.user or known.user,
+            slots=said.slots or known.slots,
+            port=said.port or known.port,
+        )
+    return written(said)

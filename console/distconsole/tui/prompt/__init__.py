@@ -1,0 +1,1 @@
+"""The prompt: its line, completion, history, keys and questions."""

@@ -1,0 +1,190 @@
+"""How a line at the prompt may go on: the grammar's completions and those of the screen's own verbs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from distconsole.config.shortcuts import Alias
+from distconsole.errors import UsageError
+from distconsole.grammar import VERBS, Completion, complete_line
+from distconsole.grammar.aliases import expanded
+from distconsole.grammar.completion.complete import Listing, going_on
+from distconsole.grammar.secrets import masked
+from distconsole.grammar.words import open_line
+from distconsole.runs.compare.tally import AXES
+from distconsole.runs.conditions.check_fields import CHECK_FIELDS
+from distconsole.runs.conditions.load_fields import LOAD_FIELDS
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS
+from distconsole.tui.jobs import jobs_of
+from distconsole.tui.prompt.completion_index import known_checks
+from distconsole.tui.prompt.folders import Folders
+from distconsole.tui.prompt.keys import SCREEN_VERBS, SORTS, VIEWS
+from distconsole.tui.prompt.shortcuts import Shortcuts
+from distconsole.tui.replaying import MOMENTS, WAYS
+from distconsole.tui.session import ConsoleSession
+from distconsole.tui.theme.themes import NAMES
+from distconsole.tui.views.logs import WHATS
+from distconsole.tui.views.runs import RUN_FIELDS
+
+FIELDS = {
+    each.name: each.about
+    for fields in (CHECK_FIELDS, LOAD_FIELDS, RANK_FIELDS, RUN_FIELDS)
+    for each in fields
+}
+"""What conditions may name, and what it is."""
+OF_RUNS = {each.name: each.about for each in RUN_FIELDS}
+LOADS = {each.name: each.about for each in LOAD_FIELDS}
+UNFINISHED_NAME = re.compile(r"[A-Za-z_][\w.]*$")
+
+Words = Mapping[str, str]
+"""What may stand there -> what it means."""
+
+STANDING: Mapping[str, Words] = {
+    "sort": dict.fromkeys(SORTS, "of the ranks") | LOADS | OF_RUNS,
+    "lines": WHATS,
+    "group": {"none": "no groups"} | LOADS | OF_RUNS,
+    "at": MOMENTS,
+    "play": WAYS,
+    "axis": dict.fromkeys(AXES, ""),
+    "unwatch": {"all": "every watch"},
+    "help": VERBS | SCREEN_VERBS,
+    "launch": {
+        "last": "what was launched before",
+        "start": "what the form says",
+        "copy": "the command that does the same in a shell",
+    },
+}
+"""What may follow a verb, whatever there is."""
+
+OF_FILES = ("save", "screenshot")
+"""Verbs of the screen whose word is a file."""
+
+
+class LineCompleter:
+    """Completes lines; it never blocks.
+
+    Args:
+        session: What exists.
+        shortcuts: The operator's aliases.
+        themes: The names of Textual's themes.
+        came: Called from a thread when a slow folder has answered.
+    """
+
+    def __init__(
+        self,
+        session: ConsoleSession,
+        shortcuts: Shortcuts,
+        themes: Callable[[], Iterable[str]],
+        came: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._shortcuts = shortcuts
+        self._themes = themes
+        self._folders = Folders(came)
+
+    @property
+    def waiting(self) -> str:
+        """The folder that has not answered yet, or nothing."""
+        return self._folders.waiting
+
+    def complete(self, line: str) -> list[Completion]:
+        """Return how ``line`` may go on."""
+        return self._completions(line, self._folders.list)
+
+    def glance(self, line: str) -> list[Completion]:
+        """As ``complete``, without waiting for a folder."""
+        return self._completions(line, self._folders.glance)
+
+    def _theme_names(self) -> tuple[str, ...]:
+        """Return the names of all themes, our own first."""
+        return tuple(dict.fromkeys((*NAMES, *sorted(self._themes()))))
+
+    def _completions(self, line: str, listing: Listing) -> list[Completion]:
+        line, blanks = line.lstrip(), line[: len(line) - len(line.lstrip())]
+        if blanks:
+            found = self._completions(line, listing)
+            return [replace(each, line=blanks + each.line) for each in found]
+        typed = open_line(line)
+        vocabulary = replace(self._session.vocabulary(), themes=self._theme_names())
+        if not typed.words:
+            found = complete_line(line, vocabulary, listing=listing)
+            aliases = self._shortcuts.aliases.values()
+            own = _among(SCREEN_VERBS, line)
+            own += _among({alias.name: f"= {masked(alias.line)}" for alias in aliases}, line)
+            return sorted(found + own, key=lambda each: each.word)
+        verb = typed.words[0]
+        alias = self._shortcuts.aliases.get(verb)
+        if alias is not None and "$" not in alias.line:
+            behind = line[typed.spans[0][1] :]
+            return self._behind(alias, line[: typed.spans[0][1]], behind, listing)
+        if verb in ("watch", "filter"):
+            return _names(line, FIELDS)
+        if verb in OF_FILES:
+            found = complete_line(f"report -o {line[typed.start :]}", vocabulary, listing=listing)
+            cut = len("report -o ")
+            return [replace(each, line=line[: typed.start] + each.line[cut:]) for each in found]
+        words = self.candidates(verb)
+        if words is None:
+            return complete_line(line, vocabulary, listing=listing)
+        return _among(words, line) if len(typed.words) == 1 else []
+
+    def _behind(self, alias: Alias, name: str, behind: str, listing: Listing) -> list[Completion]:
+        """Complete what stands behind an alias as if it stood behind its line."""
+        try:
+            whole = expanded(alias.name, self._shortcuts.aliases)
+        except UsageError:  # told when the line is sent
+            return []
+        return [
+            replace(each, line=name + each.line[len(whole) :])
+            for each in self._completions(whole + behind, listing)
+            if each.line.startswith(whole)
+        ]
+
+    def candidates(self, verb: str) -> Words | None:
+        """Return what may follow a verb of the screen; None for the other verbs."""
+        session = self._session
+        match verb:
+            case "view":
+                runs = {task.run.run: task.line for task in session.tasks if task.run.run}
+                return dict.fromkeys(VIEWS, "") | runs
+            case "repeat":
+                return known_checks()
+            case "heat":
+                task = session.shown_run()
+                quantities = task.history.known if task is not None else []
+                return {"span": "minutes or the whole run", "next": ""} | dict.fromkeys(
+                    quantities, ""
+                )
+            case "mark":
+                return dict.fromkeys(session.vocabulary().runs, "")
+            case "cancel":
+                jobs = jobs_of(session.tasks, session.clocks.monotonic())
+                return {str(job.number): job.line for job in jobs} | {"all": ""}
+            case "unalias":
+                return {name: alias.line for name, alias in self._shortcuts.aliases.items()}
+            case "theme":
+                return dict.fromkeys(self._theme_names(), "")
+            case _:
+                return STANDING.get(verb, {} if verb in SCREEN_VERBS else None)
+
+
+def _among(words: Words, line: str) -> list[Completion]:
+    typed = open_line(line)
+    return [
+        going_on(line, typed, word, meaning)
+        for word, meaning in words.items()
+        if word.startswith(typed.text)
+    ]
+
+
+def _names(line: str, names: Words) -> list[Completion]:
+    """Complete the name at the end of a condition, which has no words as a shell has them."""
+    match = UNFINISHED_NAME.search(line)
+    start = match.start() if match else len(line)
+    return [
+        Completion(name, line[:start] + name, meaning, name)
+        for name, meaning in names.items()
+        if name.startswith(line[start:])
+    ]

@@ -1,0 +1,158 @@
+"""Lines typed before: in memory whole, in a file without what looks like a secret. It draws nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from distconsole.grammar.secrets import masked
+from distconsole.tui.terminal.sanitize import one_line
+
+MAX_HISTORY = 1000
+MAX_LINE_CHARS = 8192
+"""A longer line is not kept, and the prompt takes none."""
+
+MAX_READ_BYTES = 4 << 20
+LOCK_TRIES = 5
+LOCK_PAUSE_SECONDS = 0.01
+
+
+class History:
+    """Lines typed before, oldest first and each once, in a file of one line each.
+
+    Several consoles may use the file at once: each adds to its end, and sees what the others added
+    when it looks again.
+
+    Args:
+        path: The file; None keeps them for this session only.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] = (0, 0, 0)
+        self.lines: list[str] = []
+        self._whole: dict[str, str] = {}
+        """Of lines that were kept without their secrets, what was typed in this session."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look whether another console has added lines."""
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError):
+            found = self._path.stat()
+            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if seen != self._seen:
+                self.lines = [self._whole.get(line, line) for line in self._read(self._path)]
+                self._seen = seen
+
+    def add(self, line: str) -> None:
+        """Keep ``line`` as the newest; not one that begins with a blank. A disk that refuses costs only the history."""
+        if not line.strip() or line[0].isspace() or len(line) > MAX_LINE_CHARS:
+            return
+        line = one_line(line).strip()
+        self.refresh()
+        if self.lines[-1:] == [line]:
+            return
+        self.lines = newest_once([*self.lines, line])
+        if self._path is None:
+            return
+        kept = masked(line)
+        if kept != line:
+            self._whole[kept] = line
+        try:
+            self._append(self._path, kept)
+        except OSError:
+            self._path = None
+
+    def before(self, start: str, position: int) -> int | None:
+        """Return the place of the newest line before ``position`` that begins with ``start``."""
+        places = range(min(position, len(self.lines)) - 1, -1, -1)
+        return next((place for place in places if self.lines[place].startswith(start)), None)
+
+    def after(self, start: str, position: int) -> int | None:
+        """Return the place of the oldest line after ``position`` that begins with ``start``."""
+        places = range(position + 1, len(self.lines))
+        return next((place for place in places if self.lines[place].startswith(start)), None)
+
+    def search(self, query: str) -> list[str]:
+        """Return the lines with all words of ``query``, newest first; small letters match both."""
+        words = query.split()
+        as_typed = query != query.lower()
+        return [
+            line
+            for line in reversed(self.lines)
+            if all(word in (line if as_typed else line.lower()) for word in words)
+        ]
+
+    def _read(self, path: Path) -> list[str]:
+        """Return the newest lines of the file, and cut it down to them when it has grown far beyond."""
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - MAX_READ_BYTES))
+            data = file.read(MAX_READ_BYTES)
+        if size > MAX_READ_BYTES:
+            data = data.partition(b"\n")[2]
+        kept = data.decode("utf-8", errors="replace").split("\n")
+        lines = newest_once(one_line(line).strip() for line in kept if len(line) <= MAX_LINE_CHARS)
+        if len(kept) > 2 * MAX_HISTORY or size > MAX_READ_BYTES:
+            self._cut(path, lines)
+        return lines
+
+    def _cut(self, path: Path, lines: list[str]) -> None:
+        """Replace the file by ``lines``, unless another console is at it."""
+        with self._locked(path, fcntl.LOCK_EX) as alone:
+            if not alone:
+                return
+            aside = path.with_name(f"{path.name}.{os.getpid()}")
+            aside.touch(mode=0o600)
+            aside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            aside.replace(path)
+
+    def _append(self, path: Path, line: str) -> None:
+        """Add to the file, so that two consoles side by side lose nothing of each other's."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._locked(path, fcntl.LOCK_SH):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            descriptor = os.open(path, flags, 0o600)
+            try:
+                os.fchmod(descriptor, 0o600)
+                written = os.write(descriptor, f"{line}\n".encode())
+                found = os.fstat(descriptor)
+                if found.st_size == self._seen[1] + written:  # and nobody else's with it
+                    self._seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            finally:
+                os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _locked(self, path: Path, how: int) -> Iterator[bool]:
+        """Hold the lock beside the file; yield whether it could be had soon."""
+        lock = path.with_name(f"{path.name}.lock")
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            yield _lock(descriptor, how)
+        finally:
+            os.close(descriptor)
+
+
+def newest_once(lines: Iterable[str]) -> list[str]:
+    """Return ``lines`` without empty ones, each where it stands last, at most ``MAX_HISTORY``."""
+    last = dict.fromkeys(line for line in reversed(list(lines)) if line)
+    return list(reversed(list(last)[:MAX_HISTORY]))
+
+
+def _lock(descriptor: int, how: int) -> bool:
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE_SECONDS)
+        except OSError:
+            return False  # a file system without locks
+        else:
+            return True
+    return False

@@ -1,0 +1,477 @@
+"""The prompt: completion as a list, history with a search, and nothing that knows what a verb does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from textual import events
+from textual.message import Message
+from textual.suggester import Suggester
+from textual.widgets import Input
+
+from distconsole.grammar import Completion
+from distconsole.tui.prompt.history import MAX_LINE_CHARS, History
+from distconsole.tui.terminal.sanitize import one_line
+from distconsole.tui.widgets.offer_list import Offer, OfferList
+
+INVITATION = "a verb, such as: check, run train.py, demo, help"
+SEARCHING = "words of a line that was typed before"
+MAX_FOUND = 500
+
+
+class Completer(Protocol):
+    """Says how a line may go on; it never blocks."""
+
+    @property
+    def waiting(self) -> str:
+        """The folder that has not answered yet, or nothing."""
+
+    def complete(self, line: str) -> list[Completion]:
+        """Return how ``line`` may go on."""
+
+    def glance(self, line: str) -> list[Completion]:
+        """As ``complete``, at once."""
+
+
+class _Ghost(Suggester):
+    """Shows the newest line of the history, else the first completion, behind the cursor."""
+
+    def __init__(self, history: History, completer: Completer) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._history = history
+        self._completer = completer
+
+    async def get_suggestion(self, value: str) -> str | None:
+        if not value.strip():
+            return None
+        place = self._history.before(value, len(self._history.lines))
+        if place is not None:
+            return self._history.lines[place]
+        return next((found.line for found in self._completer.glance(value)), None)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk through a list.
+
+    Attributes:
+        typed: The line as it was before, with the place of the cursor.
+        searching: Whether the line is what is looked for, and the list what was found.
+        at: Which is chosen.
+    """
+
+    typed: str
+    cursor: int
+    offers: Sequence[Offer]
+    lines: Sequence[str]
+    ends: Sequence[bool]
+    searching: bool = False
+    at: int | None = None
+
+
+class Prompt(Input):
+    """One line of the grammar."""
+
+    DEFAULT_CSS = """
+    Prompt.-searching { background: $primary 20%; }
+    """
+
+    class Entered(Message):
+        """A line is to be done; ``value`` as it was typed."""
+
+        def __init__(self, value: str) -> None:
+            super().__init__()
+            self.value = value
+
+    class Paged(Message):
+        """The view above should go back (-1) or on (1) by a page."""
+
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
+
+    class Interrupted(Message):
+        """Ctrl-C on an empty line: whoever presses it wants something to stop."""
+
+    class FilesCame(Message):
+        """A folder that was slow has answered."""
+
+    def __init__(
+        self,
+        history: History,
+        completer: Completer,
+        offers: OfferList,
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(
+            placeholder=INVITATION,
+            suggester=_Ghost(history, completer),
+            select_on_focus=False,
+            id=id,
+        )
+        # A blink is two drawings a second for as long as the console stands there.
+        self.set_reactive(Input.cursor_blink, False)
+        self._history = history
+        self._completer = completer
+        self._offers = offers
+        self._walk: _Walk | None = None
+        self._put_there = ""
+        self._place: int | None = None
+        self._typed = ""
+        self._meant = ""
+        self._awaited: str | None = None
+        """The line for which a folder was asked that had not answered."""
+        self._noted: str | None = None
+        """The line that the note in place of a list is about."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Do what the prompt's own keys do, in the order in which they were pressed.
+
+        As bindings they would be done when they have gone up to the application: behind letters
+        that were typed later, or, with priority, before those that were typed earlier.
+        """
+        actions: dict[str, Callable[[], None]] = {
+            "tab": self.action_complete,
+            "shift+tab": self.action_back,
+            "up": self.action_older,
+            "down": self.action_newer,
+            "ctrl+r": self.action_search,
+            "ctrl+u": self.action_empty,
+            "ctrl+c": self.action_give_up_line,
+            "pageup": partial(self.action_scroll_view, -1),
+            "pagedown": partial(self.action_scroll_view, 1),
+        }
+        if self._walk is not None:
+            actions |= dict.fromkeys(("escape", "ctrl+g"), self.action_leave_list)
+        # What is typed before the screen is there comes with its line ends made newlines.
+        if event.key in ("enter", "ctrl+j"):
+            await self.action_submit()
+        elif event.key in actions:
+            actions[event.key]()
+        else:
+            return  # what edits the line is Input's own
+        event.stop()
+        event.prevent_default()
+
+    def validate_value(self, value: str) -> str:
+        """Return what the line takes of ``value``: nothing that a terminal would obey."""
+        return one_line(value)[:MAX_LINE_CHARS]
+
+    def offer(self, line: str) -> None:
+        """Put ``line`` there for Enter to confirm."""
+        self._close()
+        self._put(line)
+        self.focus()
+
+    def mean(self, line: str) -> None:
+        """Say that ``line`` was meant: Tab takes it."""
+        self._meant = line
+        self._invite()
+
+    def tell(self, words: str) -> None:
+        """Show ``words`` while nothing is typed."""
+        self._meant = ""
+        self.placeholder = words
+
+    def keep(self, line: str) -> None:
+        """Remember ``line``; what was typed since stays."""
+        self._history.add(line)
+        self._meant = ""
+        self._invite()
+
+    def choose(self, index: int) -> None:
+        """Take one of the list."""
+        if self._walk is not None:
+            self._show_choice(index)
+            self._take()
+
+    async def action_submit(self) -> None:
+        """Take what is chosen in the list; else have the line done."""
+        if self._walk is not None and (self._walk.at is not None or self._walk.searching):
+            self._take()
+            return
+        line = self.value
+        # At once: letters of the next line may come before this one is done.
+        self.action_empty()
+        self.post_message(self.Entered(line))
+
+    def action_complete(self) -> None:
+        """Go on as far as all completions agree, and list them if there are several; then walk."""
+        if self._walk is not None:
+            self._step(1)
+            return
+        if not self.value and self._meant:
+            self.offer(self._meant)
+            return
+        before, after = self.value[: self.cursor_position], self.value[self.cursor_position :]
+        found = self._completer.complete(before)
+        if not found:
+            self._note_waiting()
+            return
+        common = _common_beginning([completion.line for completion in found])
+        if len(found) == 1 and not found[0].goes_on and not after.startswith(" "):
+            common += " "
+        if len(common) > len(before):
+            self._put(common + after, len(common))
+        if len(found) > 1:
+            self._list(found)
+
+    def action_back(self) -> None:
+        """Walk back through the list."""
+        self._step(-1)
+
+    def action_search(self) -> None:
+        """Search the history, and go to the next that was found."""
+        if self._walk is not None and self._walk.searching:
+            self._step(1)
+            return
+        self._close()
+        self._history.refresh()
+        self._walk = _Walk(self.value, self.cursor_position, (), (), (), searching=True)
+        self.add_class("-searching")
+        self.placeholder = SEARCHING
+        self._find()
+
+    def action_older(self) -> None:
+        """Show the newest older line that begins as this one did."""
+        if self._walk is not None:
+            self._climb(-1)
+            return
+        if self._place is None:
+            self._history.refresh()
+            self._typed = self.value
+        place = self._history.before(
+            self._typed, len(self._history.lines) if self._place is None else self._place
+        )
+        if place is not None:
+            self._place = place
+            self._put(self._history.lines[place])
+
+    def action_newer(self) -> None:
+        """Go back towards what was being typed."""
+        if self._walk is not None:
+            self._climb(1)
+            return
+        if self._place is None:
+            return
+        place = self._history.after(self._typed, self._place)
+        self._place = place
+        self._put(self._typed if place is None else self._history.lines[place])
+
+    def action_cursor_left(self, select: bool = False) -> None:
+        """Go left, in a list of several columns too."""
+        if not self._sideways(-1):
+            super().action_cursor_left(select)
+
+    def action_cursor_right(self, select: bool = False) -> None:
+        """Go right, in a list of several columns too; behind the end take what is suggested."""
+        if self._sideways(1):
+            return
+        if not self.value and self._meant:
+            self.offer(self._meant)
+            return
+        super().action_cursor_right(select)
+
+    def action_cursor_right_word(self, select: bool = False) -> None:
+        """Go right by a word; behind the end take a word of what is suggested."""
+        ghost = self._suggestion
+        if select or not self.cursor_at_end or not ghost:
+            super().action_cursor_right_word(select)
+            return
+        rest = ghost[len(self.value) :]
+        blanks = len(rest) - len(rest.lstrip())
+        end = rest.find(" ", blanks)
+        self._put(ghost if end < 0 else self.value + rest[:end])
+
+    def action_empty(self) -> None:
+        """Begin anew."""
+        self._close()
+        self._put("")
+        self._place = None
+
+    def action_leave_list(self) -> None:
+        """Leave the list with the line as it was."""
+        walk = self._walk
+        self._close()
+        if walk is not None:
+            self._put(walk.typed, walk.cursor)
+
+    def action_give_up_line(self) -> None:
+        """Copy what is selected; else be empty; else say that there is nothing here to interrupt."""
+        if self._walk is not None:
+            self.action_leave_list()
+        elif not self.selection.is_empty:
+            self.action_copy()
+        elif self.value:
+            self.action_empty()
+        else:
+            self.post_message(self.Interrupted())
+
+    def action_scroll_view(self, direction: int) -> None:
+        """Page the view without leaving the prompt; or the list."""
+        if self._walk is not None:
+            self._step(direction * self._offers.columns * self._offers.rows, around=False)
+        else:
+            self.post_message(self.Paged(direction))
+
+    def on_input_changed(self) -> None:
+        """What was listed is for the line as it was."""
+        if self.value in (self._put_there, self._noted):
+            return
+        self._put_there = ""
+        self._place = None
+        self._awaited = self._noted = None
+        if self._walk is None:
+            self._offers.hide()
+            return
+        if self._walk.searching:
+            self._find()
+            return
+        self._close()
+        typed = self.value[: self.cursor_position]
+        found = [] if typed.endswith(" ") or not typed else self._completer.complete(typed)
+        if found:
+            self._list(found)
+
+    def on_prompt_files_came(self) -> None:
+        """List what came late, if Tab has asked for it and the line is still the same."""
+        if self._awaited == self.value and self._walk is None:
+            self._close()
+            self.action_complete()
+
+    def _on_paste(self, event: events.Paste) -> None:
+        """Take what is pasted as one line: lines that end with a backslash go on."""
+        event.stop()
+        event.prevent_default()
+        lines = event.text.replace("\\\r\n", " ").replace("\\\n", " ").strip("\r\n").splitlines()
+        if lines:
+            self.replace(one_line(lines[0]), *self.selection)
+        if len(lines) > 1:
+            self._note(f"one line at a time: {len(lines) - 1} more were not pasted")
+
+    def _invite(self) -> None:
+        self.placeholder = f"Tab: {self._meant}" if self._meant else INVITATION
+
+    def _put(self, line: str, cursor: int | None = None) -> None:
+        line = self.validate_value(line)
+        self._put_there = line
+        self.value = line
+        self.cursor_position = len(line) if cursor is None else cursor
+
+    def _list(self, found: Sequence[Completion]) -> None:
+        after = self.value[self.cursor_position :]
+        self._walk = _Walk(
+            typed=self.value,
+            cursor=self.cursor_position,
+            offers=[
+                Offer(one_line(each.shown or each.word), one_line(each.help)) for each in found
+            ],
+            lines=[each.line + after for each in found],
+            ends=[not each.goes_on for each in found],
+        )
+        self._draw_list()
+
+    def _find(self) -> None:
+        assert self._walk is not None
+        walk, query = self._walk, self.value
+        found = self._history.search(query)
+        walk.lines = found[:MAX_FOUND]
+        words = tuple(query.split())
+        walk.offers = [Offer(line, found=words or (" ",)) for line in walk.lines]
+        walk.ends = [False] * len(walk.lines)
+        walk.at = 0 if walk.lines else None
+        self._draw_list()
+
+    def _draw_list(self) -> None:
+        walk = self._walk
+        assert walk is not None
+        place = f"{walk.at + 1} of " if walk.at is not None else ""
+        if walk.searching:
+            note = f"history: {place}{len(walk.offers)}  ·  ^R older  ·  Enter takes  ·  Esc back"
+        else:
+            note = f"{place}{len(walk.offers)}  ·  Tab, arrows choose  ·  Enter takes  ·  Esc back"
+        self._offers.show(walk.offers, walk.at, note)
+
+    def _note_waiting(self) -> None:
+        waiting = self._completer.waiting
+        self._awaited = self.value if waiting else None
+        self._note(f"reading {one_line(waiting)} …" if waiting else "")
+
+    def _note(self, words: str) -> None:
+        self._noted = self.value
+        self._offers.show((), None, words)
+
+    def _sideways(self, step: int) -> bool:
+        walk = self._walk
+        if walk is None or walk.at is None or walk.searching or self._offers.columns == 1:
+            return False
+        self._step(step)
+        return True
+
+    def _step(self, by: int, *, around: bool = True) -> None:
+        walk = self._walk
+        if walk is None or not walk.offers:
+            return
+        last = len(walk.offers) - 1
+        if walk.at is None or (around and not 0 <= walk.at + by <= last):
+            at = 0 if by > 0 else last
+        else:
+            at = max(0, min(last, walk.at + by))
+        self._show_choice(at)
+
+    def _climb(self, direction: int) -> None:
+        """Go down or up in the list; from the end of a column to the next one."""
+        walk, columns = self._walk, self._offers.columns
+        if walk is None or not walk.offers:
+            return
+        if walk.at is None or columns == 1:
+            self._step(direction)
+            return
+        at, count = walk.at + direction * columns, len(walk.offers)
+        if not 0 <= at < count:
+            column = (walk.at % columns + direction) % min(columns, count)
+            last = column + (count - 1 - column) // columns * columns
+            at = column if direction > 0 else last
+        self._show_choice(at)
+
+    def _show_choice(self, at: int) -> None:
+        walk = self._walk
+        if walk is None or not 0 <= at < len(walk.lines):
+            return
+        walk.at = at
+        if not walk.searching:
+            after = len(walk.typed) - walk.cursor
+            self._put(walk.lines[at], len(walk.lines[at]) - after)
+        self._draw_list()
+
+    def _take(self) -> None:
+        walk = self._walk
+        self._close()
+        if walk is None or walk.at is None:
+            if walk is not None:
+                self._put(walk.typed, walk.cursor)
+            return
+        line = walk.lines[walk.at]
+        at = len(line) - (0 if walk.searching else len(walk.typed) - walk.cursor)
+        if walk.ends[walk.at] and not line[at:].startswith(" "):
+            line, at = f"{line[:at]} {line[at:]}", at + 1
+        self._put(line, at)
+
+    def _close(self) -> None:
+        self._walk = None
+        self._offers.hide()
+        if self.has_class("-searching"):
+            self.remove_class("-searching")
+            self._invite()
+
+
+def _common_beginning(lines: Sequence[str]) -> str:
+    first, last = min(lines), max(lines)
+    same = next(
+        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other),
+        None,
+    )
+    return first[: min(len(first), len(last)) if same is None else same]

@@ -1,0 +1,239 @@
+"""Which key types which line: ours, and over them those of ``[keys]``. It presses none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from textual.keys import _character_to_key
+
+from distconsole.config.shortcuts import Alias, KeySetting
+from distconsole.config.spelling import nearest
+from distconsole.errors import ConfigError, UsageError
+from distconsole.grammar import VERBS, parse_line
+from distconsole.grammar.aliases import expanded
+from distconsole.grammar.words import open_line
+from distconsole.tui.prompt.keys import (
+    CHARACTERS,
+    KEYS,
+    REPLAY_KEYS,
+    SCREEN_VERBS,
+    TABS,
+    VIEWS,
+    Key,
+)
+
+NAMED = {
+    **{f"f{number}": f"f{number}" for number in range(1, 25)},
+    **{
+        name: name for name in ("insert", "space", "backspace", "delete", "tab", "enter", "escape")
+    },
+    **{
+        name: name for name in ("home", "end", "pageup", "pagedown", "up", "down", "left", "right")
+    },
+    "esc": "escape",
+    "return": "enter",
+    "del": "delete",
+    "ins": "insert",
+    "pgup": "pageup",
+    "pgdn": "pagedown",
+    "pgdown": "pagedown",
+}
+MODIFIERS = {"c": "ctrl", "ctrl": "ctrl", "control": "ctrl", "^": "ctrl", "alt": "alt", "m": "alt"}
+MODIFIERS |= {"meta": "alt", "shift": "shift", "s": "shift"}
+
+SAME = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+j": "Enter", "ctrl+h": "Backspace"}
+SAME |= {"ctrl+left_square_bracket": "Escape"}
+"""What a terminal sends for both alike."""
+
+RESERVED = {
+    **dict.fromkeys(("tab", "shift+tab", "enter", "escape", "up", "down", "left", "right"), ""),
+    **dict.fromkeys(("home", "end", "pageup", "pagedown", "backspace", "delete"), ""),
+    "ctrl+c": "cancels",
+    "ctrl+r": "searches the history",
+    "ctrl+g": "leaves a list",
+    "ctrl+p": "opens the palette",
+    "ctrl+l": "draws the screen anew",
+    **{f"ctrl+{letter}": "edits the line" for letter in "adefkuvwxz"},
+}
+"""Keys that move and edit, and what others of the prompt do."""
+PLACES = ("run", "check", "host", "rank", "job")
+FREE = "free are: f11, f12, insert, alt and a letter, ctrl+b ctrl+n ctrl+o ctrl+s ctrl+t ctrl+y"
+
+
+@dataclass(frozen=True, slots=True)
+class Keymap:
+    """All keys, those that were configured first.
+
+    Attributes:
+        told: What a person should know about how they meet, a line each.
+    """
+
+    keys: tuple[Key, ...] = KEYS
+    moving: tuple[Key, ...] = REPLAY_KEYS
+    told: tuple[str, ...] = ()
+
+    @property
+    def tabs(self) -> tuple[Key, ...]:
+        """The keys that the title shows: one for each of its views, as far as there is one."""
+        found = []
+        for tab in TABS:
+            able = [key for key in self.keys if key.line == tab.line and not key.inside]
+            able.sort(key=lambda key: key.key != tab.key)
+            found += [replace(key, label=tab.label) for key in able[:1]]
+        return tuple(found)
+
+    def of(self, pressed: str, view: str) -> Key | None:
+        """Return the key that works from anywhere while ``view`` is on the screen, or None."""
+        able = (key for key in self.keys if not key.inside and key.key == pressed)
+        return next((key for key in able if key.works_in(view)), None)
+
+    def inside(self, pressed: str, view: str, *, replayed: bool) -> Key | None:
+        """Return the letter that works inside ``view``, or None."""
+        able = (*(self.moving if replayed else ()), *self.keys)
+        fitting = (key for key in able if key.inside and key.key == pressed)
+        return next((key for key in fitting if key.works_in(view)), None)
+
+
+def made(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) -> Keymap:
+    """Return the keys with those of ``settings``, of which later ones win.
+
+    Raises:
+        ConfigError: naming file and line, if a key, a view or a line is none, or two say different
+            things of one key.
+    """
+    seen: dict[tuple[str, str], KeySetting] = {}
+    for setting in settings:
+        if setting.view and setting.view not in VIEWS:
+            near = nearest(setting.view, VIEWS)
+            hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(VIEWS)}"
+            raise ConfigError(f"{setting.place}: there is no view '{setting.view}'", hint)
+        name = key_called(setting)
+        before = seen.get((setting.view, name))
+        file = setting.place.rpartition(":")[0]
+        if before is not None and before.place.rpartition(":")[0] == file:
+            raise ConfigError(
+                f"{setting.place}: '{setting.key}' is '{before.key}' of {before.place} once more",
+                "leave one of them out",
+            )
+        _check_line(setting, aliases)
+        seen[setting.view, name] = setting
+    own: list[Key] = []
+    told: list[str] = []
+    gone: set[Key] = set()
+    for (view, name), setting in seen.items():
+        key = _key(name, view, setting)
+        replaced = [each for each in KEYS if each.key == name and _meet(each, key)]
+        gone.update(each for each in replaced if not view or each.views == (view,))
+        lost = ", ".join(f"'{each.line}'" for each in replaced if each.line != key.line)
+        if setting.line:
+            own.append(key)
+        if lost:
+            where = f" in {view}" if view else ""
+            what = f"is '{setting.line.strip()}'" if setting.line else "does nothing"
+            told.append(f"{key.shown}{where} {what} ({setting.place}), no more {lost}")
+    hidden = {(key.key, key.views) for key in own}
+    kept = tuple(
+        each for each in KEYS if each not in gone and (each.key, each.views) not in hidden
+    )
+    own.sort(
+        key=lambda key: not key.views
+    )  # what is said of one view goes before what is said of all
+    return Keymap((*own, *kept), told=tuple(told))
+
+
+def key_called(setting: KeySetting) -> str:
+    """Return Textual's name of a key.
+
+    Raises:
+        ConfigError: if there is no such key, or it is not to be had.
+    """
+    name = _named(setting.key)
+    if name is None:
+        base = re.split(r"[+-]", setting.key)[-1] or setting.key
+        near = nearest(base.lower(), NAMED)
+        hint = f"did you mean '{near}'? " if near and len(base) > 1 else ""
+        raise ConfigError(
+            f"{setting.place}: there is no key '{setting.key}'",
+            f"{hint}keys are such as: f11, ctrl+t, alt+x, insert, x, /",
+        )
+    if name in SAME:
+        raise ConfigError(
+            f"{setting.place}: a terminal sends the same for '{setting.key}' and for {SAME[name]}",
+            FREE,
+        )
+    if name in RESERVED:
+        does = f": it {RESERVED[name]}" if RESERVED[name] else ""
+        raise ConfigError(f"{setting.place}: '{setting.key}' is the prompt's own{does}", FREE)
+    return name
+
+
+def _named(written: str) -> str | None:
+    """Return Textual's name of ``Ctrl-T``, ``^t``, ``alt+x``, ``F7``, ``/`` or ``N``; None if it is none."""
+    text = written if len(written) == 1 else written.strip()
+    if text.startswith("^") and len(text) > 1:
+        text = f"ctrl+{text[1:]}"
+    parts = [text] if len(text) == 1 else re.split(r"[+-](?=.)", text)
+    *modifiers, base = parts
+    known = [MODIFIERS.get(each.lower()) for each in modifiers]
+    if None in known or not base:
+        return None
+    if len(base) == 1:
+        if not base.isprintable() or (known and not base.isascii()):
+            return None
+        base = base.lower() if "ctrl" in known else base
+        if "shift" in known:
+            base, known = base.upper(), [each for each in known if each != "shift"]
+        base = _character_to_key(base)
+    elif base.lower() in NAMED:
+        base = NAMED[base.lower()]
+    elif base in CHARACTERS:
+        pass
+    else:
+        return None
+    return "+".join((*sorted({each for each in known if each}), base))
+
+
+def _key(name: str, view: str, setting: KeySetting) -> Key:
+    letter = "ctrl+" not in name and "alt+" not in name and not re.fullmatch(r"f\d+|insert", name)
+    views = (view,) if view else VIEWS if letter else ()
+    line = setting.line if setting.line.endswith(" ") else setting.line.strip()
+    asks = setting.line.endswith(" ")
+    return Key(name, line, setting.label or line.strip(), asks, views, inside=letter)
+
+
+def _meet(default: Key, key: Key) -> bool:
+    """Whether they mean the same press in some view."""
+    if default.inside != key.inside:
+        return False
+    return not default.views or not key.views or bool(set(default.views) & set(key.views))
+
+
+def _check_line(setting: KeySetting, aliases: Mapping[str, Alias]) -> None:
+    line = setting.line.strip()
+    if not line:
+        return
+    unknown = [name for name in re.findall(r"\{([a-z_]+)\}", line) if name not in PLACES]
+    if unknown:
+        raise ConfigError(
+            f"{setting.place}: the line of '{setting.key}' has {{{unknown[0]}}}, which stands for nothing",
+            f"what stands for what is on the screen: {', '.join(f'{{{name}}}' for name in PLACES)}",
+        )
+    word = (open_line(f"{line} ").words or ("",))[0]
+    known: Collection[str] = (*VERBS, *SCREEN_VERBS, *aliases, "help")
+    if word not in known:
+        near = nearest(word, known)
+        raise ConfigError(
+            f"{setting.place}: the line of '{setting.key}' begins with '{word[:80]}', which is no verb",
+            f"did you mean '{near}'?" if near else "'help' lists them",
+        )
+    if setting.line.endswith(" ") or word in SCREEN_VERBS:
+        return
+    try:
+        parse_line(expanded(re.sub(r"\{[a-z]+\}", "x", line), aliases))
+    except UsageError as error:
+        if word in VERBS or "no verb" not in error.message:
+            raise ConfigError(
+                f"{setting.place}: the line of '{setting.key}': {error.message}", error.hint
+            ) from None

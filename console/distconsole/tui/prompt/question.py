@@ -1,0 +1,207 @@
+"""A question above the prompt, for yes or no; the rest of the screen goes on. It does nothing itself."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.style import Style
+from textual.widget import Widget
+from textual.widgets import Static
+
+from distconsole.tui.confirmations import Danger
+from distconsole.tui.prompt.answers import RestOfAnswer
+from distconsole.tui.terminal.sanitize import one_line
+
+LOOK_SECONDS = 0.2
+"""Whoever waits for an answer looks so often whether it is still wanted."""
+ANSWER = "answer"
+YES, NO = ("enter", "y", "Y"), ("escape", "n", "N", "ctrl+c")
+
+
+@dataclass(slots=True)
+class Asked:
+    """One question.
+
+    Attributes:
+        answered: Called with the answer, on the screen's thread.
+        at_once: Whether the person has just asked for it; else it does not take the keys, which
+            might be in the middle of a word.
+    """
+
+    danger: Danger
+    answered: Callable[[bool], None]
+    at_once: bool = True
+
+
+class Question(Static, can_focus=True):
+    """The question that waits for an answer; hidden while there is none."""
+
+    DEFAULT_CSS = """
+    Question { height: auto; padding: 0 1; display: none; background: $warning 20%; }
+    Question:focus { background: $warning 40%; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(",".join(YES), "answer(True)", "Yes", show=False),
+        Binding(",".join(NO), "answer(False)", "No", show=False),
+    ]
+
+    class Put(Message):
+        """Ask this; may be posted from any thread."""
+
+        def __init__(self, asked: Asked) -> None:
+            super().__init__()
+            self.asked = asked
+
+    class Over(Message):
+        """No question waits any more."""
+
+    def __init__(self, rest: RestOfAnswer | None = None, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id, markup=False)
+        self._rest = rest or RestOfAnswer()
+        self._asked: deque[Asked] = deque()
+        self._before: Widget | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is one."""
+        return bool(self._asked)
+
+    def ask(self, asked: Asked) -> None:
+        """Ask it, after those that wait already."""
+        self._asked.append(asked)
+        if len(self._asked) == 1:
+            self._show()
+
+    def answer(self, yes: bool) -> bool:
+        """Take the answer to the question that is shown; return whether there was one."""
+        if not self._asked:
+            return False
+        asked = self._asked.popleft()
+        if self._asked:
+            self._show()
+        else:
+            self.display = False
+            if self.has_focus:
+                self.screen.set_focus(self._before)
+            self.post_message(self.Over())
+        asked.answered(yes)
+        return True
+
+    def on_key(self, event: events.Key) -> None:
+        """Take the answer, and the rest of its word where that was on its way here before it was answered."""
+        keys = self._rest.take(event)
+        for key in keys:
+            self._take(key)
+        if event not in keys:
+            _keep(event)
+
+    def _take(self, event: events.Key) -> None:
+        """Take the answer; give way to letters that are none: a line was begun before the question stood there.
+
+        Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt. All of
+        this is done here, in the order in which keys were pressed: a binding comes when others were pressed since.
+        """
+        asked = self._asked[0] if self._asked else None
+        at_once = asked is not None and asked.at_once
+        if at_once and event.key in (*YES, *NO):
+            self._rest.begin(event)
+            self.answer(event.key in YES)
+        elif asked is None or not at_once:
+            self._pass_on(event)
+        elif event.is_printable:
+            asked.at_once = False
+            self._draw()
+            self._pass_on(event)
+            self.call_later(self._leave)
+        else:
+            return
+        _keep(event)
+
+    def _pass_on(self, event: events.Key) -> None:
+        """Have the key do what it would have done without the question."""
+        if self._before is not None:
+            self._before.post_message(events.Key(event.key, event.character))
+
+    def _leave(self) -> None:
+        if self.has_focus:
+            self.screen.set_focus(self._before)
+
+    def action_answer(self, yes: bool) -> None:
+        """Take the answer."""
+        self.answer(yes)
+
+    def on_question_put(self, message: Put) -> None:
+        """Ask what another thread wants to know."""
+        message.stop()
+        self.ask(message.asked)
+
+    def on_click(self, event: events.Click) -> None:
+        """Take the answer that was clicked."""
+        answer = event.style.meta.get(ANSWER)
+        if answer is not None:
+            self.answer(answer == "yes")
+        elif self._asked:
+            self._asked[0].at_once = True
+            self._draw()
+            self.focus()
+
+    def _show(self) -> None:
+        self._draw()
+        self.display = True
+        if not self._asked[0].at_once:
+            self.app.bell()
+            return
+        if not self.has_focus:
+            self._before = self.screen.focused
+        self.focus()
+
+    def _draw(self) -> None:
+        asked = self._asked[0]
+        danger = asked.danger
+        yes, no = (
+            f"Enter or y: {danger.yes}" if asked.at_once else f"yes: {danger.yes}",
+            "Esc or n: do nothing" if asked.at_once else "no: do nothing",
+        )
+        lines = [
+            Content(one_line(danger.question)).stylize("bold"),
+            *(Content(one_line(line)) for line in danger.details),
+            Content.assemble(
+                Content(yes).stylize(Style.from_meta({ANSWER: "yes"})).stylize("bold"),
+                "   ·   ",
+                Content(no).stylize(Style.from_meta({ANSWER: "no"})).stylize("bold"),
+                "" if asked.at_once else "   (typed at the prompt)",
+            ),
+        ]
+        self.update(Content("\n").join(lines))
+
+
+def _keep(event: events.Key) -> None:
+    """Let nobody else have the key."""
+    event.stop()
+    event.prevent_default()
+
+
+def confirmed(
+    post: Callable[[Question.Put], object], question: str, wanted: Callable[[], bool]
+) -> bool:
+    """Ask from a thread that may block, and return the answer; no if it is not wanted any more."""
+    known = threading.Event()
+    said: list[bool] = []
+
+    def answered(yes: bool) -> None:
+        said.append(yes)
+        known.set()
+
+    post(Question.Put(Asked(Danger(question, (), "do it"), answered, at_once=False)))
+    while not known.wait(LOOK_SECONDS):
+        if not wanted():
+            return False
+    return said[0]

@@ -1,0 +1,149 @@
+"""The operator's own names and keys in one session: read from files, and aliases added at the prompt."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from distconsole.config.schema import Config
+from distconsole.config.shortcuts import Alias, aliases_file, keep_alias, kept_aliases
+from distconsole.errors import UsageError
+from distconsole.grammar import VERBS
+from distconsole.grammar.aliases import checked, expanded, refuse_loop, trouble_with
+from distconsole.grammar.secrets import masked
+from distconsole.tui.prompt.keymap import Keymap, made
+from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
+
+KNOWN = (*VERBS, *SCREEN_VERBS, "help", "distconsole", *ALIASES)
+DEFINED = re.compile(r"\s*([^\s=]+)\s*(?:=\s*|\s)(.*?)\s*", re.DOTALL)
+
+
+class Shortcuts:
+    """Aliases and keys.
+
+    Args:
+        config: What was configured.
+        kept: Where aliases are kept; None keeps them for this session only.
+
+    Raises:
+        ConfigError: naming file and line, if one of them means nothing.
+    """
+
+    def __init__(self, config: Config, kept: Path | None = None) -> None:
+        self._kept = kept
+        self._configured = config.aliases
+        checked(self._configured, KNOWN)
+        self._own: dict[str, Alias] = {}
+        self._seen = 0
+        self.refresh()
+        self.keymap: Keymap = made(config.keys, self.aliases)
+
+    @property
+    def aliases(self) -> Mapping[str, Alias]:
+        """All aliases, by name; those of the prompt win."""
+        return {**self._configured, **self._own}
+
+    def refresh(self) -> None:
+        """Look whether another console has kept others. What means nothing there is left out."""
+        if self._kept is None:
+            return
+        with contextlib.suppress(OSError):
+            seen = self._kept.stat().st_mtime_ns
+            if seen == self._seen:
+                return
+            self._seen = seen
+            found = kept_aliases(self._kept)
+            both = {**self._configured, **found}
+            self._own = {
+                name: alias
+                for name, alias in found.items()
+                if trouble_with(name, alias.line, KNOWN, both) is None
+            }
+
+    def expanded(self, line: str) -> str:
+        """Return ``line`` with an alias as what it stands for.
+
+        Raises:
+            UsageError: as ``grammar.aliases.expanded``.
+        """
+        self.refresh()
+        return expanded(line, self.aliases)
+
+    def define(self, words: str) -> str:
+        """Keep the alias in ``NAME = LINE``; return what is to be said.
+
+        Raises:
+            UsageError: if it means nothing.
+        """
+        match = DEFINED.fullmatch(words)
+        if match is None or not match[2]:
+            return self.listed(words.strip())
+        name, line = match[1], _unquoted(match[2])
+        trouble = trouble_with(name, line, KNOWN, self.aliases)
+        if trouble is not None:
+            raise trouble
+        alias = Alias(name, line)
+        refuse_loop(name, {**self.aliases, name: alias})
+        before = self._configured.get(name)
+        self._own[name] = alias
+        hides = f", in place of {before.place}" if before else ""
+        if masked(line) != line:
+            return f"{name} is an alias of this session{hides}: it is not kept, for it has a secret in it"
+        return f"{name} is an alias{hides}{self._keep(name, line)}"
+
+    def forget(self, name: str) -> str:
+        """Forget an alias of the prompt's; return what is to be said.
+
+        Raises:
+            UsageError: if there is none, or it is the configuration's.
+        """
+        if name in self._own:
+            del self._own[name]
+            return f"{name} is no alias any more{self._keep(name, '')}"
+        if name in self._configured:
+            raise UsageError(
+                f"the alias {name} stands in {self._configured[name].place}", "take it out there"
+            )
+        raise UsageError(f"there is no alias {name}", "'alias' lists them")
+
+    def listed(self, name: str = "") -> str:
+        """Return the aliases, or the one of this name, a line each."""
+        found = [alias for alias in self.aliases.values() if name in ("", alias.name)]
+        if not found:
+            return (
+                f"there is no alias {name}" if name else "no aliases: alias NAME = LINE makes one"
+            )
+        return "\n".join(
+            f"alias {alias.name} = {masked(alias.line)}"
+            + (f"  ({alias.place})" if alias.place else "")
+            for alias in sorted(found, key=lambda alias: alias.name)
+        )
+
+    def _keep(self, name: str, line: str) -> str:
+        if self._kept is None:
+            return ""
+        try:
+            keep_alias(self._kept, name, line)
+        except OSError as error:
+            return f" of this session: {self._kept}: {error.strerror or 'in use'}"
+        if line:
+            self._own[name] = replace(self._own[name], place=str(self._kept))
+        return ""
+
+
+def of_user(config: Config) -> Shortcuts:
+    """Return the shortcuts of whoever runs the program.
+
+    Raises:
+        ConfigError: as ``Shortcuts``.
+    """
+    return Shortcuts(config, aliases_file())
+
+
+def _unquoted(line: str) -> str:
+    """Return ``line`` without the one pair of quotes around all of it, as shells have aliases."""
+    whole = len(line) > 1 and line[0] in "'\"" and line[-1] == line[0] and line.count(line[0]) == 2
+    return line[1:-1] if whole else line

@@ -1,0 +1,377 @@
+"""One session at the console: its hosts, its connections, and the tasks that go on. It draws nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+
+from distconsole.config.hosts import resolve_cluster
+from distconsole.config.load import load_config
+from distconsole.config.schema import Config
+from distconsole.errors import UntrustedError
+from distconsole.grammar import Vocabulary, line_words, parse_line, parse_untrusted
+from distconsole.model import requests as ask
+from distconsole.model.cluster import Cluster
+from distconsole.model.events import Event
+from distconsole.model.verbs import RunRole, role_of, verb_of
+from distconsole.operations import Control, perform
+from distconsole.operations.judging import my_names
+from distconsole.operations.sessions import lent
+from distconsole.runs.conditions.condition_fields import condition_fields
+from distconsole.session import Session, open_session
+from distconsole.tui.launch_form.own_hosts import as_own, list_as_own
+from distconsole.tui.launch_form.plan_preview import PlanPreview
+from distconsole.tui.prompt.completion_index import CompletionIndex, known_checks
+from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
+from distconsole.tui.replaying import ReplayTask
+from distconsole.tui.tasks import Perform, RequestTask
+from distconsole.tui.terminal.bell import TerminalBell
+from distconsole.tui.terminal.input_priority import InputPriority
+from distconsole.tui.transcript import Transcript
+from distconsole.tui.view_models.check import CheckPicture
+from distconsole.tui.view_models.hosts import Clocks
+
+LEAVING_SECONDS = 5.0
+"""How long quitting waits for the tasks to let go."""
+
+MAX_KEPT_RUNS = 20
+"""Runs that ended and can still be looked at without reading the store."""
+
+
+class ConsoleSession:
+    """What lives as long as the screen does.
+
+    Args:
+        where: The hosts that the console was opened on.
+        clocks: Where ages are counted from.
+        perform: What does requests.
+    """
+
+    def __init__(
+        self, where: ask.Where, clocks: Clocks | None = None, perform: Perform = perform
+    ) -> None:
+        self.where = where
+        self._perform = perform
+        self.clocks = clocks or Clocks()
+        self._chosen: RequestTask | None = None
+        self.transcript = Transcript()
+        self.input_priority = InputPriority()
+        self._numbers = count(1)
+        self.confirm: Callable[[RequestTask, str], bool] | None = None
+        """Asks the person a question for a task, and blocks its thread."""
+        self.rings = TerminalBell(self.transcript)
+        self.tasks: list[RequestTask] = []
+        self.first: RequestTask | None = None
+        """What the console was opened for; its exit code is the program's."""
+        self.load_task: RequestTask | None = None
+        """Watches the hosts."""
+        self._open = contextlib.ExitStack()
+        self._own: Session | None = None
+        self.looks: list[PlanPreview] = []
+        """Looks at launches that are being filled in; they end with the session."""
+        self._known = CompletionIndex(where.ssh_config)
+
+    def begin(self, config: Config | None = None) -> None:
+        """Read the hosts; they are connected when first needed.
+
+        Args:
+            config: Everything configured; it is read if not given.
+
+        Raises:
+            ConsoleError: if they cannot be read.
+        """
+        self._own = self._open.enter_context(open_session(self.where, config))
+
+    def end(self) -> list[str]:
+        """Let go of everything and return the runs that go on."""
+        going = self.going
+        for task in self.tasks:
+            if verb_of(task.request).outlives:
+                task.control.leave()
+            else:
+                task.control.stop()
+        deadline = self.clocks.monotonic() + LEAVING_SECONDS
+        for look in self.looks:
+            look.leave()
+        waited: list[RequestTask | PlanPreview] = [*self.tasks, *self.looks]
+        for each in waited:
+            each.join(max(0.0, deadline - self.clocks.monotonic()))
+        for task in self.tasks:
+            if task.notifier is not None:
+                task.notifier.close(max(0.0, deadline - self.clocks.monotonic()))
+        self._known.end()
+        self._open.close()
+        left = [task for task in going if verb_of(task.request).outlives]
+        return list(dict.fromkeys(task.run.run for task in left if task.run.run))
+
+    def left_behind(self) -> list[str]:
+        """Return what may go on when the program ends at once, in lines."""
+        return [line for task in self.going for line in task.left_behind.words()]
+
+    @property
+    def going(self) -> list[RequestTask]:
+        """The tasks whose runs go on."""
+        return [task for task in self.tasks if task.goes_on]
+
+    @property
+    def live_runs(self) -> list[RequestTask]:
+        """The tasks of runs that were followed as they went, and whose plan is known."""
+        return [
+            task
+            for task in self.tasks
+            if task.is_run and task.run.run and task.role is not RunRole.REPLAYS
+        ]
+
+    @property
+    def own(self) -> Session | None:
+        """The console's own session."""
+        return self._own
+
+    def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
+        """Have ``request`` done for the screen alone, without a task."""
+        return self._perform(request, _Lender(self), control)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the console's own hosts."""
+        return () if self._own is None else tuple(host.name for host in self._own.cluster.hosts)
+
+    @property
+    def my_names(self) -> tuple[str, ...]:
+        """The names under which the operator is known."""
+        return my_names(Cluster(()) if self._own is None else self._own.cluster)
+
+    def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
+        """Lend the console's own session, or of it the hosts named; open one for others.
+
+        Raises:
+            ConsoleError: if the hosts cannot be read.
+        """
+        own, meant = self._own, where.over(self.where)
+        if own is None:
+            return open_session(meant)
+        if meant == self.where:
+            return lent(own)
+        cluster = resolve_cluster(meant, own.config, os.environ)
+        cluster = cluster if where.hosts is None else as_own(cluster, own.cluster)
+        part = own.part(cluster)
+        return Session(own.config, cluster) if part is None else lent(part)
+
+    def _lasting(self, where: ask.Where) -> ask.Where:
+        """Return ``where`` over the console's, so that the console's own hosts are found from elsewhere, too."""
+        meant = where.over(self.where)
+        if self._own is None or where.hosts is None:
+            return meant
+        return replace(meant, hosts=list_as_own(where.hosts, self._own.cluster))
+
+    def request(self, line: str) -> ask.Request:
+        """Return what ``line`` asks for; what it leaves open the configuration says.
+
+        Raises:
+            ConsoleError: if it means nothing, or the configuration cannot be read.
+        """
+        try:
+            configured = load_config().verbs
+        except UntrustedError as error:
+            return parse_untrusted(line_words(line), error)
+        return parse_line(line, self.vocabulary(), configured)
+
+    def repeat(self, check: str) -> RequestTask | None:
+        """Make one check of the check that is shown again; None while there is none, or it goes on."""
+        shown = self.latest_check()
+        if shown is None or not shown.done or not isinstance(shown.request, ask.Check):
+            return None
+        request, line = repeated(shown.request, check, shown.check)
+        picture = shown.check.repeat(check, strict=request.strict)
+        return self.start(request, line, quiet=True, check=picture)
+
+    def start(
+        self,
+        request: ask.Request,
+        line: str,
+        *,
+        quiet: bool = False,
+        check: CheckPicture | None = None,
+    ) -> RequestTask:
+        """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
+        if isinstance(request, ask.Run):  # kept with the run, for other sittings
+            request = replace(request, where=self._lasting(request.where))
+        kind = ReplayTask if role_of(request) is RunRole.REPLAYS else RequestTask
+        task = kind(
+            request,
+            line,
+            _Lender(self),
+            self.transcript,
+            quiet=quiet,
+            clocks=self.clocks,
+            perform=self._perform,
+            check=check,
+            number=0 if quiet else next(self._numbers),
+            input_priority=self.input_priority,
+        )
+        task.control.confirm = partial(self.confirm, task) if self.confirm and not quiet else None
+        if isinstance(request, ask.Notify) and request.test:
+            self.rings.trial()
+        if task.is_run:
+            task.notifier = self.rings.notifier(request)
+        if task.view == "cluster":
+            if self.load_task is not None:
+                self.load_task.control.leave()
+            self.load_task = task
+        self.add(task)
+        task.start()
+        return task
+
+    def add(self, task: RequestTask) -> None:
+        """Keep ``task``; forget those that ended and that no view would show again."""
+        self._chosen = task if task.is_run else self._chosen
+        latest = self.latest_check(), self.listing(), self.shown_run(), self.comparison()
+        shown = {id(each) for each in latest}
+        done = [kept for kept in self.tasks if kept.done and id(kept) not in shown]
+        old = [kept for kept in done if not kept.is_run] + done[:-MAX_KEPT_RUNS]
+        for kept in old:
+            kept.control.leave()
+        forgotten = {id(kept) for kept in old}
+        self.tasks = [kept for kept in self.tasks if id(kept) not in forgotten]
+        self.tasks.append(task)
+
+    def vocabulary(self) -> Vocabulary:
+        """Return what exists right now, for completion."""
+        names = self._known.names()
+        about = dict(names.about)
+        runs: dict[str, None] = {}
+        for task in reversed(self.tasks):
+            for name in (task.run.run, task.run.name):
+                if name and not any(run.startswith(name) for run in runs):
+                    runs[name] = None
+                    about[name] = "goes on" if task.goes_on else about.get(name, "of this session")
+        listed = (summary.run for task in self.tasks for summary in task.listed)
+        runs |= dict.fromkeys((*listed, *names.runs))
+        ranks: list[int] = []
+        shown = self.shown_run()
+        if shown is not None:
+            with shown.reading():
+                ranks = sorted(shown.run.ranks)
+                for rank in ranks:
+                    view = shown.run.ranks[rank]
+                    about[f"rank {rank}"] = f"{view.host}  {view.state}"
+        about |= dict.fromkeys(self.hosts, "of this console")
+        return Vocabulary(
+            hosts=tuple(dict.fromkeys((*self.hosts, *names.hosts))),
+            runs=tuple(runs),
+            ranks=tuple(map(str, ranks)),
+            clusters=names.clusters,
+            checks=(*Vocabulary().checks, *known_checks()),
+            about=about | known_checks(),
+            fields=condition_fields,
+            moments=names.moments,
+        )
+
+    def shown_run(self) -> RequestTask | None:
+        """Return the task of the run to show: the one chosen, or None."""
+        return self._chosen
+
+    def shown_run_name(self) -> str:
+        """Return the run that is shown if it goes on, else nothing."""
+        task = self.shown_run()
+        return task.run.run if task is not None and task.goes_on else ""
+
+    def look_at_hosts(self) -> None:
+        """Begin to watch the console's own hosts."""
+        self.start(ask.Top(where=self.where), "top", quiet=True)
+
+    def choose_run(self, name: str) -> RequestTask | None:
+        """Show the run with this name, id or beginning of an id, if this session knows it; return its task."""
+        for task in reversed(self.tasks):
+            known = (task.run.run, task.run.name)
+            if task.is_run and name and (name in known or task.run.run.startswith(name)):
+                self._chosen = task
+                return task
+        return None
+
+    def give_back(self, failed: RequestTask, before: RequestTask) -> None:
+        """Show the run ``before`` again in place of one that there is not."""
+        self.tasks.remove(failed)
+        self._chosen = before
+
+    def latest_check(self) -> RequestTask | None:
+        """Return the newest task that shows a check, or None."""
+        return next(self._shown_in("check"), None)
+
+    def comparison(self) -> RequestTask | None:
+        """Return the newest task that compares runs, or None."""
+        return next(self._shown_in("compare"), None)
+
+    def listing(self) -> RequestTask | None:
+        """Return the newest list of runs that is whole, else the newest, or None."""
+        found = list(self._shown_in("runs"))
+        return next((task for task in found if task.done), next(iter(found), None))
+
+    def _shown_in(self, view: str) -> Iterator[RequestTask]:
+        """Return the tasks that ``view`` shows, the newest first."""
+        return (task for task in reversed(self.tasks) if task.view == view)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lender:
+    """Lends the console's own session; that is there anyway, so its hosts are asked though nobody named them."""
+
+    session: ConsoleSession
+
+    @property
+    def at_hand(self) -> bool:
+        return self.session.own is not None
+
+    def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
+        return self.session.sessions(where)
+
+
+PEERS = 16
+"""Up to so many hosts all are asked when a check is made again; of more, those concerned and peers."""
+
+
+def repeated(request: ask.Check, check: str, picture: CheckPicture) -> tuple[ask.Check, str]:
+    """Return the request that makes ``check`` again, and how it reads in the grammar.
+
+    What a check says of a host it mostly says next to the others: the hosts concerned alone would agree
+    with themselves. So up to ``PEERS`` hosts stand beside them.
+    """
+    concerned = {
+        name for found in picture.findings if found.check == check for name in found.hosts
+    }
+    everyone = list(picture.report.hosts) if picture.report is not None else []
+    where, words = request.where, ["check", "--only", shlex.quote(check)]
+    if len(everyone) > PEERS and concerned:
+        beside = [name for name in everyone if name not in concerned][:PEERS]
+        names = ",".join(name for name in everyone if name in concerned or name in beside)
+        where = replace(where, hosts=names, hostfile=None, cluster=None)
+        words += ["--hosts", shlex.quote(names)]
+    if request.level is not ask.Level.STANDARD:
+        words += ["--level", request.level.value]
+    if request.target is not None:
+        words += ["--", *map(shlex.quote, request.target.command)]
+    alone = replace(
+        request, where=where, only=(check,), skip=(), junit=None, emit_hostfile=None,
+        write_profile=None,
+    )  # fmt: skip
+    return alone, " ".join(words)
+
+
+def screen_words(line: str) -> list[str]:
+    """Return the words of ``line`` if it is about the screen alone, else nothing.
+
+    Raises:
+        ConsoleError: never; a line that cannot be split is left to the grammar.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return []
+    words[:1] = [ALIASES.get(word, word) for word in words[:1]]
+    return words if words and words[0] in SCREEN_VERBS else []

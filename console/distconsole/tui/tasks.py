@@ -1,0 +1,267 @@
+"""Requests that go on in threads, each folding its events into a picture that the screen reads.
+
+The screen sets the pace: a task never waits for it and never posts a message per event. A picture
+is read and folded under the task's lock; its ``version`` says whether there is anything new.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import ConsoleError
+from distconsole.grammar.secrets import masked
+from distconsole.model import requests as ask
+from distconsole.model.check_outcome import exit_code_of_check
+from distconsole.model.events import (
+    CheckEnded,
+    ConditionJudged,
+    Event,
+    LaunchKept,
+    RunListed,
+    RunsCompared,
+)
+from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents
+from distconsole.model.run_summary import RunSummary
+from distconsole.model.verbs import (
+    Interrupt,
+    RunRole,
+    interrupt_of,
+    is_live,
+    role_of,
+    view_of,
+)
+from distconsole.operations import Control, SessionSource, interrupt, perform
+from distconsole.operations.last_resort import LeftBehind
+from distconsole.operations.notifying import Notifier
+from distconsole.runs.logs.book import LogBook
+from distconsole.runs.rank_history import RankHistory
+from distconsole.runs.timeline import RunTimeline
+from distconsole.text.run_notes import WORTH_WORDS, note_event
+from distconsole.text.show import Show, show_for
+from distconsole.tui.terminal.input_priority import InputPriority
+from distconsole.tui.transcript import Transcript, Voice
+from distconsole.tui.view_models.check import CheckPicture
+from distconsole.tui.view_models.hosts import Clocks, LoadPicture
+
+Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
+"""What does a request: ``operations.perform``."""
+
+
+class RequestTask:
+    """One request in a thread.
+
+    Args:
+        request: What to do.
+        line: How the operator asked for it, in the grammar.
+        sessions: Where its session comes from.
+        transcript: Where its words go.
+        quiet: True if the screen asked, not the operator: then only errors are worth words.
+        clocks: Where ages are counted from.
+        perform: What does it.
+        check: The check that this one makes a part of again; None begins with nothing.
+        number: What the operator calls it by; 0 where the screen asked.
+        input_priority: Whom it gives way to.
+    """
+
+    def __init__(
+        self,
+        request: ask.Request,
+        line: str,
+        sessions: SessionSource,
+        transcript: Transcript,
+        *,
+        quiet: bool = False,
+        clocks: Clocks | None = None,
+        perform: Perform = perform,
+        check: CheckPicture | None = None,
+        number: int = 0,
+        input_priority: InputPriority | None = None,
+    ) -> None:
+        self.request = request
+        self.input_priority = input_priority or InputPriority()
+        self.notifier: Notifier | None = None
+        """Tells the operator what becomes of the run."""
+        self.number = number
+        self.view = view_of(request)
+        self.role = role_of(request)
+        self._perform = perform
+        self.line = line
+        self.control = Control()
+        self.lock = threading.Lock()
+        self.version = 0
+        self.run = RunTimeline()
+        self.left_behind = LeftBehind()
+        folder = runs_dir()
+        self.book = LogBook(folder if folder.is_dir() else None)
+        self.history = RankHistory()
+        self.load = LoadPicture()
+        self.check = check or CheckPicture()
+        self.listed: list[RunSummary] = []
+        self.compared: RunsCompared | None = None
+        self.launches: list[LaunchKept] = []
+        self.error: ConsoleError | None = None
+        self.exit_code = 0
+        self.done = False
+        self.end_told = False
+        """Whether its run's end was seen, or said where it was not."""
+        self.followed = False
+        """Whether the screen has gone on from a demo's check to its run."""
+        self.jumps = 0
+        """How often something else altogether came to be shown: that is drawn at once."""
+        self._clocks = clocks or Clocks()
+        self._sessions = sessions
+        self.began = self._clocks.monotonic()
+        title = f"[{number}] {masked(line)}" if number else line
+        self.voice: Voice = transcript if quiet else transcript.voice(title)
+        self._quiet = quiet
+        self._left = False
+        self._thread = threading.Thread(target=self._work, name=f"task:{line[:40]}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; events come from now on."""
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Wait for it no longer; a run goes on."""
+        self._left = True
+        self.control.leave()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Wait for the thread to end; return whether it did."""
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it shows a run."""
+        return self.role is not RunRole.NONE
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it shows a run that has not ended; a replay's is long over."""
+        over = self.done or self.run.end is not None or self.role is RunRole.REPLAYS
+        return self.is_run and not over
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it shows a check."""
+        return self.view == "check"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for it any more; a run is stopped by its own means."""
+        reports = interrupt_of(self.request) is Interrupt.REPORT
+        return self._left or (reports and self.control.asked is not None)
+
+    def unix(self) -> float:
+        """Return the time from which the ages of what a run told are counted, UNIX seconds."""
+        return self._clocks.unix()
+
+    def load_clock(self) -> float:
+        """Return the time from which the ages of hosts' samples (``load.seen_at``) are counted."""
+        return self._clocks.monotonic()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the pictures still."""
+        with self.lock:
+            yield
+
+    def fold(self, event: Event) -> None:
+        """Take one event into the pictures."""
+        with self.lock:
+            self.version += 1
+            if isinstance(event, RunEvent) and self.is_run:
+                self.run.apply(event)
+                self.left_behind.see(event)
+                self.history.apply(event)
+                if isinstance(event, LogLine) and not event.transient:
+                    self.book.append(event)
+            if isinstance(event, RunEnded):
+                self.exit_code = event.exit_code
+            if isinstance(event, ConditionJudged):
+                self.exit_code = event.exit_code
+            if isinstance(event, CheckEnded) and not self.is_run:
+                self.exit_code = exit_code_of_check(event.report)
+            if isinstance(event, RunsCompared):
+                self.compared = event
+            if isinstance(event, RunListed):
+                self.listed.append(event.summary)
+            if isinstance(event, LaunchKept):
+                self.launches.append(event)
+            self.load.fold(event, self._clocks.monotonic())
+            self.check.fold(event)
+
+    def _work(self) -> None:
+        try:
+            self._follow()
+        except ConsoleError as error:
+            self._end_with(error)
+        except Exception as error:  # noqa: BLE001 - a fault of one verb must not tear down, or print over, the screen
+            self._end_with(
+                ConsoleError(
+                    f"'{self.line}' broke: {type(error).__name__}: {error}",
+                    "this is a fault of distconsole; the same verb outside the console may say more",
+                )
+            )
+        finally:
+            with self.lock:
+                self.done = True
+                self.version += 1
+
+    def _follow(self) -> None:
+        show = None if self._quiet else show_for(self.request, self.voice, on_screen=True)
+        drawn = is_live(self.request)
+        events = self._perform(self.request, self._sessions, self.control)
+        for event in events:
+            self.input_priority.yield_to_input()
+            if self.is_cancelled:
+                self._conclude(events, show)
+                break
+            self.fold(event)
+            if self.notifier is not None:
+                self.notifier.see(event)
+            if show is None:
+                continue
+            if not (drawn and isinstance(event, RunEvent)):
+                show.event(event)
+            elif self.is_run and isinstance(event, WORTH_WORDS):
+                self._note(event)
+        if show is not None:
+            show.finish()
+        if self._left:
+            self.voice.say(f"cancelled: {masked(self.line)}")
+
+    def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
+        """Let an operation clear away what it began; a check tells what it has found so far."""
+        if interrupt_of(self.request) is not Interrupt.REPORT:
+            _close(events)
+            return
+        with suppress(KeyboardInterrupt):  # it was over
+            for event in interrupt(events):
+                self.fold(event)
+                if show is not None:
+                    show.event(event)
+
+    def _note(self, event: RunEvents) -> None:
+        if self.role is not RunRole.REPLAYS:
+            with self.lock:
+                steps = self.run.steps
+            note_event(event, self.voice, None if steps is None else steps + 1)
+
+    def _end_with(self, error: ConsoleError) -> None:
+        self.error = error
+        self.exit_code = error.exit_code
+        self.voice.close()
+        self.voice.error(error)
+
+
+def _close(events: Iterator[Event]) -> None:
+    """Let an operation clear away what it began."""
+    if isinstance(events, Generator):
+        events.close()

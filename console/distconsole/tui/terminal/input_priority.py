@@ -1,0 +1,58 @@
+"""Whether somebody waits for the answer to a key, so that threads which only gather leave the processor to it.
+
+Python runs one thread at a time: one that never rests costs whoever draws half of its time. It draws nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from distconsole.tui.view_models.hosts import Clock
+
+LONGEST_SECONDS = 0.05
+"""A key that asks for nothing, or for much, keeps others no longer."""
+
+
+class InputPriority:
+    """Says when an answer is awaited. Others are kept from their work for at most half of the time.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._answered = threading.Event()
+        self._answered.set()
+        self._since = 0.0
+        self._not_before = 0.0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a key has not been answered, and has not been waited for long enough."""
+        if self._answered.is_set():
+            return False
+        if self._clock() < self._since + LONGEST_SECONDS:
+            return True
+        self.answer()
+        return False
+
+    def ask(self) -> None:
+        """Take that a key came, on any thread; soon after another it gets no priority."""
+        now = self._clock()
+        if now >= self._not_before and self._answered.is_set():
+            self._since = now
+            self._answered.clear()
+
+    def answer(self) -> None:
+        """Take that what the key asked for is on the screen."""
+        if not self._answered.is_set():
+            now = self._clock()
+            self._not_before = now + min(now - self._since, LONGEST_SECONDS)
+            self._answered.set()
+
+    def yield_to_input(self) -> None:
+        """Wait while an answer is awaited; for threads that hold no lock."""
+        if not self._answered.is_set() and self.awaited:
+            self._answered.wait(max(0.0, self._since + LONGEST_SECONDS - self._clock()))

@@ -1,0 +1,132 @@
+"""Which theme the screen has: the first one, the one chosen, and its colours told to whatever was drawn before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.color import ColorSystem
+from textual.app import App
+from textual.theme import Theme
+from textual.widget import Widget
+
+from distconsole.config.schema import Config
+from distconsole.errors import UsageError
+from distconsole.model import requests as ask
+from distconsole.tui.theme.palette import FAINT_SHARE, meanings
+from distconsole.tui.theme.themes import LOOKS, NAMES, first_theme
+from distconsole.tui.widgets.lines import Words
+
+COLOURS = {ColorSystem.TRUECOLOR: 1 << 24, ColorSystem.EIGHT_BIT: 256}
+KEPT_BYTES = 100
+
+
+def no_color() -> bool:
+    """Whether no colours are wanted (https://no-color.org), as Textual reads it."""
+    return "NO_COLOR" in os.environ
+
+
+def asked_theme(request: ask.Request, config: Config) -> str | None:
+    """Return the theme that the command line or the configuration names, or None."""
+    return getattr(request, "theme", None) or config.theme
+
+
+class Appearance:
+    """The themes of ``app``.
+
+    Args:
+        asked: The theme that a flag or the configuration names.
+        kept: The file in which the theme chosen here is kept; None keeps it for this session only.
+    """
+
+    def __init__(self, app: App[Any], asked: str | None, kept: Path | None) -> None:
+        self._app = app
+        self._asked = asked
+        self._kept = kept
+        self._themed = False
+        self._redraw: Callable[[], None] = lambda: None
+        for look in LOOKS.values():
+            app.register_theme(look.theme)
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all themes."""
+        return self._app.available_themes
+
+    def begin(self, redraw: Callable[[], None]) -> None:
+        """Take the first theme, and the colours of each that follows; call ``redraw`` after each.
+
+        Raises:
+            UsageError: if the one asked for is none.
+        """
+        app, self._redraw = self._app, redraw
+        if self._asked is not None:
+            self.named(self._asked)
+        colours = COLOURS.get(app.console._color_system or ColorSystem.STANDARD, 16)
+        app.theme = first_theme(self._asked, self._read(), colours=colours, no_color=no_color())
+        self._take_colours(app.current_theme)
+        app.theme_changed_signal.subscribe(app, self._take_colours)
+
+    def choose(self, name: str) -> str:
+        """Take the theme called ``name``, the next one if it is empty; keep it and return what is said.
+
+        Raises:
+            UsageError: if there is none.
+        """
+        app = self._app
+        if not name:
+            place = NAMES.index(app.theme) if app.theme in NAMES else -1
+            name = NAMES[(place + 1) % len(NAMES)]
+        app.theme = self.named(name)
+        self._keep(app.theme)
+        bare = " without colours, because NO_COLOR is set" if no_color() else ""
+        return f"theme {app.theme}{bare}"
+
+    def named(self, name: str) -> str:
+        """Return the whole name of the theme called ``name``.
+
+        Raises:
+            UsageError: if there is none.
+        """
+        known = self._app.available_themes
+        for whole in (name, f"textual-{name}"):
+            if whole in known:
+                return whole
+        others = ", ".join(sorted(each for each in known if each not in NAMES))
+        raise UsageError(f"there is no theme '{name}'", f"{', '.join(NAMES)}; {others}")
+
+    def _take_colours(self, theme: Theme) -> None:
+        app = self._app
+        look = LOOKS.get(theme.name)
+        if self._themed:
+            app.console.pop_theme()
+        share = look.faint_share if look is not None else FAINT_SHARE
+        app.console.push_theme(meanings(app.theme_variables, share))
+        self._themed = True
+        for widget in app.query(Widget):
+            widget.notify_style_update()
+            if isinstance(widget, Words):
+                widget.recolour()
+            widget.refresh()
+        self._redraw()
+
+    def _read(self) -> str | None:
+        if self._kept is None:
+            return None
+        try:
+            with self._kept.open(encoding="utf-8", errors="replace") as file:
+                name = file.read(KEPT_BYTES).strip()
+        except OSError:
+            return None
+        return name if name in self._app.available_themes else None
+
+    def _keep(self, name: str) -> None:
+        """Keep ``name`` for the next session. A disk that refuses costs only that."""
+        if self._kept is None:
+            return
+        try:
+            self._kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._kept.write_text(f"{name}\n", encoding="utf-8")
+        except OSError:
+            self._kept = None

@@ -1,0 +1,1 @@
+"""What views draw, worked out without a screen."""

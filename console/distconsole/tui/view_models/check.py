@@ -1,0 +1,193 @@
+"""What a check looks like after the events so far, and when one check of it is made again. It asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from distconsole.model.check_outcome import INCOMPLETE, with_outcome
+from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
+from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import CheckReport, ChoiceReport, NetworkReport, PairReport
+from distconsole.tui.view_models.pairs import Pair, Pairs, added
+
+
+@dataclass(slots=True)
+class CheckPicture:
+    """A check as far as it got.
+
+    Attributes:
+        cells: Check -> host -> outcome.
+        hosts: All of them, in order, once a pair was tried.
+        rounds: Of the stage of pairs that goes on: which round of how many; zeros where none are known.
+        again: The check that is made again; then everything else is as it was before.
+        strict: Whether warnings fail.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    cells: dict[str, dict[str, str]] = field(default_factory=dict)
+    known: dict[Pair, PairReport] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    rounds: tuple[str, int, int] = ("", 0, 0)
+    report: CheckReport | None = None
+    again: str = ""
+    repeated: bool = False
+    strict: bool = False
+    _pairs: Pairs | None = None
+
+    def repeat(self, check: str, *, strict: bool = False) -> CheckPicture:
+        """Return a picture that is this one until ``check`` was made again."""
+        return CheckPicture(
+            findings=list(self.findings),
+            cells={check: dict(cells) for check, cells in self.cells.items()},
+            known=dict(self.known),
+            report=self.report,
+            again=check,
+            strict=strict,
+        )
+
+    def fold(self, event: Event) -> None:
+        """Take one event in."""
+        match event:
+            case CheckProgress() if not self.again or event.check == self.again or not event.host:
+                self.cells.setdefault(event.check, {})[event.host] = event.outcome
+            case PairProgress():
+                self.hosts = event.hosts
+                self._learn(event.pairs, event.stage)
+                self.rounds = (event.stage, event.round, event.rounds)
+            case FindingMade() if not self.again:
+                self._find(event.finding)
+            case CheckEnded() if self.again and event.report.cancelled:
+                pass  # it stands as it was before
+            case CheckEnded():
+                before = self.report if self.again else None
+                report = event.report
+                if before is not None:
+                    report = again_in(before, report, self.again, strict=self.strict)
+                self._end(report)
+            case _:
+                pass
+
+    def _find(self, found: Finding) -> None:
+        """Add a finding, or put it in the place of the same one from before its cure was tried."""
+        same = (found.check, found.hosts, found.summary)
+        for place, each in enumerate(self.findings):
+            if (each.check, each.hosts, each.summary) == same:
+                self.findings[place] = found
+                return
+        self.findings.append(found)
+
+    def _end(self, report: CheckReport) -> None:
+        self.report = report
+        self.repeated = bool(self.again)
+        self.findings = list(report.findings)
+        self._learn(report.network.pairs, "")
+        self.cells.clear()  # of stages that are no check
+        for host, cells in report.cells.items():
+            for check, outcome in cells.items():
+                self.cells.setdefault(check, {})[host] = outcome
+
+    def _learn(self, pairs: Iterable[PairReport], stage: str) -> None:
+        for report in pairs:
+            pair = (report.source, report.target)
+            self.known[pair] = added(self.known.get(pair), report, stage)
+        self._pairs = None
+
+    def worst_first(self) -> list[Finding]:
+        """Findings in the order in which they should be read."""
+        return sorted(self.findings, key=lambda finding: -finding.severity.order)
+
+    @property
+    def pairs(self) -> Pairs:
+        """What is known of pairs, of all hosts that a pair was tried of."""
+        if self._pairs is None:
+            tried = {name for pair in self.known for name in pair}
+            order = self.hosts if self.report is None else tuple(self.report.hosts)
+            self._pairs = Pairs(tuple(each for each in order if each in tried), dict(self.known))
+        return self._pairs
+
+    @property
+    def choices(self) -> tuple[ChoiceReport, ...]:
+        """The panel; empty before the report is there."""
+        return () if self.report is None else self.report.choices
+
+    def running(self) -> list[str]:
+        """Return what goes on right now."""
+        return [check for check, cells in self.cells.items() if "running" in cells.values()]
+
+
+def again_in(
+    before: CheckReport, after: CheckReport, check: str, *, strict: bool = False
+) -> CheckReport:
+    """Return ``before`` with what ``after`` says of ``check``, which alone was made again.
+
+    Whether its hosts can be asked at all, it says in any case.
+    """
+    from distconsole.checks.engine.unmade import find_unmade  # noqa: PLC0415
+    from distconsole.checks.rules.network.ssh import REACHING  # noqa: PLC0415 - loaded by the check itself
+
+    older = {check, INCOMPLETE}
+    findings = [
+        *(
+            found
+            for found in before.findings
+            if found.check not in older
+            and not (found.check in REACHING and after.hosts.keys() >= set(found.hosts))
+        ),
+        *(found for found in after.findings if found.check != INCOMPLETE),
+    ]
+    cells, why = before.cells, before.why
+    for each in (check, *REACHING):
+        cells, why = _with(cells, after.cells, each), _with(why, after.why, each)
+    newer = {(pair.source, pair.target): pair for pair in after.network.pairs}
+    pairs = {(pair.source, pair.target): pair for pair in before.network.pairs} | newer
+    merged = msgspec.structs.replace(
+        before,
+        hosts={
+            name: msgspec.structs.replace(host, reachable=after.hosts.get(name, host).reachable)
+            for name, host in before.hosts.items()
+        },
+        findings=(*findings, *find_unmade(cells, why, findings, before.only)),
+        network=NetworkReport(pairs=tuple(pairs.values())),
+        choices=after.choices or before.choices,
+        cells=cells,
+        why=why,
+    )
+    return with_outcome(merged, strict=strict)
+
+
+def _with(
+    before: dict[str, dict[str, str]], after: dict[str, dict[str, str]], check: str
+) -> dict[str, dict[str, str]]:
+    """Return the cells of ``before``, those of ``check`` on the hosts of ``after`` as they are there."""
+    whole = {host: dict(cells) for host, cells in before.items()}
+    for host, cells in after.items():
+        mine = whole.setdefault(host, {})
+        mine.pop(check, None)
+        if check in cells:
+            mine[check] = cells[check]
+    return whole
+
+
+OUTCOME_MARKS = {
+    "running": ("…", "note"),
+    "pass": ("✓", "good"),
+    "warn": ("!", "warn"),
+    "fail": ("✗", "bad"),
+    "skipped": ("-", "faint"),
+    "could_not_run": ("?", "warn"),
+    "timed_out": ("T", "bad"),
+}
+"""How a cell of the host x check grid is drawn: a shape and a meaning."""
+
+OUTCOME_ORDER = ("fail", "timed_out", "could_not_run", "warn", "running", "pass", "skipped")
+"""Outcomes in the order in which they should be read."""
+
+SEVERITY_MARKS = {
+    Severity.OK: ("✓ ok", "good"),
+    Severity.INFO: ("i info", "note"),
+    Severity.WARN: ("! warn", "warn"),
+    Severity.FAIL: ("✗ FAIL", "bad"),
+}

@@ -1,0 +1,141 @@
+"""The verdict from what is known: who failed first, and which code the run ends with."""
+
+from __future__ import annotations
+
+import pytest
+
+from distconsole_agent.contract.runspec import NodeSpec
+from distconsole_agent.coordination.blame import Evidence, Failure, NodeLost, Stop, Verdict, judge
+
+NODES = (NodeSpec("a", "10.0.0.1", (0, 1)), NodeSpec("b", "10.0.0.2", (2, 3)))
+MS = 1_000_000
+
+
+def failed(rank: int, t_ns: int, error: str = "ValueError: boom", **how: object) -> Failure:
+    base = Failure(rank // 2, rank, 100 + rank, t_ns, 1, None, error, "")
+    return base._replace(**how)  # type: ignore[arg-type]
+
+
+def verdict(
+    failures: tuple[Failure, ...] = (),
+    stops: tuple[Stop, ...] = (),
+    lost: tuple[NodeLost, ...] = (),
+    offsets_ns: dict[int, int] | None = None,
+    outlived: tuple[NodeLost, ...] = (),
+) -> Verdict:
+    return judge(Evidence(failures, stops, lost, offsets_ns or {}, outlived), NODES)
+
+
+def blamed(*failures: Failure, **more: object) -> int:
+    found = verdict(failures, **more).first_failure  # type: ignore[arg-type]
+    assert found is not None
+    return int(found["rank"])
+
+
+def test_nothing_that_went_wrong_is_success() -> None:
+    assert verdict() == Verdict("succeeded", 0, None)
+
+
+def test_the_earliest_failure_is_the_first_and_gives_its_code() -> None:
+    late, early = failed(0, 2000), failed(3, 1000, exit_code=3)
+    assert verdict((late, early)) == Verdict(
+        "failed",
+        3,
+        {"rank": 3, "host": "b", "exit_code": 3, "error": "ValueError: boom", "traceback": ""},
+    )
+
+
+def test_a_signal_is_in_the_verdict_only_where_there_was_one() -> None:
+    first = verdict((failed(0, 1, signal=9, exit_code=137),)).first_failure
+    assert first is not None
+    assert first["signal"] == 9
+
+
+def test_when_a_node_was_lost_is_told_by_the_clock_of_who_says_so() -> None:
+    lost, stop = (NodeLost(1, 5_000 * MS),), (Stop(0, 4_000 * MS, "user"),)
+    assert verdict(stops=stop, lost=lost, offsets_ns={1: -3_600_000 * MS}).state == "stopped"
+
+
+def test_clocks_are_corrected_before_times_are_compared() -> None:
+    on_a, on_b = failed(0, 10_000 * MS), failed(2, 9_000 * MS)
+    assert blamed(on_a, on_b) == 2
+    assert blamed(on_a, on_b, offsets_ns={1: 1_001 * MS}) == 0
+    assert blamed(on_a, on_b, offsets_ns={1: 999 * MS}) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, remote process exited or "
+        "there was a network error, ncclRemoteError: A call failed possibly due to a network error",
+        "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
+        "RuntimeError: [1] is setting up NCCL communicator: Broken pipe",
+        "horovod.common.exceptions.HorovodInternalError: HorovodAllreduce failed",
+    ],
+)
+def test_a_victim_does_not_take_the_blame_though_it_noticed_first(error: str) -> None:
+    victim = failed(0, 1000 * MS, error)
+    killed = failed(2, 1030 * MS, "killed by SIGKILL", signal=9, exit_code=137)
+    assert blamed(victim, killed) == 2
+    assert blamed(victim) == 0
+
+
+def test_a_chained_consequence_in_the_traceback_is_one_too() -> None:
+    victim = failed(
+        0,
+        1000 * MS,
+        "TrainError: step failed",
+        traceback="ConnectionResetError: x\n\nDuring handling of the above exception, ...",
+    )
+    assert blamed(victim, failed(2, 1030 * MS)) == 2
+
+
+def test_what_fails_much_later_is_not_the_cause_of_a_broken_connection() -> None:
+    broken = failed(0, 0, "ConnectionResetError: x")
+    assert blamed(broken, failed(2, 60_000 * MS)) == 0
+
+
+def test_what_breaks_while_a_run_is_stopped_is_no_failure() -> None:
+    stop = Stop(0, 1000, "sigint")
+    assert verdict((failed(0, 1500),), (stop,)) == Verdict("stopped", 130, None)
+    assert verdict((failed(0, 500),), (stop,)).state == "failed"
+
+
+def test_the_first_stop_gives_the_code() -> None:
+    stops = (Stop(0, 2000, "user"), Stop(1, 1000, "sigint"))
+    assert verdict(stops=stops).exit_code == 130
+    assert verdict(stops=stops, offsets_ns={1: 5000}).exit_code == 143
+
+
+def test_a_lost_node_fails_the_run_in_the_name_of_its_first_rank() -> None:
+    judged = verdict(lost=(NodeLost(1, 1000),))
+    assert (judged.state, judged.exit_code) == ("failed", 1)
+    assert judged.first_failure is not None
+    assert judged.first_failure["rank"] == 2
+    assert judged.first_failure["error"] == "node b lost"
+
+
+def test_a_lost_node_has_the_blame_for_connections_but_not_for_errors() -> None:
+    lost = (NodeLost(1, 40_000 * MS),)
+    broken = failed(0, 1000 * MS, "RuntimeError: Connection closed by peer")
+    assert verdict((broken,), lost=lost).first_failure["error"] == "node b lost"  # type: ignore[index]
+    assert verdict((failed(0, 1000 * MS),), lost=lost).first_failure["rank"] == 0  # type: ignore[index]
+
+
+def test_a_stop_that_came_before_a_node_was_lost_is_a_stop() -> None:
+    assert verdict(stops=(Stop(0, 1, "user"),), lost=(NodeLost(1, 2),)).state == "stopped"
+
+
+def test_a_node_whose_loss_the_run_outlived_is_not_blamed() -> None:
+    assert verdict(outlived=(NodeLost(1, 1000),)) == Verdict("succeeded", 0, None)
+    assert blamed(failed(0, 2000), outlived=(NodeLost(1, 1000),)) == 0
+
+
+@pytest.mark.parametrize(("seconds_later", "rank"), [(1, 2), (59, 2), (61, 0)])
+def test_what_follows_from_an_outlived_loss_is_told_from_what_comes_long_after_it(
+    seconds_later: int, rank: int
+) -> None:
+    reset = failed(0, seconds_later * 1000 * MS, "RuntimeError: Connection reset by peer")
+    assert blamed(reset, outlived=(NodeLost(1, 0),)) == rank

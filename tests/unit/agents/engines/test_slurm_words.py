@@ -1,0 +1,129 @@
+"""Why Slurm ended a step, as srun prints it, and what srun inherits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent.engines.slurm import step_script
+from distconsole_agent.engines.slurm_words import (
+    has_srun,
+    read_complaint,
+    read_reason,
+    read_srun_death,
+)
+
+AT = "2026-11-21T19:31:02"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (f"*** STEP 3.1 ON node1 CANCELLED AT {AT} ***", "Slurm job 3 was cancelled"),
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE TO TIME LIMIT ***",
+            "Slurm ended job 3: its time limit was reached",
+        ),
+        (
+            f"*** JOB 40 ON n1 CANCELLED AT {AT} DUE TO PREEMPTION ***",
+            "Slurm preempted job 40",
+        ),
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE to SIGNAL Killed ***",
+            "Slurm job 3 was cancelled: signal killed",
+        ),
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR "
+            "DETAILS ***\nsrun: error: Node failure on n2",
+            "Slurm ended job 3: n2 failed",
+        ),
+        ("srun: error: node2: task 1: Exited with exit code 7", ""),
+    ],
+)
+def test_sruns_words_say_why(tmp_path: Path, line: str, reason: str) -> None:
+    (tmp_path / "step.log").write_text(f"noise\nslurmstepd-node1: error: {line}\nmore\n")
+    assert read_reason(str(tmp_path)) == reason
+
+
+def test_a_step_that_said_nothing_has_no_reason(tmp_path: Path) -> None:
+    assert read_reason(str(tmp_path)) == read_complaint(str(tmp_path)) == ""
+
+
+def test_the_first_complaint_is_the_one_shown(tmp_path: Path) -> None:
+    log = "srun: cluster configuration lacks support for cpu binding\nsrun: error: Unable to create step for job 3: Invalid\nsrun: error: and so on\n"
+    (tmp_path / "step.log").write_text(log)
+    assert read_complaint(str(tmp_path)) == "Unable to create step for job 3: Invalid"
+
+
+def test_a_missing_srun_is_a_complaint(tmp_path: Path) -> None:
+    told = "/tmp/r/step.sh: line 9: srun: command not found"
+    (tmp_path / "step.log").write_text(f"{told}\n")
+    assert read_complaint(str(tmp_path)) == told
+
+
+def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None:
+    words = ["env"], ["echo", "it's over"]
+    script = tmp_path / "step.sh"
+    script.write_text(step_script(str(tmp_path), *words))
+    inherited = {"SLURM_NTASKS": "8", "SLURM_CONF": "/c", "SBATCH_GPUS": "1", "PATH": "/bin"}
+    done = subprocess.run(
+        ["/bin/bash", str(script), "--held"],
+        env=inherited,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "it's over --code 0 --held\n"
+    variables = (tmp_path / "step.log").read_text().split()
+    assert {
+        line for line in variables if line.startswith(("S", "PATH")) and "SHLVL" not in line
+    } == {
+        "SLURM_CONF=/c",
+        "PATH=/bin",
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_code", "death"),
+    [
+        ("kill -KILL $$", 137, ("srun was killed by SIGKILL", 137)),
+        ("kill -SEGV $$", 139, ("srun was killed by SIGSEGV", 139)),
+        ("echo 'srun: error: node1: task 0: Killed' >&2; exit 137", 137, None),
+        ("exit 7", 7, None),
+    ],
+)
+def test_a_srun_that_a_signal_ended_is_told_from_one_that_says_so_of_a_task(
+    tmp_path: Path, how: str, exit_code: int, death: tuple[str, int] | None
+) -> None:
+    srun, script = tmp_path / "bin" / "srun", tmp_path / "step.sh"
+    srun.parent.mkdir()
+    srun.write_text(f"#!/bin/sh\n{how}\n")
+    srun.chmod(0o700)
+    words = ["srun", "--jobid", "3"], ["true"]
+    script.write_text(step_script(str(tmp_path), *words))
+    assert has_srun(str(tmp_path))
+    env = {"PATH": f"{srun.parent}:/bin:/usr/bin"}
+    subprocess.run(["/bin/bash", str(script)], env=env, check=True)
+    assert json.loads((tmp_path / "step.ended").read_text()) == {"exit_code": exit_code}
+    assert not has_srun(str(tmp_path))
+    assert read_srun_death(str(tmp_path)) == death
+    complaint = "node1: task 0: Killed" if "echo" in how else ""
+    assert read_complaint(str(tmp_path)) == complaint
+
+
+def test_the_end_of_srun_is_the_exit_code_of_the_job_unless_there_is_a_verdict(
+    tmp_path: Path,
+) -> None:
+    def ended(*words: str) -> int:
+        argv = [sys.executable, "-m", "distconsole_agent", "step-ended", *words]
+        return subprocess.run(argv, check=False, capture_output=True).returncode
+
+    words = ("--run", str(tmp_path), "--code", "5")
+    assert ended(*words) == 5
+    (tmp_path / "verdict.json").write_text('{"state": "failed", "exit_code": 7}')
+    assert ended(*words) == 7
+    assert ended("--run", str(tmp_path)) == 2

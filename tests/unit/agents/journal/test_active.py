@@ -1,0 +1,68 @@
+"""The thread that attends a run: who follows it hears why nothing can be written for now."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole_agent.journal.active import ActiveRun
+from distconsole_agent.journal.journal import Journal
+from distconsole_agent.server.follow import follow
+from distconsole_agent.supervisor.proctree import read_stat
+
+WAIT_SECONDS = 20.0
+
+
+def test_a_full_disk_is_told_to_who_follows_and_that_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("logs", "errors", "journal", "rings"):
+        (tmp_path / name).mkdir()
+    stat = read_stat(os.getpid())
+    assert stat is not None
+    (tmp_path / "shim.pid").write_text(f"{os.getpid()} {stat.starttime}\n")
+    nodes = [{"host": "a", "address": "", "ranks": [0]}]
+    spec: dict[str, Any] = {"run": "run-1", "node_index": 0, "nodes": nodes, "ranks": []}
+
+    told: queue.Queue[str] = queue.Queue()
+    given_up, has_room = threading.Event(), threading.Event()
+    append = Journal.append
+
+    def append_if_room(journal: Journal, *batch: Any) -> None:
+        if not has_room.is_set():
+            raise OSError(28, "No space left on device")
+        append(journal, *batch)
+
+    monkeypatch.setattr(Journal, "append", append_if_room)
+    run = ActiveRun(str(tmp_path), spec, lambda _: None)
+    follower = threading.Thread(
+        target=follow,
+        args=(
+            run.journal,
+            str(tmp_path),
+            0,
+            lambda item, _writer: None,
+            given_up.is_set,
+            told.put,
+        ),
+    )
+    run.begin()
+    follower.start()
+    try:
+        started = {"t_ns": 1, "event": "started", "rank": 0, "local_rank": 0, "pid": os.getpid()}
+        (tmp_path / "shim.jsonl").write_text(json.dumps(started) + "\n")
+        assert told.get(timeout=WAIT_SECONDS) == f"No space left on device: {tmp_path}"
+        has_room.set()
+        assert told.get(timeout=WAIT_SECONDS) == ""
+    finally:
+        given_up.set()
+        run.journal.wake()
+        follower.join()
+        run.leave()
+        run.journal.close()

@@ -1,0 +1,209 @@
+"""A shim that died, a disk that takes or keeps nothing: how the drain ends and tells such a run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from distconsole_agent.journal.drain import UNBORN_SECONDS
+from distconsole_agent.supervisor.runlog import claim
+from fakes.drained_run import Run
+
+
+def test_a_dead_shim_of_node_zero_fails_the_run_and_is_blamed(run: Run) -> None:
+    ghost = subprocess.Popen([sys.executable, "-c", ""])
+    rank = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env={**os.environ, "DISTCONSOLE_RUN_DIR": str(run.folder)},
+    )
+    run.alive(ghost.pid)
+    ghost.wait()
+    run.start(0, pid=rank.pid)
+    run.log(0, "still printed")
+    run.tick(1.0)
+    assert rank.wait(10) == -9
+    assert run.states() == [(0, "starting"), (0, "failed")]
+    note, end = run.entries("note")[0], run.entries()[-1]
+    assert (note["check"], note["severity"]) == ("run.supervisor_lost", "fail")
+    (verdict,) = run.entries("verdict")
+    assert (end["kind"], end["state"], end["exit_code"]) == ("end", "failed", 1)
+    assert (verdict["state"], verdict["exit_code"]) == ("failed", 1)
+    assert verdict["first_failure"] == {
+        "rank": 0,
+        "host": "a",
+        "exit_code": 1,
+        "error": "node a lost: its shim is gone",
+        "traceback": "",
+    }
+    assert run.text(0) == "still printed"
+
+
+def bury_shim(run: Run) -> None:
+    ghost = subprocess.Popen([sys.executable, "-c", ""])
+    run.alive(ghost.pid)
+    ghost.wait()
+
+
+FAILED = {"rank": 0, "pid": 5000, "exit_code": 3, "signal": None, "error": "ValueError: x", "traceback": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_run_that_is_being_prepared_is_not_lost_when_the_clock_is_set(
+    run: Run, step: float
+) -> None:
+    (run.folder / "shim.pid").unlink()
+    run.wall_ahead = time.time() - run.now
+    run.tick(1.0)
+    run.wall_ahead += step
+    run.tick(UNBORN_SECONDS - 1)
+    assert not run.drain.over
+    run.tick(2.0)
+    assert run.drain.over
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_rank_that_failed_before_its_shim_died_keeps_the_blame(run: Run, crash: bool) -> None:
+    run.start(0)
+    run.tick()
+    run.shim("failed", **FAILED)
+    run.shim("stopping", reason="failure")
+    run.tick()
+    if crash:
+        run.crash()
+    bury_shim(run)
+    run.tick(2.0)
+    (verdict,) = run.entries("verdict")
+    assert verdict["first_failure"]["error"] == "ValueError: x"
+    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("failed", 3)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_shim_that_died_with_its_srun_leaves_the_blame_to_it(run: Run, noted: bool) -> None:
+    run.start(0)
+    (run.folder / "step.sh").write_text("")
+    bury_shim(run)
+    run.tick(2.0)
+    assert run.entries("verdict") == []
+    if noted:
+        (run.folder / "step.log").write_text("/r/step.sh: line 9: 77 Killed    srun --jobid 3\n")
+        (run.folder / "step.ended").write_text('{"exit_code": 137}')
+    run.tick(1.5 if noted else 5.0)
+    (verdict,) = run.entries("verdict")
+    told = (137, "srun was killed by SIGKILL") if noted else (1, "node a lost: its shim is gone")
+    assert (verdict["exit_code"], verdict["first_failure"]["error"]) == told
+
+
+def test_a_stop_asked_before_the_shim_died_stays_a_stop(run: Run) -> None:
+    run.start(0)
+    run.tick()
+    run.shim("stopping", reason="sigint")
+    bury_shim(run)
+    run.tick(2.0)
+    assert run.entries("verdict")[0]["state"] == "stopped"
+    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("stopped", 130)
+
+
+def test_a_node_that_never_judged_leaves_the_verdict_to_the_others(run: Run) -> None:
+    run.spec["nodes"].insert(0, {"host": "b", "address": "", "ranks": [7]})
+    run.spec["node_index"] = 1
+    run.start(0)
+    bury_shim(run)
+    run.tick(2.0)
+    assert run.entries("verdict") == []
+    assert run.entries()[-1]["state"] == "lost"
+
+
+def test_a_verdict_stands_although_its_shim_died_before_the_end(run: Run) -> None:
+    run.start(0)
+    run.shim("verdict", state="failed", exit_code=9, first_failure=None)
+    bury_shim(run)
+    run.tick(2.0)
+    assert len(run.entries("verdict")) == 1
+    assert (run.entries()[-1]["state"], run.entries()[-1]["exit_code"]) == ("failed", 9)
+
+
+def test_a_shims_last_words_count_although_it_is_gone(run: Run) -> None:
+    ghost = subprocess.Popen([sys.executable, "-c", ""])
+    run.alive(ghost.pid)
+    ghost.wait()
+    run.start(0)
+    run.exit(0)
+    run.shim("verdict", state="succeeded", exit_code=0, first_failure=None)
+    run.shim("ended")
+    run.tick(5.0)
+    assert run.entries()[-1]["state"] == "succeeded"
+
+
+def test_a_journal_that_cannot_be_written_loses_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.start(0)
+    run.log(0, "one\n")
+    ring = run.ring(0)
+    ring.step(0)
+    with monkeypatch.context() as patch:
+
+        def full(entries: Any, changed: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(run.journal, "append", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space"):
+                run.tick(1.0)
+        run.log(0, "two\n")
+        run.exit(0)
+        with pytest.raises(OSError, match="No space"):
+            run.tick(1.0)
+    run.tick(1.0)
+    run.tick(1.0)
+    assert run.text(0) == "one\ntwo\n"
+    assert run.states() == [(0, "starting"), (0, "running"), (0, "exited")]
+    assert sum(w["steps"] for w in run.entries("window")) == 1
+
+
+@pytest.mark.parametrize("refused", ["while it goes on", "at its end"])
+def test_a_disk_that_does_not_keep_the_record_is_told_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    run.start(0)
+    run.tick(1.0)
+    assert run.journal.sync_with([], 10)
+    monkeypatch.setattr(os, "fsync", refuse)
+    if refused == "while it goes on":
+        run.shim("failed", rank=0, pid=5000, exit_code=1, signal=None, error="E", traceback="")
+        run.tick(1.0)
+        assert not run.journal.sync_with([], 10)
+        run.tick(1.0)
+    run.exit(0)
+    run.shim("verdict", state="failed", exit_code=1, first_failure=None)
+    run.shim("ended")
+    run.tick(1.0)
+    (told,) = run.entries("note")
+    assert (told["check"], told["severity"]) == ("run.record_cut", "warn")
+    assert "Input/output error" in told["summary"]
+    assert run.entries()[-1]["kind"] == "end"
+
+
+def test_a_shim_that_cannot_be_looked_at_is_not_gone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of its run is killed because the agent has no descriptor for a look at /proc."""
+    (run.folder / "shim.pid").unlink()
+    held = claim(str(run.folder))
+    run.start(0)
+    monkeypatch.setattr("distconsole_agent.journal.drain.read_stat", lambda _pid: None)
+    run.tick(5.0)
+    run.tick(5.0)
+    assert [note["check"] for note in run.entries("note")] == []
+    os.close(held)
+    run.tick(5.0)
+    assert [note["check"] for note in run.entries("note")] == ["run.supervisor_lost"]

@@ -1,0 +1,64 @@
+"""The number that a process group gives the one process of a node, and what the shim calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distconsole_agent.journal.rank_states import MAX_RANK, RankStates
+
+
+def event(name: str, **more: Any) -> dict[str, Any]:
+    return {"event": name, "rank": 1, "local_rank": 0, "pid": 70, "t_ns": 5 * 10**9, **more}
+
+
+def one_a_node(*, own_numbers: bool = True) -> RankStates:
+    ranks = RankStates([1], engine_ranks=True, own_numbers=own_numbers)
+    ranks.started(event("started"))
+    return ranks
+
+
+def said(entries: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [(entry["rank"], entry["state"]) for entry in entries]
+
+
+def test_a_process_has_the_number_of_its_group_to_its_end() -> None:
+    ranks = one_a_node()
+    assert said(ranks.renumber(1, 6, 9.0)) == [(6, "starting")]
+    assert ranks.of_process(70, 1, 6) == ranks.number_of(1) == 6
+    assert said(ranks.trains(6, 9.0)) == [(6, "running")]
+    assert said(ranks.exited(event("exited", exit_code=0))) == [(6, "exited")]
+
+
+def test_a_second_group_may_number_it_anew() -> None:
+    ranks = one_a_node()
+    ranks.renumber(1, 6, 9.0)
+    assert said(ranks.renumber(6, 1, 9.0)) == [(1, "starting")]
+    assert ranks.number_of(1) == 1
+
+
+def test_the_plans_number_stays_where_the_launcher_numbers_the_ranks() -> None:
+    ranks = one_a_node(own_numbers=False)
+    assert ranks.renumber(1, 6, 9.0) == []
+    assert ranks.number_of(1) == 1
+
+
+def test_a_number_that_no_rank_has_is_not_taken() -> None:
+    assert one_a_node().renumber(1, MAX_RANK + 1, 9.0) == []
+
+
+def test_an_attempt_begins_with_the_plans_number() -> None:
+    ranks = one_a_node()
+    ranks.renumber(1, 6, 9.0)
+    ranks.begin_again()
+    assert said(ranks.started(event("started", pid=71))) == [(1, "starting")]
+    assert said(ranks.renumber(1, 6, 9.0)) == [(6, "starting")]
+
+
+def test_an_agent_that_comes_back_knows_the_number() -> None:
+    ranks = one_a_node()
+    ranks.renumber(1, 6, 9.0)
+    ranks.trains(6, 9.0)
+    again = one_a_node()
+    again.restore({"1": ["starting", 70, 0], **ranks.states()})
+    assert again.number_of(1) == 6
+    assert [(rank.rank, rank.state) for rank in again] == [(6, "running")]

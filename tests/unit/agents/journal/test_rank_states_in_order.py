@@ -1,0 +1,159 @@
+"""A rank's life as states: each once, in order, and only what was seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distconsole_agent.journal.rank_states import RankStates
+
+SECOND = 10**9
+
+
+def started(rank: int, pid: int = 0, t: int = 1) -> dict[str, Any]:
+    return {"event": "started", "rank": rank, "local_rank": rank, "pid": pid or 100 + rank, "t_ns": t * SECOND}  # fmt: skip
+
+
+def exited(rank: int, code: int, signal: int | None = None, pid: int = 0) -> dict[str, Any]:
+    return {"event": "exited", "rank": rank, "local_rank": rank, "pid": pid or 100 + rank, "exit_code": code, "signal": signal, "t_ns": 9 * SECOND}  # fmt: skip
+
+
+def words(entries: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [(entry["rank"], entry["state"]) for entry in entries]
+
+
+def test_a_rank_starts_runs_and_exits() -> None:
+    ranks = RankStates([0, 1], engine_ranks=True)
+    assert words(ranks.started(started(1))) == [(1, "starting")]
+    assert words(ranks.trains(1, 2.0)) == [(1, "running")]
+    assert ranks.trains(1, 3.0) == []
+    (entry,) = ranks.exited(exited(1, 0))
+    assert (entry["state"], entry["exit_code"], entry["signal"]) == ("exited", 0, None)
+    assert (entry["pid"], entry["local_rank"], entry["t_ns"]) == (101, 1, 9 * SECOND)
+
+
+def test_an_end_is_judged_by_code_and_signal() -> None:
+    ranks = RankStates([0, 1, 2, 3], engine_ranks=True)
+    for rank in range(4):
+        ranks.started(started(rank))
+    assert words(ranks.exited(exited(0, 3))) == [(0, "failed")]
+    assert words(ranks.exited(exited(1, 139, 11))) == [(1, "killed")]
+    ranks.stopping = True
+    assert words(ranks.exited(exited(2, 143, 15))) == [(2, "killed")]
+    assert words(ranks.exited(exited(3, 1))) == [(3, "exited")]
+
+
+def test_a_rank_that_lives_on_counts_as_running() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    ranks.started(started(0, t=1))
+    assert ranks.old_enough(9 * SECOND) == []
+    assert words(ranks.old_enough(12 * SECOND)) == [(0, "running")]
+
+
+def test_a_rank_that_an_engine_has_yet_to_start_does_not_run() -> None:
+    ranks = RankStates([0], engine_ranks=False)
+    ranks.started(started(0, pid=50))
+    assert ranks.old_enough(60 * SECOND) == []
+    unwatched = RankStates([0], engine_ranks=False, watched=False)
+    unwatched.started(started(0, pid=50))
+    assert words(unwatched.old_enough(60 * SECOND)) == [(0, "running")]
+
+
+def test_a_rank_that_makes_no_step_has_stalled_until_it_makes_one() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    ranks.started(started(0))
+    ranks.trains(0, 2.0)
+    assert ranks.paused(0, 29.0, 0.01, 40.0) == []
+    assert ranks.paused(0, 100.0, 20.0, 40.0) == []
+    assert ranks.paused(0, 100.0, None, 40.0) == []
+    assert words(ranks.paused(0, 31.0, 0.01, 40.0)) == [(0, "stalled")]
+    assert ranks.paused(0, 32.0, 0.01, 41.0) == []
+    assert words(ranks.trains(0, 42.0)) == [(0, "running")]
+
+
+def test_a_dead_rank_does_not_stall() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    ranks.started(started(0))
+    ranks.exited(exited(0, 0))
+    assert ranks.paused(0, 100.0, 0.01, 200.0) == []
+
+
+def test_ranks_of_an_engine_are_found_by_their_recorders() -> None:
+    ranks = RankStates([2, 3], engine_ranks=False)
+    assert words(ranks.started(started(1, pid=50))) == [(2, "starting"), (3, "starting")]
+    assert ranks.get(2) is not None
+    (entry,) = ranks.found(2, 0, 61, 2.0)
+    assert (entry["pid"], entry["state"]) == (61, "starting")
+    assert ranks.found(2, 0, 61, 3.0) == []
+    ranks.trains(2, 3.0)
+    assert words(ranks.vanished(2, 61, "failed", 4.0)) == [(2, "failed")]
+    # The engine starts it again.
+    assert words(ranks.found(2, 0, 71, 5.0)) == [(2, "starting")]
+    ended = ranks.exited(exited(1, 0, pid=50))
+    assert [(e["rank"], e["state"], e["exit_code"]) for e in ended] == [
+        (2, "exited", 0),
+        (3, "exited", 0),
+    ]
+
+
+def test_a_number_that_no_spawned_rank_took_does_not_end() -> None:
+    ranks = RankStates([1], engine_ranks=False)
+    ranks.started(started(1, pid=50))
+    for number in (2, 3):
+        ranks.found(number, -1, 60 + number, 2.0)
+    ended = ranks.exited(exited(1, 0, pid=50))
+    assert words(ended) == [(2, "exited"), (3, "exited")]
+    assert ranks.lose(3.0) == []
+
+
+def test_the_engines_exit_code_is_not_its_ranks() -> None:
+    ranks = RankStates([0], engine_ranks=False)
+    ranks.started(started(0, pid=50))
+    ranks.found(0, 0, 61, 2.0)
+    (entry,) = ranks.exited(exited(0, 1, pid=50))
+    assert entry["state"] == "failed"
+    assert "exit_code" not in entry
+
+
+def test_a_process_belongs_to_the_rank_it_was_started_as() -> None:
+    ranks = RankStates([4, 5], engine_ranks=True)
+    ranks.started(started(4, pid=50))
+    assert ranks.of_process(50, 1, 0) == 4
+    assert ranks.of_process(60, 50, -1) == 4
+    assert ranks.of_process(60, 50, 5) == 5
+    assert ranks.of_process(70, 1, -1) == -1
+
+
+def test_the_one_process_of_a_node_is_its_rank() -> None:
+    ranks = RankStates([1], engine_ranks=False)
+    ranks.started(started(1, pid=50))
+    assert ranks.of_process(50, 1, -1) == 1
+    assert ranks.of_process(60, 50, -1) == 1
+    assert ranks.of_process(60, 50, 7) == 7
+
+
+def test_states_survive_the_agent() -> None:
+    ranks = RankStates([0, 1], engine_ranks=False)
+    ranks.started(started(0, pid=50))
+    ranks.found(0, 0, 61, 2.0)
+    ranks.trains(0, 3.0)
+    again = RankStates([0, 1], engine_ranks=False)
+    again.started(started(0, pid=50))
+    again.restore(ranks.states())
+    assert again.states() == ranks.states()
+    assert again.found(0, 0, 61, 4.0) == []
+    assert again.trains(0, 4.0) == []
+
+
+def test_a_lost_shim_fails_what_had_not_ended() -> None:
+    ranks = RankStates([0, 1], engine_ranks=True)
+    ranks.started(started(0))
+    ranks.started(started(1))
+    ranks.exited(exited(0, 0))
+    assert words(ranks.lose(9.0)) == [(1, "failed")]
+
+
+def test_events_that_mean_nothing_change_nothing() -> None:
+    ranks = RankStates([0], engine_ranks=True)
+    assert ranks.started({"event": "started", "t_ns": 1, "rank": "0"}) == []
+    assert ranks.exited({"event": "exited", "t_ns": 1, "rank": 0}) == []
+    assert ranks.states() == {}

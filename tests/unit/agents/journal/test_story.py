@@ -1,0 +1,47 @@
+"""How a node judges a run whose coordinator has died with its shim: by the order in which things happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distconsole_agent.journal.rank_states import RankStates
+from distconsole_agent.journal.story import Story
+
+SPEC = {
+    "node_index": 0,
+    "nodes": [
+        {"host": "a", "address": "", "ranks": [0]},
+        {"host": "b", "address": "", "ranks": [1]},
+    ],
+}
+FAILED = {"rank": 0, "pid": 7, "exit_code": 3, "signal": None, "error": "E", "traceback": ""}
+STOPPING = {"reason": "user"}
+
+
+def judge(steps: float, *events: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the verdict after events a second apart, with the clock set by so much after each."""
+    story, wall = Story(SPEC, RankStates([0], engine_ranks=True)), 10_000.0
+    for boot, (event, fields) in enumerate(events, 50):
+        story.tell({"t_ns": int(wall * 1e9), "boot_ns": boot * 10**9, "event": event, **fields})
+        wall += 1 + steps
+    (verdict,) = story.judge_lost(int(wall * 1e9), "gone")
+    return verdict
+
+
+@pytest.mark.parametrize("steps", [-3600.0, 0.0, 3600.0])
+def test_a_clock_that_is_set_changes_no_verdict_over_a_dead_coordinator(steps: float) -> None:
+    failed, stopping = ("failed", FAILED), ("stopping", STOPPING)
+    assert judge(steps, stopping)["state"] == "stopped"
+    assert judge(steps, stopping, failed)["state"] == "stopped"
+    assert judge(steps, failed, stopping)["exit_code"] == 3
+    assert judge(steps, failed)["first_failure"]["error"] == "E"
+    assert judge(steps)["first_failure"]["host"] == "a"
+
+
+def test_lines_of_the_first_version_are_judged_by_the_clock_that_they_have() -> None:
+    story = Story(SPEC, RankStates([0], engine_ranks=True))
+    story.tell({"t_ns": 10**9, "event": "stopping", **STOPPING})
+    story.tell({"t_ns": 2 * 10**9, "event": "failed", **FAILED})
+    assert story.judge_lost(0, "gone")[0]["state"] == "stopped"

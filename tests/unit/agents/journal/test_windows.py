@@ -1,0 +1,162 @@
+"""Windows: what a second of records says, and nothing that the records do not say."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distconsole_agent.contract.protocol import MAX_METRICS, MAX_POINTS
+from distconsole_agent.journal.rings import LOSS, METRIC, SKIPPED, STEP
+from distconsole_agent.journal.windows import Offset, StepMemory, cut, p95, thin, window
+
+NAN = math.nan
+SECOND = 10**9
+
+
+def step(number: int, loss: float = NAN, *, seconds: float = 0.01, samples: int = 32, **more: Any) -> Any:  # fmt: skip
+    data, forward, backward, optimizer = more.get("parts", (0.001, 0.002, 0.004, 0.003))
+    at = more.get("at", number * SECOND // 100)
+    flags = more.get("flags", 0)
+    return (
+        number + 1, number, at, STEP, flags, 0, samples,
+        seconds, data, forward, backward, optimizer, loss,
+    )  # fmt: skip
+
+
+def metric(number: int, value: float, *, name: int = 0, samples: int = 0) -> Any:
+    return (0, number, 0, METRIC, 0, name, samples, NAN, NAN, NAN, NAN, NAN, value)
+
+
+def late(number: int, value: float) -> Any:
+    return (0, number, 0, LOSS, 0, 0, 0, NAN, NAN, NAN, NAN, NAN, value)
+
+
+def fold(records: Any, names: Any = (), *, memory: StepMemory | None = None, base: int = 0, dropped: int = 0) -> Any:  # fmt: skip
+    return window(3, records, names, Offset(base), memory or StepMemory(), dropped)
+
+
+def test_a_window_says_how_its_steps_went() -> None:
+    body = fold([step(n, 1.0 - n / 100, seconds=0.01 + n / 1000) for n in range(10)])
+    assert body["rank"] == 3
+    assert (body["step"], body["steps"], body["skipped"], body["dropped"]) == (9, 10, 0, 0)
+    assert body["step_ms"] == [14.5, 19.0]
+    assert [body[f"{part}_ms"] for part in ("data", "forward", "backward", "optimizer")] == [
+        1.0, 2.0, 4.0, 3.0,
+    ]  # fmt: skip
+    assert body["samples_s"] == round(320 / 0.145, 3)
+    assert body["metrics"] == {"loss": 0.91}
+    assert body["points"]["loss"][0] == [0, 1.0, 32]
+
+
+def test_what_is_not_known_is_null() -> None:
+    body = fold([step(0, seconds=NAN, samples=0, parts=(NAN, NAN, NAN, NAN))])
+    assert body["step_ms"] is None
+    assert body["samples_s"] is None
+    assert body["data_ms"] is body["forward_ms"] is body["backward_ms"] is None
+    assert (body["metrics"], body["points"]) == ({}, {})
+
+
+def test_no_training_is_no_window() -> None:
+    assert fold([]) is None
+
+
+def test_losses_without_steps_are_a_window() -> None:
+    memory = StepMemory()
+    fold([step(0), step(1)], memory=memory)
+    body = fold([late(0, 0.5), late(1, 0.25)], memory=memory)
+    assert (body["steps"], body["step"]) == (0, 1)
+    assert body["points"] == {"loss": [[0, 0.5, 32], [1, 0.25, 32]]}
+
+
+def test_a_loss_that_is_not_a_number_is_shown() -> None:
+    body = fold([step(0), late(0, NAN)])
+    assert math.isnan(body["metrics"]["loss"])
+
+
+def test_thinning_keeps_the_one_loss_that_is_not_finite() -> None:
+    body = fold([step(n, math.inf if n == 37 else 1.0) for n in range(100)])
+    points = body["points"]["loss"]
+    assert [37, math.inf, 32] in points
+    assert points == sorted(points)
+    assert len(points) <= MAX_POINTS + 1
+
+
+def test_a_reported_loss_replaces_the_hooks() -> None:
+    memory = StepMemory()
+    body = fold([step(0, 9.0), metric(0, 0.5, samples=8)], ["loss"], memory=memory)
+    assert body["points"] == {"loss": [[0, 0.5, 8]]}
+    assert fold([step(1, 9.0)], ["loss"], memory=memory)["points"] == {}
+
+
+def test_skipped_steps_are_counted() -> None:
+    assert fold([step(0, flags=SKIPPED), step(1)])["skipped"] == 1
+
+
+def test_a_metric_of_an_unknown_name_counts_as_dropped() -> None:
+    assert fold([metric(0, 1.0, name=7)], ["a"])["dropped"] == 1
+
+
+def test_names_beyond_the_bound_count_as_dropped() -> None:
+    names = [f"m{n}" for n in range(MAX_METRICS + 3)]
+    body = fold([metric(0, 1.0, name=n) for n in range(len(names))], names)
+    assert len(body["points"]) == MAX_METRICS
+    assert body["dropped"] == 3
+
+
+def test_an_impossible_step_counts_as_dropped() -> None:
+    body = fold([step(0), step(1 << 62)])
+    assert (body["steps"], body["step"], body["dropped"]) == (1, 0, 1)
+
+
+def test_steps_of_a_process_that_replaces_another_go_on() -> None:
+    memory = StepMemory()
+    fold([step(n) for n in range(10)], memory=memory)
+    body = fold([step(0, 0.5), metric(0, 1.0), late(0, 0.4)], ["acc"], memory=memory, base=10)
+    assert body["step"] == 10
+    assert body["points"]["acc"] == [[10, 1.0, None]]
+    assert [point[0] for point in body["points"]["loss"]] == [10, 10]
+
+
+def test_a_step_that_the_script_named_stays_as_it_is() -> None:
+    body = fold([step(0), metric(500, 1.0)], ["acc"], base=100)
+    assert body["points"]["acc"] == [[500, 1.0, None]]
+
+
+def test_points_are_thinned_to_the_same_steps_on_every_rank() -> None:
+    one = thin([[n, 0.0, None] for n in range(100, 200)])
+    other = thin([[n, 0.0, None] for n in range(103, 201)])
+    assert len(one) <= MAX_POINTS
+    assert len(other) <= MAX_POINTS
+    assert one[-1][0] == 199
+    assert {point[0] for point in one[:-1]} == {n for n in range(100, 199) if n % 8 == 0}
+    assert len({p[0] for p in one} & {p[0] for p in other}) >= 11
+
+
+def test_many_values_of_one_step_keep_the_last() -> None:
+    for same in (0, 7):
+        kept = thin([[same, float(n), None] for n in range(100)])
+        assert len(kept) <= MAX_POINTS
+        assert kept[-1][1] == 99.0
+
+
+def test_p95_is_the_nearest_rank() -> None:
+    assert p95([float(n) for n in range(1, 101)]) == 95.0
+    assert p95([5.0]) == 5.0
+
+
+def test_a_backlog_is_cut_into_seconds_by_its_own_times() -> None:
+    records = [step(n, at=n * SECOND // 10) for n in range(100)]
+    pieces = cut(records)
+    assert [record for piece in pieces for record in piece] == records
+    assert len(pieces) == 10
+    assert len(cut(records[:12])) == 1
+    assert cut([]) == []
+
+
+def test_the_median_needs_three_steps() -> None:
+    memory = StepMemory()
+    fold([step(0, seconds=0.1), step(1, seconds=0.3)], memory=memory)
+    assert memory.median_seconds() is None
+    fold([step(2, seconds=0.2)], memory=memory)
+    assert memory.median_seconds() is not None
+    assert round(memory.median_seconds() or 0, 3) == 0.2

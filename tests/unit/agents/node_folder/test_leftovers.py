@@ -1,0 +1,134 @@
+"""What other versions left in the node folder: removed once it is old and nobody uses it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
+from distconsole_agent.node_folder.folders import NodeFolders
+from distconsole_agent.node_folder.leftovers import remove_leftovers
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeFolders:
+    (tmp_path / "runs").mkdir()
+    node = NodeFolders(str(tmp_path), "0123")
+    leave(node, "agent-0123.lock")
+    return node
+
+
+def keep_house(node: NodeFolders, *, after: float = KEEP_LEFTOVER_SECONDS + 1) -> None:
+    """Look what there is, and once more so many seconds of the machine's life later."""
+    for now in (1000.0, 1000.0 + after):
+        remove_leftovers(node, lambda now=now: now)
+
+
+def leave(node: NodeFolders, name: str) -> Path:
+    path = Path(node.node_dir, name)
+    if name.startswith("hook-"):
+        (path / "distconsole_training").mkdir(parents=True)
+        (path / "sitecustomize.py").touch()
+    else:
+        path.touch()
+    os.utime(path, (0, 0))
+    return path
+
+
+def names(node: NodeFolders) -> set[str]:
+    return {each.name for each in Path(node.node_dir).iterdir()} - {
+        *("runs", "agent-0123.lock", "leftovers_since.json")
+    }
+
+
+def run_with(node: NodeFolders, hook: Path, *, over: bool) -> None:
+    folder = Path(node.run("a-run"))
+    folder.mkdir()
+    (folder / "spec.json").write_text(json.dumps({"hook": str(hook)}))
+    if over:
+        (folder / "ended.json").touch()
+
+
+def test_old_files_and_hooks_of_other_versions_go(node: NodeFolders) -> None:
+    for name in ("agent-abc.lock", "agent-abc.log", "agent-abc.sock", "hook-abc", "hook-abc.4711"):
+        leave(node, name)
+    keep_house(node)
+    assert names(node) == set()
+
+
+def test_what_was_used_lately_stays(node: NodeFolders) -> None:
+    for name in ("agent-abc.lock", "agent-abc.log", "hook-abc"):
+        leave(node, name)
+    before = names(node)
+    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
+    assert names(node) == before
+
+
+def test_what_is_not_ours_stays(node: NodeFolders) -> None:
+    for name in ("agent-0123.log", "agent-0123.sock", "mine", "agent-abc.txt", "agent-abc"):
+        leave(node, name)
+    before = names(node)
+    keep_house(node)
+    assert names(node) == before
+
+
+def test_the_log_of_an_agent_that_lives_stays(node: NodeFolders) -> None:
+    lock, log = leave(node, "agent-abc.lock"), leave(node, "agent-abc.log")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        keep_house(node)
+        assert names(node) == {lock.name, log.name}
+    keep_house(node)
+    assert names(node) == set()
+
+
+def test_the_log_of_an_agent_that_lived_lately_stays(node: NodeFolders) -> None:
+    lock = leave(node, "agent-abc.lock")
+    leave(node, "agent-abc.log")
+    keep_house(node, after=KEEP_LEFTOVER_SECONDS - 1)
+    os.utime(lock, (1, 1))  # an agent of that version kept house
+    remove_leftovers(node, lambda: 1002.0 + KEEP_LEFTOVER_SECONDS)
+    assert names(node) == {"agent-abc.lock", "agent-abc.log"}
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_the_hook_of_a_run_stays_as_long_as_the_run(node: NodeFolders, over: bool) -> None:
+    hook = leave(node, "hook-abc")
+    run_with(node, hook, over=over)
+    keep_house(node)
+    assert hook.exists() is not over
+
+
+def test_an_agent_that_keeps_house_has_used_its_lock(node: NodeFolders) -> None:
+    keep_house(node)
+    assert Path(node.lock).stat().st_mtime != 0
+
+
+def test_a_link_is_removed_and_not_followed(node: NodeFolders, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    link = tmp_path / "hook-abc"
+    link.symlink_to(kept)
+    keep_house(node)
+    assert names(node) == {"kept"}
+    assert (kept / "file").exists()
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0, 100 * 86400.0])
+def test_a_clock_that_is_set_removes_nothing_and_keeps_nothing(
+    node: NodeFolders, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    hook = leave(node, "hook-abc")
+    remove_leftovers(node, lambda: 1000.0)
+    shown = time.time() + step
+    monkeypatch.setattr(time, "time", lambda: shown)
+    remove_leftovers(node, lambda: 1000.0 + KEEP_LEFTOVER_SECONDS - 1)
+    assert hook.exists()
+    remove_leftovers(node, lambda: 1000.0 + KEEP_LEFTOVER_SECONDS + 1)
+    assert not hook.exists()

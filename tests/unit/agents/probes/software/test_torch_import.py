@@ -1,0 +1,75 @@
+"""What an import of torch brings is looked at in a process of its own, with an end."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent import probes
+from distconsole_agent.probes.standalone import inspect_python
+
+
+def setup_with(folder: Path) -> str:
+    return f"export PYTHONPATH={folder}"
+
+
+@pytest.mark.parametrize(
+    ("source", "present", "error"),
+    [
+        ("raise ModuleNotFoundError(name='torch')", False, ""),
+        (
+            "raise OSError('libcudart.so.12: cannot open shared object file')",
+            True,
+            "OSError: libcu",
+        ),
+        ("import no_such_module_at_all", True, "No module named 'no_such_module_at_all'"),
+        ("def broken(:", True, "SyntaxError"),
+    ],
+)
+def test_an_import_that_fails_says_why(
+    source: str, present: bool, error: str, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text(source)
+    facts = probes.run("import", {"setup": setup_with(tmp_path)}, 20.0)
+    assert facts["present"] is present
+    assert facts["error"].startswith(error)
+
+
+def test_what_torch_was_built_for_and_its_nccl_are_told(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(
+        "__version__ = '9.9+cu'\n"
+        "class _C:\n"
+        "    _cuda_getArchFlags = staticmethod(lambda: 'sm_80 sm_90 compute_90')\n"
+        "    _nccl_version = staticmethod(lambda: (2 << 32) | (27 << 16) | 5)\n"
+        "print('noise', flush=True)\n"
+    )
+    facts = probes.run("import", {"setup": setup_with(tmp_path)}, 20.0)
+    assert (facts["version"], facts["nccl"]) == ("9.9+cu", "2.27.5")
+    assert facts["architectures"] == ["sm_80", "sm_90", "compute_90"]
+    assert 0 <= facts["seconds"] < 20
+
+
+def test_an_import_without_an_end_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(600)\n")
+    began = time.monotonic()
+    facts = probes.run("import", {"setup": setup_with(tmp_path)}, 1.0)
+    assert facts["late"] is True
+    assert time.monotonic() - began < 30
+
+
+def test_copies_of_nccl_that_the_loader_finds_first_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("wheel/nvidia/nccl/lib", "hpcx"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "libnccl.so.2").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}/none:{tmp_path}/hpcx:{tmp_path}/hpcx")
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    assert inspect_python.nccl_on_path() == [os.path.realpath(tmp_path / "hpcx/libnccl.so.2")]
+    assert inspect_python.nccl_library(f"{tmp_path}/wheel/torch") == os.path.realpath(
+        tmp_path / "wheel/nvidia/nccl/lib/libnccl.so.2"
+    )
+    assert inspect_python.nccl_library(f"{tmp_path}/other/torch") is None

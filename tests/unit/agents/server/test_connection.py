@@ -1,0 +1,66 @@
+"""One bridge's connection, over a real socket; what answers is faked."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from distconsole_agent.server.answers import Answers
+from distconsole_agent.server.connection import Connection
+
+Talk = tuple[Connection, socket.socket]
+
+
+class Echo:
+    """Answers everything with what was asked."""
+
+    IMMEDIATE = ("ping",)
+
+    def answer(self, request: dict[str, Any], _asker: object) -> dict[str, Any]:
+        return {"asked": request["op"]}
+
+
+@pytest.fixture
+def talk() -> Iterator[Talk]:
+    ours, theirs = socket.socketpair()
+    over = threading.Event()
+    connection = Connection(
+        theirs, cast("Answers", Echo()), threading.BoundedSemaphore(1), lambda _: over.set()
+    )
+    connection.begin()
+    yield connection, ours
+    ours.close()
+    assert over.wait(20)
+    theirs.close()
+
+
+def ask(ours: socket.socket, number: int) -> dict[str, Any]:
+    ours.sendall(json.dumps({"id": number, "op": "one"}).encode() + b"\n")
+    ours.settimeout(20)
+    with ours.makefile("rb") as lines:
+        said: dict[str, Any] = json.loads(lines.readline())
+    return said
+
+
+def test_a_node_that_starts_no_more_threads_says_so_and_goes_on(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, ours = talk
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "request":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", refuse)
+        for number in (1, 2):  # what was counted in is counted out again
+            error = ask(ours, number)["error"]
+            assert (error["code"], "no more threads" in error["message"]) == ("too_many", True)
+    assert ask(ours, 3) == {"id": 3, "result": {"asked": "one"}}

@@ -1,0 +1,394 @@
+"""What a rank left behind: only what is plainly the hook's is believed, and everything is bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent.contract.runspec import RankSpec, RunSpec, parse_spec
+from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from distconsole_agent.supervisor.failures import (
+    EngineSaid,
+    describe_exit,
+    read_engine_summary,
+    read_raised,
+    read_tail,
+)
+from distconsole_agent.supervisor.killing import count_kills
+from distconsole_agent.supervisor.postmortem import find_failure
+from distconsole_agent.supervisor.processes import Exit, RankProcess
+from distconsole_agent.supervisor.spawning import Command
+
+GOOD = {
+    "pid": 7,
+    "rank": 3,
+    "time_ns": 1_000,
+    "type": "ValueError",
+    "message": "boom",
+    "traceback": "Traceback ...",
+}
+
+
+def note(folder: Path, pid: int, **fields: object) -> None:
+    (folder / f"{pid}.json").write_text(json.dumps({**GOOD, "pid": pid, **fields}))
+
+
+def test_exceptions_come_back_earliest_first(tmp_path: Path) -> None:
+    note(tmp_path, 7, time_ns=2_000)
+    note(tmp_path, 8, time_ns=1_000, message="")
+    assert [(r.pid, r.error) for r in read_raised(str(tmp_path))] == [
+        (8, "ValueError"),
+        (7, "ValueError: boom"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{", json.dumps({**GOOD, "time_ns": "now"}), json.dumps({**GOOD, "time_ns": -1}),
+     json.dumps({**GOOD, "time_ns": True}), json.dumps({**GOOD, "type": 1, "message": None}), "[" * 60_000,
+     json.dumps({**GOOD, "traceback": "x" * 70_000})],
+)  # fmt: skip
+def test_what_is_not_the_hooks_is_left_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "7.json").write_text(text)
+    (tmp_path / "7.json.tmp").write_text(json.dumps(GOOD))
+    (tmp_path / "seven.json").write_text(json.dumps(GOOD))
+    assert read_raised(str(tmp_path)) == []
+
+
+def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text(json.dumps(GOOD))
+    (tmp_path / "7.json").symlink_to(tmp_path / "other")
+    os.mkfifo(tmp_path / "8.json")
+    assert read_raised(str(tmp_path)) == []
+    assert read_raised(str(tmp_path / "missing")) == []
+
+
+def test_long_texts_are_cut(tmp_path: Path) -> None:
+    note(tmp_path, 7, message="m" * 20_000, traceback="t" * 20_000 + "end", rank="x")
+    (raised,) = read_raised(str(tmp_path))
+    assert len(raised.error) == MAX_ERROR_CHARS
+    assert len(raised.traceback) == MAX_TRACEBACK_CHARS
+    assert raised.traceback.endswith("end")
+    assert raised.rank == -1
+
+
+CHAIN = """noise
+Traceback (most recent call last):
+  File "old.py", line 1, in <module>
+OldError: handled long ago
+more noise
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "a.py", line 1, in <module>
+[rank1]: ConnectionResetError: gone
+[rank1]:
+[rank1]: During handling of the above exception, another exception occurred:
+[rank1]:
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "a.py", line 3, in <module>
+[rank1]:     raise TrainError
+[rank1]: TrainError: step failed
+terminate called without an active exception
+"""
+
+
+def test_the_last_traceback_is_taken_with_its_chain_and_without_prefix(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text(CHAIN)
+    told = read_tail(str(tmp_path / "err"))
+    assert told.error == "TrainError: step failed"
+    lines = told.traceback.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[2] == "ConnectionResetError: gone"
+    assert lines[-1] == "TrainError: step failed"
+    assert "OldError" not in told.traceback
+
+
+def test_without_a_traceback_the_last_lines_are_told(tmp_path: Path) -> None:
+    (tmp_path / "err").write_bytes(b"x" * 200_000 + b"\nstep 1\rstep 2\r\nno \xff space\n\n")
+    told = read_tail(str(tmp_path / "err"))
+    assert told.error == "no \ufffd space"
+    assert told.traceback.endswith("step 2\nno \ufffd space")
+    assert len(told.traceback) <= MAX_TRACEBACK_CHARS
+    assert read_tail(str(tmp_path / "none")).error == ""
+
+
+def test_a_warning_of_torchs_is_not_why_a_rank_ended(tmp_path: Path) -> None:
+    warning = "[W1121 22:54:59.984676664 socket.cpp:207] [c10d] The hostname cannot be retrieved."
+    (tmp_path / "err").write_text(f"no space left\n{warning}\n")
+    assert read_tail(str(tmp_path / "err")) == ("no space left", f"no space left\n{warning}")
+    (tmp_path / "err").write_text(f"{warning}\n")
+    assert read_tail(str(tmp_path / "err")) == ("", warning)
+
+
+def test_ends_in_words() -> None:
+    assert describe_exit(3, None, False) == "exited with code 3"
+    assert describe_exit(137, 9, True) == "killed by SIGKILL (out of memory?)"
+    assert describe_exit(137, 9, False) == "killed by SIGKILL"
+    assert describe_exit(137, 9, None) == "killed by SIGKILL (for memory? that is not known)"
+    assert describe_exit(139, 11, None) == "killed by SIGSEGV"
+    assert describe_exit(163, 35, False) == "killed by signal 35"
+
+
+# Which exception explains which end
+
+S = 10**9
+
+
+def spec(engine_ranks: bool = True, ranks: int = 1) -> RunSpec:
+    return parse_spec(
+        {
+            "run": "r",
+            "secret": "00",
+            "node_index": 0,
+            "nodes": [{"host": "a", "address": "x", "ranks": [4, 5]}],
+            "ranks": [
+                {"rank": 4 + i, "local_rank": i, "argv": ["x"], "env": {}} for i in range(ranks)
+            ],
+            "engine_ranks": engine_ranks,
+        }
+    )
+
+
+def ended(folder: Path, code: int, signal: int | None = None, rank: int = 4) -> RankProcess:
+    command = Command(("x",), {}, "/", None, "", str(folder / "err"), "0")
+    process = RankProcess(RankSpec(rank, rank - 4, ("x",), {}), command)
+    process.pid, process.started_ns = 50, 1000 * S
+    process.ended = Exit(code, signal, 2000 * S)
+    return process
+
+
+def find(folder: Path, process: RankProcess, of: RunSpec, stopped_ns: int | None = None):  # type: ignore[no-untyped-def]
+    return find_failure(of, process, str(folder), stopped_ns, count_kills())
+
+
+def test_a_kill_is_told_with_what_is_known_of_it(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text("a last word\n")
+    process = ended(tmp_path, 137, 9)
+    process.peak_bytes = 3 << 30
+    found = find(tmp_path, process, spec())
+    assert found.error == "killed by SIGKILL"
+    said, heading, held, counted, *_ = found.traceback.splitlines()
+    assert (said, heading) == ("a last word", "what is known of the kill:")
+    assert held.startswith("  the process held 3.0 GiB at most; the host has ")
+    assert "since the ranks started: 0 on this host (oom_kill of /proc/vmstat)" in counted
+    other = find(tmp_path, ended(tmp_path, 139, 11), spec())
+    assert "what is known" not in other.traceback
+
+
+def test_the_exceptions_time_counts_not_the_ends(tmp_path: Path) -> None:
+    note(tmp_path, 50, time_ns=1990 * S)
+    assert find(tmp_path, ended(tmp_path, 1), spec()).t_ns == 1990 * S
+
+
+def test_an_exception_below_a_rank_explains_its_end(tmp_path: Path) -> None:
+    note(tmp_path, 51, time_ns=1980 * S, rank=5, message="in a worker")
+    note(tmp_path, 50, time_ns=1990 * S, message="of the parent")
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert (found.rank, found.error) == (5, "ValueError: in a worker")
+
+
+def test_an_old_exception_of_a_child_explains_nothing(tmp_path: Path) -> None:
+    note(tmp_path, 51, time_ns=1100 * S, rank=4)
+    assert find(tmp_path, ended(tmp_path, 137, 9), spec()).error == "killed by SIGKILL"
+
+
+def test_another_ranks_exception_is_not_taken(tmp_path: Path) -> None:
+    note(tmp_path, 61, time_ns=1990 * S, rank=5)
+    note(tmp_path, 50, time_ns=900 * S)  # a reused pid, from before this rank
+    assert find(tmp_path, ended(tmp_path, 3), spec(ranks=2)).error == "exited with code 3"
+
+
+def test_a_rank_that_had_raised_before_the_stop_has_failed(tmp_path: Path) -> None:
+    note(tmp_path, 50, time_ns=1990 * S)
+    process = ended(tmp_path, 143, 15)
+    found = find(tmp_path, process, spec(), stopped_ns=1995 * S)
+    assert (found.exit_code, found.signal, found.error) == (1, None, "ValueError: boom")
+    assert find(tmp_path, process, spec(), stopped_ns=1985 * S) is None
+
+
+def test_of_a_kill_that_was_our_doing_nothing_is_told(tmp_path: Path) -> None:
+    note(tmp_path, 50, time_ns=1990 * S)
+    found = find(tmp_path, ended(tmp_path, 137, 9), spec(), stopped_ns=1995 * S)
+    assert (found.exit_code, found.signal, found.error) == (1, None, "ValueError: boom")
+    assert "what is known" not in found.traceback
+
+
+def test_an_end_by_our_signal_or_with_zero_is_no_failure(tmp_path: Path) -> None:
+    assert find(tmp_path, ended(tmp_path, 143, 15), spec(), stopped_ns=1995 * S) is None
+    assert find(tmp_path, ended(tmp_path, 0), spec()) is None
+
+
+def test_an_abort_keeps_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text("terminate called\n  what():  Connection closed by peer\n")
+    found = find(tmp_path, ended(tmp_path, 134, 6), spec())
+    assert found.error == "what():  Connection closed by peer, then killed by SIGABRT"
+
+
+# What torchrun says, whose own exit code is always 1
+
+SUMMARY = """
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
+============================================================
+sh FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:01
+  host      : a
+  rank      : 4 (local_rank: 0)
+  exitcode  : -9 (pid: 70)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 70
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : a
+  rank      : 5 (local_rank: 1)
+  exitcode  : 7 (pid: 71)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""  # noqa: W291
+
+
+def test_torchruns_summary_names_the_rank_and_its_code(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text("Failures:\nnoise\n" + SUMMARY)
+    assert read_engine_summary(str(tmp_path / "err")) == [
+        EngineSaid(5, 7, None),
+        EngineSaid(4, 137, 9),
+    ]
+    (tmp_path / "rank-5.err").write_text("no such file\n")
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert (found.rank, found.exit_code, found.error) == (5, 7, "no such file")
+
+
+def test_an_exception_below_torchrun_keeps_the_exit_code_of_its_rank(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text(SUMMARY)
+    note(tmp_path, 70, time_ns=1990 * S, rank=4)
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert (found.rank, found.exit_code, found.signal) == (4, 137, 9)
+
+
+@pytest.mark.parametrize("text", ["", "\nFailures:\n", "\nFailures:\n  rank      : x\n"])
+def test_an_engine_without_a_summary_has_its_own_exit_code(tmp_path: Path, text: str) -> None:
+    (tmp_path / "err").write_text(text)
+    assert find(tmp_path, ended(tmp_path, 3), spec(engine_ranks=False)).exit_code == 3
+
+
+def test_what_torchrun_itself_raises_only_repeats_its_summary(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text(SUMMARY)
+    note(tmp_path, 50, time_ns=1990 * S, rank=-1, message="sh FAILED")
+    for stopped_ns in (None, 1995 * S):
+        found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), stopped_ns)
+        assert (found.rank, found.exit_code, found.t_ns) == (5, 7, 1990 * S)
+    assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1985 * S) is None
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_code", "number", "error"),
+    [
+        ("exit code 7", 7, None, "exited with code 7"),
+        ("signal SIGKILL", 137, 9, "killed by SIGKILL"),
+    ],
+)
+def test_the_end_of_a_spawned_rank_is_its_own_not_its_parents(
+    tmp_path: Path, how: str, exit_code: int, number: int | None, error: str
+) -> None:
+    note(tmp_path, 50, time_ns=1990 * S, rank=5, message=f"process 1 terminated with {how}")
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert (found.rank, found.exit_code, found.signal) == (5, exit_code, number)
+    assert (found.error, found.traceback.splitlines()[0]) == (error, "Traceback ...")
+
+
+def test_a_torchrun_that_is_killed_is_not_taken_for_its_rank(tmp_path: Path) -> None:
+    by_torchrun = spec(engine_ranks=False)._replace(launcher="torchrun")
+    found = find(tmp_path, ended(tmp_path, 137, signal=9), by_torchrun)
+    assert found.error == "torchrun killed by SIGKILL"
+
+
+def test_what_torchrun_was_to_begin_again_after_is_no_failure_of_a_run_that_was_stopped(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "err").write_text("")
+    note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
+    assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1995 * S) is None
+    assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False)).rank == 4
+
+
+BY_WORKER = """Traceback (most recent call last):
+  File "/job/train.py", line 12, in <module>
+    for x in loader: pass
+  File "/venv/lib/python3.11/site-packages/torch/_utils.py", line 794, in reraise
+    raise exception
+ValueError: Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 374, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/job/data.py", line 9, in __getitem__
+    raise ValueError("bad sample")
+  File "/venv/lib/python3.11/site-packages/PIL/Image.py", line 3, in open
+    fail()
+ValueError: bad sample
+"""
+
+
+def message_of(traceback: str, kind: str) -> str:
+    """What the hook notes as the message of the first exception of a type."""
+    return traceback.partition(f"\n{kind}: ")[2].strip()
+
+
+def test_the_headline_is_the_exception_that_a_worker_raised(tmp_path: Path) -> None:
+    note(tmp_path, 7, message=message_of(BY_WORKER, "ValueError"), traceback=BY_WORKER)
+    (raised,) = read_raised(str(tmp_path))
+    assert raised.error == "ValueError: bad sample (in DataLoader worker process 0, data.py:9)"
+    assert raised.traceback == BY_WORKER
+
+
+def test_of_a_chain_within_a_worker_its_last_exception_is_the_headline(tmp_path: Path) -> None:
+    inner = f"Original {TRACE}KeyError: 'x'\n\nThe above exception was the direct cause of the following exception:\n\n"
+    traceback = BY_WORKER.replace("Original ", inner)
+    note(tmp_path, 7, message=message_of(traceback, "ValueError"), traceback=traceback)
+    (raised,) = read_raised(str(tmp_path))
+    assert raised.error == "ValueError: bad sample (in DataLoader worker process 0, data.py:9)"
+
+
+TRACE = 'Traceback (most recent call last):\n  File "/job/data.py", line 7, in load\n    x\n'
+CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+
+
+def test_of_a_chain_that_a_person_wrote_the_outer_exception_is_the_headline(
+    tmp_path: Path,
+) -> None:
+    traceback = f"{BY_WORKER}{CAUSE}{TRACE}RuntimeError: training failed\n"
+    note(tmp_path, 7, type="RuntimeError", message="training failed", traceback=traceback)
+    assert read_raised(str(tmp_path))[0].error == "RuntimeError: training failed"
+
+
+def test_the_headline_is_what_a_spawned_rank_raised(tmp_path: Path) -> None:
+    inner = f"-- Process 1 terminated with the following error:\n{TRACE}mine.Broken: no\ntwo\n"
+    traceback = f"{TRACE}torch.multiprocessing.spawn.ProcessRaisedException: \n\n{inner}"
+    note(tmp_path, 7, type="ProcessRaisedException", message=inner.strip(), traceback=traceback)
+    assert read_raised(str(tmp_path))[0].error == (
+        "mine.Broken: no (in spawned process 1, data.py:7)\ntwo"
+    )
+
+
+@pytest.mark.parametrize("traceback", ["", "Traceback", "x" * 9000, TRACE, f"{TRACE}\n"])
+def test_a_wrapper_whose_inner_exception_is_lost_stays_the_headline(
+    tmp_path: Path, traceback: str
+) -> None:
+    message = f"Caught ValueError in DataLoader worker process 0.\nOriginal {TRACE}"
+    note(tmp_path, 7, message=message, traceback=traceback)
+    assert read_raised(str(tmp_path))[0].error.startswith("ValueError: Caught ValueError in")
+
+
+def test_without_the_hook_the_log_tells_what_a_worker_raised(tmp_path: Path) -> None:
+    text = "".join(f"[rank1]: {line}\n" for line in BY_WORKER.splitlines())
+    for said in (BY_WORKER, text):
+        (tmp_path / "err").write_text(f"noise\n{said}more noise\n")
+        told = read_tail(str(tmp_path / "err"))
+        assert told.error == "ValueError: bad sample"
+        assert told.traceback == BY_WORKER.rstrip()

@@ -1,0 +1,90 @@
+"""What a node says of a kill, read from the kernel's files as each kind of host has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole_agent.supervisor import killing
+from distconsole_agent.supervisor.killing import Kills, count_kills, known_of_kill
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders in place of /proc and /sys/fs/cgroup."""
+    for name in ("proc/self", "sys/fs/cgroup"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(killing, "PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(killing, "SYS", str(tmp_path / "sys"))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n")
+    return tmp_path
+
+
+def host_killed(kernel: Path, count: int) -> None:
+    (kernel / "proc/vmstat").write_text(f"oom_kill_disable 9\noom_kill {count}\n")
+
+
+def second_version(kernel: Path, count: int) -> None:
+    own = kernel / "sys/fs/cgroup/pod/rank"
+    own.mkdir(parents=True, exist_ok=True)
+    (kernel / "proc/self/cgroup").write_text("0::/pod/rank\n")
+    (own / "memory.events").write_text(f"low 0\noom 7\noom_kill {count}\n")
+    (own / "memory.max").write_text("max\n")
+    (kernel / "sys/fs/cgroup/pod/memory.max").write_text(f"{4 * GIB}\n")
+    (kernel / "sys/fs/cgroup/pod/memory.peak").write_text(f"{4 * GIB}\n")
+
+
+def test_a_kill_that_the_hosts_kernel_did_not_do(kernel: Path) -> None:
+    host_killed(kernel, 5)
+    before = count_kills()
+    known = known_of_kill(before, 3 * GIB)
+    assert (before, known.for_memory) == (Kills(5, None), False)
+    assert known.lines == (
+        "what is known of the kill:",
+        "  the process held 3.0 GiB at most; the host has 16.0 GiB of memory, 8.0 GiB free by now",
+        "  processes that the kernel has killed for memory since the ranks started: 0 on this host "
+        "(oom_kill of /proc/vmstat)",
+    )
+
+
+def test_a_kill_in_the_control_group(kernel: Path) -> None:
+    host_killed(kernel, 5)
+    second_version(kernel, 0)
+    before = count_kills()
+    second_version(kernel, 1)
+    host_killed(kernel, 6)
+    known = known_of_kill(before, 0)
+    assert known.for_memory is True
+    *_, counted, limit = known.lines
+    assert counted.endswith("1 on this host (oom_kill of /proc/vmstat), 1 in its control group")
+    assert limit == "  control group /pod may have 4.0 GiB, and had 4.0 GiB at most"
+
+
+def test_a_control_group_of_the_first_version(kernel: Path) -> None:
+    own = kernel / "sys/fs/cgroup/memory/job"
+    own.mkdir(parents=True)
+    (kernel / "proc/self/cgroup").write_text("4:memory:/job\n1:cpu:/\n0::/\n")
+    (own / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    (own / "memory.limit_in_bytes").write_text(f"{2 * GIB}\n")
+    (own / "memory.max_usage_in_bytes").write_text(f"{GIB}\n")
+    (kernel / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    known = known_of_kill(Kills(None, 1), 0)
+    assert known.for_memory is True
+    assert known.lines[-1] == "  control group /job may have 2.0 GiB, and had 1.0 GiB at most"
+
+
+def test_what_is_not_to_be_seen_is_said(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (kernel / "proc/meminfo").unlink()
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    known = known_of_kill(count_kills(), 0)
+    assert known.for_memory is None
+    assert known.lines == (
+        "what is known of the kill:",
+        "  how much memory there was is not known",
+        "  whether the kernel killed for memory is not to be seen here",
+        "  it was in Slurm's job 77: sacct -j 77 -o state,maxrss,reqmem,elapsed",
+    )

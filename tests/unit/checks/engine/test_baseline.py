@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole.checks.engine.baseline import (
+    MAX_CHANGES,
+    Passport,
+    Passports,
+    differences,
+    marks_of,
+)
+from distconsole.model.reports import (
+    ChangeReport,
+    CheckOutcome,
+    CheckReport,
+    HostReport,
+    NetworkReport,
+)
+from distconsole.text.check import changes_text
+
+T0 = 1_790_000_000.0
+
+
+def facts(**groups: Any) -> dict[str, Any]:
+    return {
+        "os": {
+            "kernel": "6.1",
+            "limits": {"nofile": [1024, 4096]},
+            "memory": {"total": 64, "available": 5},
+            "sysctl": {"boot_id": "b1", "somaxconn": "4096"},
+            "filesystems": {"/tmp": {"free": 3}},
+        },
+        "torch": {"present": True, "version": "2.13.0", "cuda": None},
+        "python": {"packages": {"numpy": "2.4.6"}, "seconds": 0.3},
+        "net": {
+            "interfaces": {"eth0": {"mtu": 9000, "state": "up"}, "veth12": {"mtu": 1500}},
+            "addresses": [
+                {"iface": "eth0", "address": "10.0.0.1", "prefix": 24},
+                {"iface": "eth0", "address": "fd00::1", "prefix": 64},
+                {"iface": "eth0", "address": "fe80::1", "prefix": 64},
+                {"iface": "docker0", "address": "172.17.0.1", "prefix": 16},
+            ],
+        },
+        "gpu": {"gpus": [{"uuid": "GPU-1", "mem_total": 80, "mem_used": 3, "processes": [1]}]},
+        "clock": {"offset_seconds": 0.1},
+        **groups,
+    }
+
+
+def test_what_lasts_is_kept_and_what_changes_by_itself_is_not() -> None:
+    marks = marks_of(facts())
+    assert marks["os.limits.nofile"] == "[1024, 4096]"
+    assert marks["torch.version"] == "2.13.0"
+    assert marks["python.packages.numpy"] == "2.4.6"
+    assert marks["net.interfaces.eth0.mtu"] == "9000"
+    assert marks["net.addresses.10.0.0.1.prefix"] == "24"
+    assert marks["net.addresses.fd00::1.iface"] == "eth0"
+    assert marks["gpu.gpus.GPU-1.mem_total"] == "80"
+    for passing in ("fe80", "veth", "docker"):
+        assert not [mark for mark in marks if passing in mark], passing
+    for passing in ("free", "available", "boot_id", "state", "mem_used", "processes", "seconds"):
+        assert not [mark for mark in marks if mark.endswith(f".{passing}")], passing
+    assert not [mark for mark in marks if mark.startswith("clock")]
+
+
+def test_a_change_names_what_was_and_what_is(tmp_path: Path) -> None:
+    passports = Passports(tmp_path / "passports")
+    for host in ("a", "b"):
+        passports.keep(host, facts(), T0)
+    older = facts(torch={"present": True, "version": "2.12.1"}, python={"packages": {"timm": "1"}})
+    since = passports.since({"a": facts(), "b": older})
+    assert since.t == T0
+    assert since.changes == (
+        ChangeReport(host="b", what="python.packages.numpy", was="2.4.6", now=""),
+        ChangeReport(host="b", what="python.packages.timm", was="", now="1"),
+        ChangeReport(host="b", what="torch.version", was="2.13.0", now="2.12.1"),
+    )
+
+
+def test_what_was_not_looked_at_is_neither_a_change_nor_forgotten(tmp_path: Path) -> None:
+    passports = Passports(tmp_path)
+    passports.keep("a", facts(), T0)
+    quick = {"os": facts()["os"]}
+    assert passports.since({"a": quick}).changes == ()
+    passports.keep("a", quick, T0 + 9)
+    assert passports.since({"a": facts()}).changes == ()
+    assert passports.since({"a": facts(torch={"version": "3"})}).t == T0 + 9
+
+
+def test_what_a_quicker_level_does_not_ask_is_neither_a_change_nor_forgotten(
+    tmp_path: Path,
+) -> None:
+    passports = Passports(tmp_path)
+    loaded = {"present": True, "version": "0.28.1", "built": {"mpi": True, "gloo": True}}
+    passports.keep("a", facts(horovod=loaded), T0)
+    quick = facts(horovod={"present": True, "version": "0.28.1"})
+    assert passports.since({"a": quick}).changes == ()
+    passports.keep("a", quick, T0 + 9)
+    without = facts(horovod={**loaded, "built": {"mpi": False, "gloo": True}})
+    assert [change.what for change in passports.since({"a": without}).changes] == [
+        "horovod.built.mpi"
+    ]
+
+
+def test_launches_are_compared_with_themselves_however_long_their_names(tmp_path: Path) -> None:
+    script = "/shared/" + "project/" * 30 + "train.py"
+    for launcher in ("mpi", "torchrun"):
+        of_launch = Passports(tmp_path).of(f"{launcher} {script}")
+        of_launch.keep("a", {"env": {"variables": {"FOR": launcher}}}, T0)
+    mpi = Passports(tmp_path).of(f"mpi {script}")
+    assert mpi.since({"a": {"env": {"variables": {"FOR": "mpi"}}}}).changes == ()
+
+
+def test_a_full_disk_leaves_no_halves_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    Passports(tmp_path).keep("a", facts(), T0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hosts_that_failed_come_first_and_one_that_was_set_up_anew_is_bounded(
+    tmp_path: Path,
+) -> None:
+    passports = Passports(tmp_path)
+    for host in ("a", "b"):
+        passports.keep(host, facts(), T0)
+    many = facts(python={"packages": {f"p{index}": "1" for index in range(500)}})
+    changes = passports.since({"a": many, "b": many}, ["b"]).changes
+    assert [change.host for change in changes] == ["b"] * MAX_CHANGES + ["a"] * MAX_CHANGES
+
+
+def test_a_variable_is_new_where_there_was_none_before(tmp_path: Path) -> None:
+    passports = Passports(tmp_path)
+    passports.keep("a", facts(env={"variables": {}}), T0)
+    now = facts(env={"variables": {"NCCL_DEBUG": "INFO"}})
+    assert [change.what for change in passports.since({"a": now}).changes] == [
+        "env.variables.NCCL_DEBUG"
+    ]
+
+
+def test_what_an_older_passport_knew_nothing_of_has_not_changed() -> None:
+    older = Passport(t=T0, marks={"os.kernel": "6.1", "python.packages.numpy": "2.4.6"})
+    now = facts(python={"packages": {"numpy": "2.5"}, "executable": "/usr/bin/python3"})
+    assert [change.what for change in differences("a", older, now)] == ["python.packages.numpy"]
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"t": "x"}', b"[1]"])
+def test_a_broken_passport_is_none(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "a.json").write_bytes(text)
+    passports = Passports(tmp_path)
+    assert passports.read("a") is None
+    assert passports.since({"a": facts()}) == (None, ())
+
+
+def test_a_host_has_a_file_of_its_own_whatever_it_is_called(tmp_path: Path) -> None:
+    passports = Passports(tmp_path)
+    passports.keep("../x/y", {"os": {"kernel": "1"}}, T0)
+    assert [path.name for path in tmp_path.iterdir()] == ["..%2Fx%2Fy.json"]
+    (change,) = passports.since({"../x/y": {"os": {"kernel": "2"}}}).changes
+    assert (change.what, change.was, change.now) == ("os.kernel", "1", "2")
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("somebody's")
+    passports = Passports(tmp_path / "file" / "below")
+    passports.keep("a", facts(), T0)
+    assert passports.read("a") is None
+    assert (tmp_path / "file").read_text() == "somebody's"
+
+
+def report(*changes: ChangeReport, ok: bool = False, last: float | None = T0) -> CheckReport:
+    return CheckReport(
+        ok=ok,
+        outcome=CheckOutcome.HEALTHY if ok else CheckOutcome.FAILED,
+        hosts={"a": HostReport(reachable=True, facts={})},
+        findings=(),
+        network=NetworkReport(pairs=()),
+        collectives=(),
+        seconds=1.0,
+        changes=changes,
+        last_passed=last,
+    )
+
+
+def test_the_first_line_of_a_failure_says_what_changed() -> None:
+    changes = [
+        ChangeReport(host="b", what=f"os.limits.l{index}", was="1", now="") for index in range(6)
+    ]
+    first, line = changes_text(report(*changes))
+    assert first.startswith("changed since the last green check, 2026-09-")
+    assert line.startswith("  b: os.limits.l0 1 -> nothing, ")
+    assert line.endswith(", and 2 more")
+    assert "nothing that was looked at has changed" in changes_text(report(*changes), ["a"])[0]
+    assert changes_text(report(*changes, ok=True)) == []
+    assert changes_text(report(last=None)) == []

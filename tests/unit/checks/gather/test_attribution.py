@@ -1,0 +1,115 @@
+"""Broken connections are explained by as few culprits as possible."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from distconsole.checks.gather.attribution import Direction, blame, cover, usual
+from distconsole.checks.gather.pair_bandwidth import MATCHINGS, rounds_of
+from distconsole.checks.rules.majority import dissent, named
+
+
+def pairs(names: str) -> list[tuple[str, str]]:
+    return list(itertools.permutations(names, 2))
+
+
+def test_no_broken_pair_blames_nobody() -> None:
+    found = blame(pairs("abcd"), [])
+    assert (found.hosts, found.links, found.one_way, found.everyone) == ((), (), (), ())
+
+
+@pytest.mark.parametrize("size", [3, 4, 8, 16])
+def test_a_dead_host_explains_all_its_pairs(size: int) -> None:
+    names = "abcdefghijklmnop"[:size]
+    found = blame(pairs(names), [pair for pair in pairs(names) if "b" in pair])
+    assert [(host.host, host.direction) for host in found.hosts] == [("b", Direction.BOTH)]
+    assert not found.links
+    assert not found.one_way
+
+
+def test_three_faults_at_once_are_told_apart() -> None:
+    names = "abcdefghijklmnop"
+    broken = [(name, "m") for name in names if name != "m"] + [("d", "j"), ("j", "d"), ("a", "b")]
+    found = blame(pairs(names), broken)
+    assert [(host.host, host.direction) for host in found.hosts] == [("m", Direction.INTO)]
+    assert found.links == (("d", "j"),)
+    assert found.one_way == (("a", "b"),)
+
+
+def test_one_bad_pair_among_three_blames_no_host() -> None:
+    found = blame(pairs("abc"), [("a", "b"), ("b", "a")])
+    assert not found.hosts
+    assert found.links == (("a", "b"),)
+
+
+def test_where_nothing_works_nobody_is_to_blame() -> None:
+    assert blame(pairs("abcd"), pairs("abcd")).everyone == ("a", "b", "c", "d")
+
+
+def test_most_broken_pairs_at_one_host_are_that_hosts_fault() -> None:
+    broken = [("a", "e"), ("e", "a"), ("b", "e"), ("e", "b"), ("c", "e")]
+    found = blame(pairs("abcdef"), broken)
+    assert [host.host for host in found.hosts] == ["e"]
+
+
+def test_a_slow_host_does_not_set_what_is_usual() -> None:
+    rates = {pair: (0.1 if "c" in pair else 10.0) for pair in pairs("abc")}
+    assert usual(rates, max) == 10.0
+
+
+def test_the_minority_is_named_first() -> None:
+    values = {f"h{number}": "2.13.0" for number in range(13)} | {"h13": "2.12.1"}
+    found = dissent(values)
+    assert found is not None
+    assert found.told("torch") == "h13 has torch 2.12.1, 13 of 14 hosts have 2.13.0"
+    assert found.minority == ("h13",)
+
+
+def test_a_tie_has_no_majority() -> None:
+    found = dissent({"a": 1, "b": 2})
+    assert found is not None
+    assert found.majority is None
+    assert found.minority == ("a", "b")
+
+
+def test_agreement_is_no_dissent() -> None:
+    assert dissent({"a": 1, "b": 1}) is None
+    assert dissent({}) is None
+
+
+def test_long_lists_of_hosts_are_cut() -> None:
+    assert named([f"h{number}" for number in range(9)]) == "h0, h1, h2, h3, h4 and 4 more"
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 16, 32])
+def test_a_tournament_plays_each_pair_once_and_nobody_twice_a_round(size: int) -> None:
+    names = [f"h{number}" for number in range(size)]
+    rounds = rounds_of(names)
+    met = [frozenset(pair) for pairs_ in rounds for pair in pairs_]
+    assert len(met) == len(set(met)) == size * (size - 1) // 2
+    for pairs_ in rounds:
+        players = [name for pair in pairs_ for name in pair]
+        assert len(players) == len(set(players))
+    assert len(rounds) == (size - 1 if size % 2 == 0 else size)
+
+
+def test_many_hosts_are_sampled() -> None:
+    assert len(rounds_of([f"h{number}" for number in range(100)])) == MATCHINGS
+
+
+def test_a_host_whose_pairs_fail_in_part_is_told_from_those_it_met() -> None:
+    into = [(name, "c") for name in "abd"]
+    out = [("c", "a"), ("c", "e")]
+    assert cover([*into, *out]) == {"c": (*into, *out)}
+
+
+def test_where_nobody_stands_out_the_target_has_the_fault() -> None:
+    assert cover([("a", "b")]) == {"b": (("a", "b"),)}
+    assert cover([("a", "b"), ("b", "a")]) == {"b": (("a", "b"),), "a": (("b", "a"),)}
+
+
+def test_two_hosts_with_blocked_ports_are_two() -> None:
+    broken = [("a", "x"), ("b", "x"), ("c", "x"), ("a", "y"), ("b", "y")]
+    assert list(cover(broken)) == ["x", "y"]

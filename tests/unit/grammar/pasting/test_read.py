@@ -1,0 +1,121 @@
+"""Pasted commands: what starts a training is read from them as ``cases/pasted.json`` says, or refused in a line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole.errors import UsageError
+from distconsole.grammar import complete_line, parse_line
+from distconsole.grammar.pasting.command import Pasted
+from distconsole.grammar.pasting.read import read_command
+from distconsole.grammar.pasting.starters import STARTERS
+from distconsole.grammar.values import Vocabulary
+from distconsole.model import requests as ask
+
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "cases" / "pasted.json").read_text()
+)
+READ = [case for case in CASES if "says" in case]
+REFUSED = [case for case in CASES if "refused" in case]
+
+
+@pytest.mark.parametrize("case", READ, ids=lambda case: case["command"][:60])
+def test_a_command_says_what_the_case_has_and_nothing_else(case: dict[str, Any]) -> None:
+    found = read_command(shlex.split(case["command"]))
+
+    plain = Pasted()
+    said = {
+        each.name: getattr(found, each.name)
+        for each in fields(Pasted)
+        if getattr(found, each.name) != getattr(plain, each.name) and each.name != "notes"
+    }
+    assert json.loads(json.dumps(said)) == case["says"]
+    assert any(case.get("note", "") in note for note in (*found.notes, ""))
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["command"][:60])
+def test_what_is_not_understood_is_named_in_one_line(case: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_command(shlex.split(case["command"]))
+    assert case["refused"] in raised.value.message
+    assert "\n" not in raised.value.message
+    assert case.get("hint", "") in raised.value.hint
+    assert raised.value.hint
+
+
+def test_every_starter_has_its_own_number_of_values_for_each_option() -> None:
+    for starter in STARTERS.values():
+        assert all(0 <= values <= 2 for values, _ in starter.options.values())
+        assert not [name for name in starter.glued if name not in starter.options]
+
+
+def target_of(line: str, table: dict[str, Any] | None = None) -> tuple[ask.Check, ask.Target]:
+    request = parse_line(line, None, {"run": table or {}})
+    assert isinstance(request, ask.Check)
+    assert request.target is not None
+    return request, request.target
+
+
+def test_the_script_and_all_behind_it_are_the_scripts() -> None:
+    request, target = target_of("check --hosts a,b --level quick train.py --level 3 --hosts x")
+    assert (request.where.hosts, request.level) == ("a,b", ask.Level.QUICK)
+    assert target.run.arguments == ("--level", "3", "--hosts", "x")
+    assert not target.run.divided
+    assert target_of("check -- train.py --hosts x")[1].run.divided
+
+
+def test_what_is_said_goes_before_the_command_and_that_before_the_configuration() -> None:
+    table = {"workdir": "/table", "nproc": 8, "launcher": "mpi"}
+    _, target = target_of("check --workdir /said -- torchrun --nproc_per_node 2 t.py", table)
+    assert (target.run.workdir, target.run.nproc) == ("/said", "2")
+    assert target.run.launcher is ask.LauncherName.TORCHRUN
+    _, target = target_of("check t.py", {"workdir": "/table", "nproc": "8"})
+    assert (target.run.workdir, target.run.nproc) == ("/table", "8")
+
+
+def test_hosts_of_the_command_count_where_none_are_given() -> None:
+    command = "-- horovodrun -np 4 -H a:2,b:2 python t.py"
+    assert target_of(f"check {command}")[0].where.hosts == "a:2,b:2"
+    assert target_of(f"check --hosts c {command}")[0].where.hosts == "c"
+
+
+def test_a_run_of_ours_is_read_by_its_own_grammar() -> None:
+    line = "check -- distconsole run --hosts a,b --nproc 2 --env A=1 t.py --x"
+    request, target = target_of(line, {"nic": "eth1"})
+    assert request.where.hosts == "a,b"
+    assert target.run == ask.Run(
+        script="t.py",
+        arguments=("--x",),
+        where=ask.Where(hosts="a,b"),
+        nproc="2",
+        env=(("A", "1"),),
+        nic="eth1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("check --launcher torch", "--launcher says how a SCRIPT is launched"),
+        ("check -- distconsole top", "launches nothing"),
+        ("check --nproc 2 -- distconsole run t.py", "stands before the command"),
+        ("check -- distconsole run --bogus t.py", "--bogus"),
+        ("check --env A t.py", "NAME=VALUE"),
+    ],
+)
+def test_launch_options_without_a_launch_are_refused(line: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_line(line)
+
+
+def test_the_prompt_completes_files_behind_check_as_behind_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    for verb in ("run", "check", "check --level quick"):
+        found = complete_line(f"{verb} tr", Vocabulary(), tmp_path)
+        assert [each.line for each in found] == [f"{verb} train.py"]

@@ -1,0 +1,227 @@
+"""What ``--sync`` takes for code, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import ConsoleError, PlanError, RunNotFoundError
+from distconsole.launch.sync import code as code_module
+from distconsole.launch.sync.code import Code, collect, project_root
+from distconsole.launch.sync.kept_code import KeptCode
+from distconsole.launch.sync.send import gather, located
+from distconsole.model.names import RunId
+from distconsole.model.requests import Run
+
+
+def tree(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    return root
+
+
+def paths(code: Code) -> set[str]:
+    return {file.path for file in code.files}
+
+
+def taken(root: Path) -> set[str]:
+    return paths(collect(root)[0])
+
+
+@pytest.fixture
+def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptCode:
+    return KeptCode(tmp_path_factory.mktemp("kept") / "code")
+
+
+def test_what_is_never_code_is_left_out(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        *("train.py", "pkg/__init__.py", "conf/a.yaml", "checkpoints/__init__.py"),
+        *(".git/HEAD", "pkg/__pycache__/a.cpython-311.pyc", "env/pyvenv.cfg", "env/lib/x.py"),
+        *("conda/conda-meta/history", "model.pt", "ckpt/step-1/model.bin", "wandb/run/x"),
+    )
+    assert taken(tmp_path) == {
+        "train.py",
+        "pkg/__init__.py",
+        "conf/a.yaml",
+        "checkpoints/__init__.py",
+    }
+
+
+def test_gitignore_is_honoured_and_our_own_file_has_the_last_word(tmp_path: Path) -> None:
+    tree(tmp_path, "train.py", "data/x.bin", "notes.md", "fixed.pt", "sub/data/y.py", ".git/HEAD")
+    (tmp_path / ".gitignore").write_text("/data/\nnotes.md\n")
+    (tmp_path / "sub" / ".gitignore").write_text("data\n")
+    (tmp_path / ".distconsoleignore").write_text("!notes.md\n!fixed.pt\n!.git\n/.gitignore\n")
+    assert taken(tmp_path) == {
+        *("train.py", "notes.md", "fixed.pt"),
+        *("sub/.gitignore", ".distconsoleignore"),
+    }
+
+
+def test_what_git_tracks_all_the_same_is_code(tmp_path: Path) -> None:
+    tree(tmp_path, "train.py", "data/kept.csv", "data/big.csv", "data/deep/kept.txt", "mine.log")
+    (tmp_path / ".gitignore").write_text("data/\n*.log\n")
+    (tmp_path / ".distconsoleignore").write_text("*.txt\n")
+    for words in (
+        ("init", "-q"),
+        ("add", "-f", "data/kept.csv", "data/deep/kept.txt", "mine.log"),
+    ):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    ours = {".gitignore", ".distconsoleignore"}
+    assert taken(tmp_path) == {"train.py", "data/kept.csv", "mine.log", *ours}
+
+
+def test_modes_and_empty_folders_are_kept(tmp_path: Path) -> None:
+    tree(tmp_path, "run.sh", "train.py")
+    (tmp_path / "run.sh").chmod(0o750)
+    (tmp_path / "logs").mkdir()
+    code, _ = collect(tmp_path)
+    assert {file.path: file.mode for file in code.files}["run.sh"] == 0o750
+    assert code.folders == ("logs",)
+
+
+def test_links_inside_stay_links_and_those_to_files_elsewhere_become_files(tmp_path: Path) -> None:
+    root, outside = tree(tmp_path / "p", "a/real.py"), tree(tmp_path / "o", "other.py")
+    (root / "link.py").symlink_to("a/real.py")
+    (root / "a" / "absolute.py").symlink_to(root / "a" / "real.py")
+    (root / "folder").symlink_to("a")
+    (root / "dangling").symlink_to("nothing")
+    (root / "followed.py").symlink_to(outside / "other.py")
+    code, _ = collect(root)
+    assert code.links == (
+        ("a/absolute.py", "real.py"),
+        ("dangling", "nothing"),
+        ("folder", "a"),
+        ("link.py", "a/real.py"),
+    )
+    assert paths(code) == {"a/real.py", "followed.py"}
+
+
+def test_a_link_to_a_folder_elsewhere_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    root = tree(tmp_path / "p", "train.py")
+    (root / "data").symlink_to(tree(tmp_path / "o", "x"))
+    with pytest.raises(PlanError, match=r"link data leads out of the project") as refused:
+        collect(root)
+    assert "echo '/data' >>" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "names"),
+    [
+        ("MAX_FILE_BYTES", 50, ("big.bin (0.0 MiB)", "files of more than")),
+        ("MAX_BYTES", 120, ("big.bin", "in all")),
+        ("MAX_FILES", 2, ("more than 2 files", "many/ (")),
+    ],
+)
+def test_what_is_too_large_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, names: Iterable[str]
+) -> None:
+    tree(tmp_path, "many/1", "many/2", "train.py")
+    (tmp_path / "big.bin").write_bytes(b"0" * 120)
+    monkeypatch.setattr(code_module, limit, value)
+    with pytest.raises(PlanError) as refused:
+        collect(tmp_path)
+    for name in names:
+        assert name in refused.value.message
+    assert ".distconsoleignore" in refused.value.hint
+
+
+def test_the_project_is_the_git_work_tree_or_the_scripts_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    inner = tmp_path / "p" / "a" / "b"
+    inner.mkdir(parents=True)
+    assert project_root(inner) == inner
+    (tmp_path / ".git").mkdir()  # the home itself under Git: dotfiles, not a project
+    assert project_root(inner) == inner
+    (tmp_path / "p" / ".git").mkdir()
+    assert project_root(inner) == tmp_path / "p"
+
+
+def test_a_whole_home_is_not_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: KeptCode
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tree(tmp_path, "train.py")
+    with pytest.raises(PlanError, match="would bring all of"):
+        gather(Run("train.py", sync=True), tmp_path, kept)
+
+
+def test_a_script_that_is_missing_or_left_out_is_refused(tmp_path: Path, kept: KeptCode) -> None:
+    with pytest.raises(PlanError, match=r"train\.py does not exist on this machine"):
+        gather(Run("train.py", sync=True), tmp_path, kept)
+    tree(tmp_path, "train.py")
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    with pytest.raises(PlanError, match="leaves out the script"):
+        gather(Run("train.py", sync=True), tmp_path, kept)
+
+
+@pytest.mark.parametrize(
+    ("here", "request_", "script", "folder", "noted"),
+    [
+        ("p", Run("t.py"), "{run_dir}/code/t.py", "{run_dir}/code", False),
+        ("p/a", Run("../t.py"), "{run_dir}/code/t.py", "{run_dir}/code/a", False),
+        ("p", Run("a/t.py", workdir="a/.."), "{run_dir}/code/a/t.py", "{run_dir}/code", False),
+        ("", Run("p/t.py"), "{run_dir}/code/t.py", "{run_dir}/code", True),
+        ("", Run("t.py", workdir="p"), "{run_dir}/code/t.py", "{run_dir}/code", False),
+        ("p", Run("pkg.t", module=True), "pkg.t", "{run_dir}/code", False),
+    ],
+)
+def test_the_ranks_start_in_the_same_folder_of_the_copy(
+    tmp_path: Path, here: str, request_: Run, script: str, folder: str, noted: bool
+) -> None:
+    root = tmp_path / "p"
+    request, workdir, note = located(request_, tmp_path / here, root)
+    assert (request.script or script, workdir, bool(note)) == (script, folder, noted)
+
+
+def test_what_a_run_had_is_kept_as_it_was(tmp_path: Path, kept: KeptCode) -> None:
+    tree(tmp_path, "train.py", "empty.py")
+    (tmp_path / "empty.py").write_text("")
+    code = gather(Run("train.py", sync=True), tmp_path, kept)
+    kept.note(RunId("run-1"), code)
+    (tmp_path / "train.py").write_text("changed since")
+    again = kept.of_run(RunId("run-1"))
+    assert again == code
+    (train,) = [file for file in again.files if file.path == "train.py"]
+    assert kept.read(train.sha256) == b"train.py"
+
+
+def test_code_that_is_gone_or_damaged_is_said_to_be(tmp_path: Path, kept: KeptCode) -> None:
+    code = gather(Run("train.py", sync=True), tree(tmp_path, "train.py"), kept)
+    kept.note(RunId("run-1"), code)
+    sha256 = code.files[0].sha256
+    (kept.folder / sha256[:2] / sha256[2:]).write_text("rotten!!")
+    with pytest.raises(ConsoleError, match="damaged"):
+        kept.read(sha256)
+    for run in ("run-1", "run-2"):
+        with pytest.raises(RunNotFoundError, match="is gone"):
+            kept.of_run(RunId(run))
+
+
+def test_a_file_that_changes_meanwhile_is_kept_as_it_is_then(
+    tmp_path: Path, kept: KeptCode
+) -> None:
+    code, places = collect(tree(tmp_path, "a.py", "b.py"))
+    (tmp_path / "a.py").write_text("new text")
+    now = kept.keep(code, places)
+    assert [file.size for file in now.files] == [8, 4]
+    assert kept.read(now.files[0].sha256) == b"new text"
+    assert now.files[1] == code.files[1]
+    assert replace(now, files=code.files) == code
+
+
+def test_names_that_are_not_utf8_survive(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    (tmp_path / name).write_text("1")
+    code, _ = collect(tmp_path)
+    assert paths(code) == {name}
+    assert b"\\udce9" in code.manifest()

@@ -1,0 +1,49 @@
+"""How many hosts a job is asked to have, against those that were named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from distconsole.config.schema import Config
+from distconsole.errors import PlanError, UnreachableError
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.requests import EmitKind, Run
+from distconsole.operations.launch.reaching import reach
+from distconsole.session import Session
+
+NAMED = Cluster(tuple(Host(HostName(name)) for name in "abc"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (Run("t.py", nnodes="2"), "means 2 hosts, and there are 3"),
+        (Run("t.py", nnodes="2:4"), "means 4 hosts, and there are 3"),
+        (Run("t.py", nnodes="2:3", emit=EmitKind.TORCHRUN), "fixed number"),
+        (Run("t.py", nnodes="2:3", verify_sync=5), "equal steps"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_any_host_is_asked(
+    request_: Run, told: str
+) -> None:
+    with Session(Config(), NAMED) as session, pytest.raises(PlanError, match=told):
+        next(reach(session, NAMED, request_))
+
+
+def test_too_few_hosts_are_named_with_why() -> None:
+    deaf = Cluster(tuple(Host(HostName(f"{name}.invalid")) for name in "abc"))
+    fewer = replace(deaf, hosts=deaf.hosts[:2])
+    with Session(Config(), deaf) as session, pytest.raises(UnreachableError) as caught:
+        list(reach(session, fewer, Run("t.py", nnodes="2:3")))
+    assert caught.value.message.startswith(
+        "2 of 2 hosts cannot be reached, and --nnodes 2:3 needs 2: a.invalid: "
+    )
+
+
+def test_a_fixed_number_counts_without_hosts_that_are_excluded() -> None:
+    fewer = replace(NAMED, hosts=NAMED.hosts[:2])
+    with Session(Config(), NAMED) as session, pytest.raises(PlanError, match="there are 2"):
+        next(reach(session, fewer, Run("t.py", nnodes="3")))

@@ -1,0 +1,357 @@
+"""Verbs that read what is stored, and what later versions bring."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from distconsole.cli.streams import Streams
+from distconsole.config.paths import runs_dir
+from distconsole.errors import ConfigError, RunNotFoundError, UnavailableError, UsageError
+from distconsole.model import requests as ask
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import Event, Narration, RunListed, RunShown, TextMade
+from distconsole.model.names import HostName, RunId
+from distconsole.model.run_events import (
+    EndState,
+    PlanMade,
+    PlannedHost,
+    RankChanged,
+    RankState,
+    RunEnded,
+)
+from distconsole.operations import perform
+from distconsole.operations.launch.placing import without
+from distconsole.operations.stored.remote_runs import KnownRun, find_known
+from distconsole.rpc.frames import RunKnown
+from distconsole.runs.following.follow import encode_entry
+from distconsole.runs.store.entry_writer import EntryWriter
+from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import summarise
+from distconsole.runs.timeline import RunTimeline
+from distconsole.text.show import show_for
+from fakes.journals import Journal
+from fakes.sessions import no_session
+
+PLAN = PlanMade(
+    t=100.0,
+    run="demo-1",
+    launcher="torch",
+    why="because",
+    world_size=1,
+    hosts=(PlannedHost(host="a", ranks=(0,), command="python t.py", env={}),),
+    script="t.py",
+)
+END = RunEnded(t=105.0, run="demo-1", state=EndState.SUCCEEDED, exit_code=0, seconds=5.0)
+BODIES = [
+    {"kind": "state", "rank": 0, "local_rank": 0, "pid": 9, "state": "running"},
+    {
+        "kind": "window",
+        "rank": 0,
+        "step": 19,
+        "steps": 20,
+        "step_ms": [50.0, 60.0],
+        "data_ms": 1.0,
+        "samples_s": 640.0,
+        "metrics": {"loss": 0.5},
+        "dropped": 0,
+        "points": {"loss": [[18, 0.7, 32.0], [19, 0.5, 32.0]]},
+    },
+    {"kind": "log", "rank": 0, "stream": "out", "offset": 0, "text": "hello\n"},
+    {
+        "kind": "note",
+        "check": "run.disk",
+        "severity": "warn",
+        "summary": "the disk of a is full",
+        "hint": "make room",
+    },
+    {"kind": "verdict", "state": "succeeded", "exit_code": 0, "first_failure": None},
+    {"kind": "end", "state": "succeeded", "exit_code": 0, "seconds": 5.0},
+]
+
+
+def done(request: ask.Request) -> list[Event]:
+    return list(perform(request, no_session))
+
+
+@pytest.fixture
+def stored(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    store = RunStore(runs_dir())
+    plan, end = msgspec.json.encode(PLAN), msgspec.json.encode(END)
+    record = RunRecord(RunId("demo-1"), "mine", 100.0, ("a",), b"", plan, end)
+    with store.create(record) as run_file:
+        writer = EntryWriter(run_file.path)
+        writer.put(
+            [
+                StoredEntry(
+                    HostName("a"),
+                    seq,
+                    100.0 + seq,
+                    encode_entry({"seq": seq, "t": 100.0 + seq, **body}),
+                )
+                for seq, body in enumerate(BODIES, 1)
+            ]
+        )
+        writer.close()
+    return store
+
+
+def test_show_folds_the_entries_to_a_summary(stored: RunStore) -> None:
+    (event,) = done(ask.Show("mine"))
+    assert isinstance(event, RunShown)
+    summary = event.summary
+    assert (summary.run, summary.state, summary.steps) == ("demo-1", "succeeded", 20)
+    assert (summary.samples_s, summary.metrics) == (640.0, {"loss": 0.5})
+    assert summary.step_ms_spread == 1.0
+    (finding,) = summary.findings
+    assert (finding.check, finding.severity, finding.summary, finding.hint) == (
+        *("run.disk", "warn", "the disk of a is full", "make room"),
+    )
+
+
+@pytest.mark.usefixtures("home")
+def test_show_of_a_run_without_an_end_says_when_it_was_last_seen() -> None:
+    journal = Journal(run="digits-1121-a3f9", ended=False)
+    journal.write(RunStore(runs_dir()))
+    said, shown = done(ask.Show("last"))
+    assert isinstance(shown, RunShown)
+    assert isinstance(said, Narration)
+    assert shown.summary.state == "unknown"
+    assert "was running when last seen" in said.text
+
+
+def test_ranks_that_a_script_spawned_are_counted() -> None:
+    timeline = RunTimeline()
+    for rank in range(2):
+        timeline.apply(
+            RankChanged(
+                t=100.0, run="demo-1", rank=rank, host="a", local_rank=rank, pid=9,
+                state=RankState.RUNNING,
+            )
+        )  # fmt: skip
+    record = RunRecord(RunId("demo-1"), hosts=("a",), plan=msgspec.json.encode(PLAN))
+    assert summarise(record, timeline).world_size == 2
+
+
+def test_logs_that_find_no_line_say_what_there_is(stored: RunStore) -> None:
+    (said,) = done(ask.Logs(run="mine", ranks=((5, 5),)))
+    assert isinstance(said, Narration)
+    assert said.text == "no line fits: demo-1 has rank 0 on a"
+    assert not [each for each in done(ask.Logs(run="mine")) if isinstance(each, Narration)]
+
+
+def test_show_says_what_was_noticed_and_when(stored: RunStore) -> None:
+    out, err = StringIO(), StringIO()
+    show = show_for(ask.Show("mine"), Streams(out, err))
+    for event in done(ask.Show("mine")):
+        show.event(event)
+    show.finish()
+    assert out.getvalue().splitlines()[-2:] == [
+        "warn after 4.0s: the disk of a is full",
+        "     hint: make room",
+    ]
+
+
+def test_the_summary_of_a_run_that_is_over_is_made_once(
+    stored: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = done(ask.Show("mine"))
+    monkeypatch.setattr("distconsole.runs.summary.stored_events", lambda _file: 1 / 0)
+    assert done(ask.Show("mine")) == [first]
+
+
+def test_the_summary_of_a_run_without_an_end_is_made_anew(stored: RunStore) -> None:
+    entry = encode_entry({"seq": 1, "t": 1.0, **BODIES[1]})
+    with stored.create(RunRecord(RunId("going-1"), "", 300.0, ("a",))) as run_file:
+        for count in (1, 2):
+            writer = EntryWriter(run_file.path)
+            writer.put([StoredEntry(HostName("a"), count, 300.0 + count, entry)])
+            writer.close()
+            done(ask.Show("going-1"))
+            assert run_file.kept_summary(whole=True) == b""
+
+
+def test_runs_lists_without_asking_any_host(stored: RunStore) -> None:
+    store_unfinished = RunRecord(RunId("later-1"), "", 200.0, ("a",))
+    stored.create(store_unfinished).close()
+    events = done(ask.Runs())
+    listed = [(e.summary.run, e.summary.state) for e in events if isinstance(e, RunListed)]
+    assert listed == [("later-1", "unknown"), ("demo-1", "succeeded")]
+
+
+def test_a_list_says_how_fast_and_how_good_each_run_was(stored: RunStore) -> None:
+    for _ in range(2):  # the second time it is kept
+        (listed,) = (event for event in done(ask.Runs()) if isinstance(event, RunListed))
+        summary = listed.summary
+        assert (summary.state, summary.seconds, summary.steps) == ("succeeded", 5.0, 20)
+        assert (summary.samples_s, summary.metrics) == (640.0, {"loss": 0.5})
+        with stored.open(RunId("demo-1")) as run_file:
+            assert run_file.kept_summary()
+
+
+def test_a_full_disk_does_not_hide_the_list(stored: RunStore) -> None:
+    with contextlib.closing(sqlite3.connect(stored.folder / "demo-1.db")) as db:
+        db.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON meta BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        )
+    events = done(ask.Runs())
+    assert [event.summary.run for event in events if isinstance(event, RunListed)] == ["demo-1"]
+
+
+def test_entries_that_cannot_be_read_do_not_hide_the_list(stored: RunStore) -> None:
+    with stored.create(RunRecord(RunId("odd-1"), "", 300.0, ("a",))) as run_file:
+        writer = EntryWriter(run_file.path)
+        writer.put([StoredEntry(HostName("a"), 1, 301.0, b'{"seq": 1, "kind": "window"}')])
+        writer.close()
+    listed = [event.summary for event in done(ask.Runs()) if isinstance(event, RunListed)]
+    assert [(each.run, each.steps) for each in listed] == [("odd-1", None), ("demo-1", 20)]
+
+
+def test_of_a_run_without_an_end_is_said_what_is_known_and_what_asks(stored: RunStore) -> None:
+    now = time.time()
+    where = ask.Where(hosts="a:2,b c", ssh_config="/x/config", python="/py")
+    record = RunRecord(RunId("later-1"), "", now - 7300, ("a", "b"), where=where)
+    with stored.create(record) as run_file:
+        writer = EntryWriter(run_file.path)
+        # b has ended; of a nothing is known.
+        entry = encode_entry({"seq": 1, "t": 1.0, **BODIES[-1]})
+        writer.put([StoredEntry(HostName("b"), 1, now - 200, entry)])
+        writer.close()
+    stored.create(RunRecord(RunId("older-1"), "", now - 7301, ("c",))).close()
+    events = done(ask.Runs())
+    assert [event.text for event in events if isinstance(event, Narration)] == [
+        "later-1 was running when last seen 3 min ago on a,b; "
+        "distconsole runs --ssh-config /x/config --hosts 'a:2,b c' asks",
+        "older-1 was running when last seen 2 h ago on c; distconsole runs --hosts c asks",
+    ]
+    seen = [event.summary.last_seen for event in events if isinstance(event, RunListed)]
+    assert seen == [now - 200, now - 7301, None]
+
+
+def test_how_to_reach_the_hosts_is_put_over_how_they_were_reached() -> None:
+    kept = ask.Where(hosts="a,b", ssh_config="/old", setup="module load x")
+    assert ask.Where().over(kept) == kept
+    over = ask.Where(ssh_config="/new", python="/py").over(kept)
+    assert over == ask.Where("a,b", None, None, "/new", "/py", "module load x")
+    other = ask.Where(cluster="lab").over(kept)
+    assert (other.hosts, other.cluster, other.ssh_config) == (None, "lab", "/old")
+
+
+def test_replay_and_attach_to_an_ended_run_give_the_same_events(stored: RunStore) -> None:
+    events = done(ask.Replay("last"))
+    assert events == done(ask.Attach("demo"))
+    assert events[0] == PLAN
+    assert isinstance(events[-1], RunEnded)
+    assert [getattr(event, "t", None) for event in events][1:3] == [101.0, 102.0]
+
+
+def test_an_export_is_json_lines_of_the_events(stored: RunStore) -> None:
+    texts = [event.text for event in done(ask.Export("last")) if isinstance(event, TextMade)]
+    kinds = [msgspec.json.decode(text)["event"] for text in texts]
+    assert kinds == ["plan", "rank", "window", "metric", "metric", "log", "finding", "end"]
+
+
+def test_an_export_as_csv_is_one_number_a_row(stored: RunStore) -> None:
+    export = ask.Export("last", ask.ExportFormat.CSV)
+    rows = [event.text.split(",") for event in done(export) if isinstance(event, TextMade)]
+    assert rows[0] == ["t", "event", "host", "rank", "gpu", "step", "name", "value"]
+    assert ["102.0", "metric", "", "", "", "19", "loss", "0.5"] in rows
+    assert ["102.0", "window", "a", "0", "", "19", "step_ms_mean", "50.0"] in rows
+    assert all(len(row) == 8 for row in rows)
+    assert not any("forward_ms" in row for row in rows)
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written"):
+        done(ask.Export("last", output=str(tmp_path / "no" / "folder.jsonl")))
+    done(ask.Export("last", output=str(tmp_path / "out.jsonl")))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_what_later_versions_bring_says_what_to_do_now(stored: RunStore) -> None:
+    with pytest.raises(UnavailableError, match="later version") as caught:
+        done(ask.Why("last"))
+    assert caught.value.hint
+
+
+def test_a_report_is_one_file_and_says_where_it_lies(stored: RunStore, tmp_path: Path) -> None:
+    (told,) = done(ask.ReportPage("last", str(tmp_path / "run.html")))
+    assert isinstance(told, Narration)
+    assert str(tmp_path / "run.html") in told.text
+    assert "Succeeded" in (tmp_path / "run.html").read_text()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        done(ask.ReportPage("last", str(tmp_path / "no" / "run.html")))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [ask.Show("no"), ask.Attach("no"), ask.Logs("no"), ask.Stop("no"), ask.Rerun("no")],
+)
+def test_a_run_that_nobody_knows_is_an_error(
+    request_: ask.Request, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    with pytest.raises(RunNotFoundError):
+        done(request_)
+
+
+def test_a_run_from_elsewhere_cannot_be_run_again(stored: RunStore) -> None:
+    with pytest.raises(RunNotFoundError, match="not started from here"):
+        done(ask.Rerun("last"))
+
+
+def test_hosts_are_left_out_by_name() -> None:
+    cluster = Cluster((Host(HostName("a")), Host(HostName("b"))))
+    assert [host.name for host in without(cluster, ("a",)).hosts] == ["b"]
+    with pytest.raises(UsageError, match="no such host"):
+        without(cluster, ("c",))
+
+
+def known(run: str, name: str = "") -> KnownRun:
+    fields = {
+        "run": run,
+        "name": name,
+        "state": "running",
+        "created": 1.0,
+        "script": "t.py",
+        "launcher": "torch",
+        "world_size": 1,
+        "node_index": 0,
+        "nodes": [],
+        "last_seq": 4,
+    }
+    return KnownRun(RunId(run), msgspec.convert(fields, RunKnown), (HostName("a"),), {})
+
+
+def test_a_run_of_the_hosts_is_found_as_one_of_the_store() -> None:
+    runs = [known("new-1"), known("old-1", "mine"), known("old-2")]
+    found = {word: find_known(runs, word).run for word in ("last", "mine", "old-2", "n")}
+    assert found == {"last": "new-1", "mine": "old-1", "old-2": "old-2", "n": "new-1"}
+    for word in ("old", "", "else"):
+        with pytest.raises(RunNotFoundError):
+            find_known(runs, word)
+    with pytest.raises(RunNotFoundError) as caught:
+        find_known(runs, "mien", ["here-1"])
+    assert caught.value.hint.startswith("did you mean mine?")
+    with pytest.raises(RunNotFoundError) as caught:
+        find_known(runs, "hree-1", ["here-1"])
+    assert caught.value.hint.startswith("did you mean here-1?")
+
+
+@pytest.mark.parametrize("verb", [ask.Attach, ask.Logs, ask.Stop, ask.Show])
+def test_a_misspelt_run_gets_the_nearest_right_one(
+    stored: RunStore, verb: Callable[[str], ask.Request]
+) -> None:
+    with pytest.raises(RunNotFoundError) as caught:
+        done(verb("mien"))
+    assert "did you mean mine?" in caught.value.hint

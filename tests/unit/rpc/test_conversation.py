@@ -1,0 +1,356 @@
+"""One channel, many callers, and no slow one that holds up another."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from distconsole.errors import AgentError, LinkLostError, NodeError, RequestError
+from distconsole.rpc import conversation as talking
+from distconsole.rpc import stream as streams
+from distconsole.rpc.conversation import Conversation
+from distconsole.rpc.stream import Stream
+
+
+class ScriptedChannel:
+    """The far end of a channel, played by the test: the one seam there is."""
+
+    def __init__(self) -> None:
+        self.said: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._incoming: queue.Queue[bytes | None] = queue.Queue()
+        self.closed = threading.Event()
+
+    def recv(self, max_bytes: int, timeout: float) -> bytes:
+        try:
+            data = self._incoming.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError from None
+        if data is None or self.closed.is_set():
+            raise LinkLostError("cut")
+        return data
+
+    def send(self, data: bytes, timeout: float) -> None:
+        if self.closed.is_set():
+            raise LinkLostError("cut")
+        self.said.put(json.loads(data))
+
+    def stderr_tail(self) -> str:
+        return ""
+
+    def exit_code(self, timeout: float) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self.closed.set()
+        self._incoming.put(None)
+
+    def answer(self, number: int, **body: Any) -> None:
+        self._incoming.put(json.dumps({"id": number, **body}).encode() + b"\n")
+
+    def raw(self, data: bytes | None) -> None:
+        self._incoming.put(data)
+
+    def next(self, op: str) -> dict[str, Any]:
+        """Return the next request for ``op``, passing over pings."""
+        while True:
+            request = self.said.get(timeout=5)
+            if request["op"] == op:
+                return request
+
+
+Ends = list[NodeError]
+
+
+@pytest.fixture
+def talk() -> Iterator[tuple[Conversation, ScriptedChannel, Ends]]:
+    channel, ends = ScriptedChannel(), Ends()
+    conversation = Conversation("n", channel, b"", ends.append)
+    conversation.start()
+    yield conversation, channel, ends
+    conversation.close()
+
+
+def in_thread(work: Callable[[], object]) -> Callable[[], object]:
+    """Start ``work``; the function returned waits for what it returns or raises."""
+    done: queue.Queue[object] = queue.Queue()
+
+    def do() -> None:
+        try:
+            done.put(work())
+        except NodeError as error:
+            done.put(error)
+
+    threading.Thread(target=do, daemon=True).start()
+    return lambda: done.get(timeout=5)
+
+
+def entries(*numbers: int, text: str = "") -> dict[str, Any]:
+    return {
+        "entries": [
+            {
+                "seq": n,
+                "t": 1.0,
+                "kind": "log",
+                "rank": 0,
+                "stream": "out",
+                "offset": 0,
+                "text": text,
+            }
+            for n in numbers
+        ]
+    }
+
+
+def test_answers_may_come_in_any_order(talk) -> None:
+    conversation, channel, _ = talk
+    first = in_thread(lambda: conversation.ask("one", 5, {}).body)
+    one = channel.next("one")
+    second = in_thread(lambda: conversation.ask("two", 5, {"a": 1}).body)
+    two = channel.next("two")
+    assert two["a"] == 1
+    channel.answer(two["id"], result={"n": 2})
+    assert second() == {"n": 2}
+    channel.answer(one["id"], result={"n": 1})
+    assert first() == {"n": 1}
+
+
+def test_an_answer_that_comes_too_late_is_passed_over(talk) -> None:
+    conversation, channel, ends = talk
+    with pytest.raises(RequestError) as caught:
+        conversation.ask("slow", 0.05, {})
+    assert caught.value.code == "timed_out"
+    channel.answer(channel.next("slow")["id"], result={})
+    again = in_thread(lambda: conversation.ask("one", 5, {}).body)
+    channel.answer(channel.next("one")["id"], result={"ok": True})
+    assert again() == {"ok": True}
+    assert ends == []
+
+
+def test_a_stream_ends_with_its_result(talk) -> None:
+    conversation, channel, _ = talk
+    stream = conversation.stream("follow", {"run": "r", "after": 0})
+    number = channel.next("follow")["id"]
+    channel.answer(number, item=entries(1, 2))
+    channel.answer(number, item=entries(3))
+    channel.answer(number, result={"last": 3})
+    assert [item["entries"][-1]["seq"] for item in stream] == [2, 3]
+    assert stream.result == {"last": 3}
+
+
+def test_what_came_before_an_error_is_not_lost(talk) -> None:
+    conversation, channel, _ = talk
+    stream = conversation.stream("follow", {"run": "r", "after": 0})
+    number = channel.next("follow")["id"]
+    channel.answer(number, item=entries(1))
+    channel.answer(number, error={"code": "no_such_run", "message": "gone"})
+    assert next(stream)["entries"][0]["seq"] == 1
+    with pytest.raises(RequestError):
+        next(stream)
+
+
+def test_a_slow_consumer_makes_the_node_wait_and_holds_up_nobody(
+    talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_ITEMS", 10)
+    conversation, channel, _ = talk
+    stream = conversation.stream("follow", {"run": "r", "after": 0})
+    number = channel.next("follow")["id"]
+    for n in range(1, 21):
+        channel.answer(number, item=entries(n))
+    cancelled = channel.next("cancel")
+    assert cancelled["target"] == number
+    # Another caller is answered although nobody takes the stream's items.
+    other = in_thread(lambda: conversation.ask("one", 5, {}).body)
+    channel.answer(channel.next("one")["id"], result={})
+    assert other() == {}
+    channel.answer(number, result={"cancelled": True})
+    seen = [stream.take(5)["entries"][0]["seq"] for _ in range(11)]  # type: ignore[index]
+    assert seen == list(range(1, 12))
+    rest = in_thread(lambda: [item["entries"][0]["seq"] for item in stream])
+    again = channel.next("follow")
+    assert (again["run"], again["after"]) == ("r", 11)
+    for n in range(12, 21):
+        channel.answer(again["id"], item=entries(n))
+    channel.answer(again["id"], result={"last": 20})
+    assert rest() == list(range(12, 21))
+    assert (stream.pauses, stream.dropped, stream.result) == (1, 0, {"last": 20})
+
+
+def test_a_stream_that_ended_while_paused_is_read_to_its_end(
+    talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_ITEMS", 2)
+    conversation, channel, _ = talk
+    stream = conversation.stream("follow", {"run": "r", "after": 0})
+    number = channel.next("follow")["id"]
+    for n in range(1, 6):
+        channel.answer(number, item=entries(n))
+    channel.answer(number, result={"last": 5})
+    rest = in_thread(lambda: [item["entries"][0]["seq"] for item in stream])
+    again = channel.next("follow")
+    assert again["after"] == 3
+    channel.answer(again["id"], item=entries(4, 5))
+    channel.answer(again["id"], result={"last": 5})
+    assert rest() == [1, 2, 3, 4]
+
+
+def test_bytes_bound_a_stream_too(talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_BYTES", 1000)
+    conversation, channel, _ = talk
+    stream = conversation.stream("follow", {"run": "r", "after": 0})
+    number = channel.next("follow")["id"]
+    channel.answer(number, item=entries(1, text="x" * 2000))
+    assert channel.next("cancel")["target"] == number
+    stream.close()
+
+
+def test_samples_nobody_takes_are_dropped_oldest_first_and_counted(
+    talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_ITEMS", 3)
+    conversation, channel, _ = talk
+    stream = conversation.stream("watch", {"interval": 1})
+    number = channel.next("watch")["id"]
+    for n in range(10):
+        channel.answer(number, item={"t": float(n)})
+    channel.answer(number, result={"cancelled": True})
+    ping = in_thread(lambda: conversation.ask("one", 5, {}).body)
+    channel.answer(channel.next("one")["id"], result={})
+    ping()
+    assert [item["t"] for item in stream] == [7.0, 8.0, 9.0]
+    assert stream.dropped == 7
+
+
+def test_closing_a_stream_cancels_it_and_wakes_its_consumer(talk) -> None:
+    conversation, channel, _ = talk
+    stream = conversation.stream("watch", {"interval": 1})
+    number = channel.next("watch")["id"]
+    waiting = in_thread(lambda: list(stream))
+    stream.close()
+    assert waiting() == []
+    assert channel.next("cancel")["target"] == number
+
+
+def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MAX_ITEMS", 0)
+    going: set[int] = set()
+
+    def begin(stream: Stream) -> None:
+        stream.close()  # as another thread may at any moment
+        stream.number = 2
+        going.add(stream.number)
+
+    def cancel(stream: Stream, *, forget: bool) -> None:
+        going.discard(stream.number)
+
+    stream = Stream("follow", {"run": "r"}, begin, cancel)
+    stream.number = 1
+    stream.offer(entries(1), 10)
+    stream.answered({"cancelled": True})
+    assert len(list(stream)) == 1
+    assert going == set()
+
+
+@pytest.mark.parametrize(
+    "line", [b"hello\n", b'{"id": 1, "item": {"entries": [{}]}}\n', b"x" * (5 << 20)]
+)
+def test_a_node_that_breaks_the_protocol_ends_the_link_with_an_agent_error(
+    talk, line: bytes
+) -> None:
+    conversation, channel, ends = talk
+    stream = conversation.stream("follow", {"run": "r", "after": 0})
+    channel.raw(line)
+    with pytest.raises(AgentError):
+        next(stream)
+    with pytest.raises(AgentError):
+        conversation.ask("one", 5, {})
+    assert channel.closed.wait(5)
+    deadline = time.monotonic() + 5
+    while not ends and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert len(ends) == 1
+
+
+def test_why_an_agent_turns_us_away_is_told(talk) -> None:
+    conversation, channel, ends = talk
+    asking = in_thread(lambda: conversation.ask("hello", 5, {}))
+    channel.next("hello")
+    channel.answer(0, error={"code": "too_many", "message": "too many", "hint": "close some"})
+    told = asking()
+    assert isinstance(told, AgentError)
+    assert (told.message, told.hint) == ("n: too many", "close some")
+    assert ends == [told]
+
+
+def test_a_silent_node_is_asked_and_then_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talking, "PING_SECONDS", 0.02)
+    now = [0.0]
+    channel, ends = ScriptedChannel(), Ends()
+    conversation = Conversation("n", channel, b"", ends.append, clock=lambda: now[0])
+    conversation.start()
+    channel.next("ping")
+    assert ends == []
+    now[0] = talking.LOST_SECONDS + 1
+    assert channel.closed.wait(5)
+    conversation.close()
+    assert len(ends) == 1
+    assert isinstance(ends[0], LinkLostError)
+
+
+def test_a_sound_from_the_node_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talking, "PING_SECONDS", 0.02)
+    now = [0.0]
+    channel, ends = ScriptedChannel(), Ends()
+    conversation = Conversation("n", channel, b"", ends.append, clock=lambda: now[0])
+    conversation.start()
+    for _ in range(5):
+        ping = channel.next("ping")
+        now[0] += talking.LOST_SECONDS - 1
+        channel.answer(ping["id"], result={"time_ns": 1, "monotonic_ns": 1})
+        while channel.said.qsize():
+            channel.said.get()
+    assert ends == []
+    conversation.close()
+    assert ends == []
+
+
+def test_closing_tells_everybody_and_joins(talk) -> None:
+    conversation, channel, ends = talk
+    waiting = in_thread(lambda: conversation.ask("one", 30, {}))
+    channel.next("one")
+    conversation.close()
+    assert isinstance(waiting(), LinkLostError)
+    assert ends == []
+    assert not any(thread.name == "link:n" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("noticed", [LinkLostError("takes nothing"), TimeoutError()])
+def test_who_is_sending_when_it_ends_hears_why_it_ended(noticed: Exception) -> None:
+    sending = threading.Event()
+
+    class Stuffed(ScriptedChannel):
+        """Takes nothing, and is closed while somebody tries."""
+
+        def send(self, data: bytes, timeout: float) -> None:
+            sending.set()
+            assert self.closed.wait(5)
+            raise noticed
+
+    channel = Stuffed()
+    conversation = Conversation("n", channel, b"", lambda _error: None)
+    conversation.start()
+    asked = in_thread(lambda: conversation.ask("ping", 5, {}))
+    assert sending.wait(5)
+    channel.raw(b"no protocol\n")
+    error = asked()
+    assert isinstance(error, AgentError)
+    assert error is conversation.ended
+    conversation.close()

@@ -1,0 +1,141 @@
+"""Every node is accounted for, and none waits for another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from distconsole.errors import ConnectError, StorageError
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+from distconsole.model.outcome import Failed, Ok
+from distconsole.rpc import fanout
+from distconsole.rpc.fanout import as_done, fan_out
+from distconsole.rpc.mailbox import Mailbox
+
+HOSTS = [Host(HostName(f"n{number}")) for number in range(100)]
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_outcomes_keep_the_order_of_the_hosts() -> None:
+    def work(host: Host) -> str:
+        if host.name.endswith("7"):
+            raise StorageError("full")
+        return host.name.upper()
+
+    outcomes = fan_out(HOSTS, work)
+    assert [outcome.host for outcome in outcomes] == [host.name for host in HOSTS]
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    assert len(failed) == 10
+    assert isinstance(outcomes[0], Ok)
+    assert outcomes[0].value == "N0"
+
+
+def test_not_more_than_so_many_begin_at_once(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "YOUNG_SECONDS", 60.0)
+    running, most, lock = [0], [0], threading.Lock()
+
+    def work(host: Host) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        gate.wait(0.01)
+        with lock:
+            running[0] -= 1
+
+    fan_out(HOSTS, work)
+    assert 1 < most[0] <= fanout.CONNECTORS
+
+
+def test_dead_hosts_hold_up_no_living_one(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "YOUNG_SECONDS", 0.05)
+
+    def work(host: Host) -> None:
+        if int(host.name[1:]) < 64:
+            gate.wait(30)
+
+    living = 0
+    for outcome in as_done(HOSTS, work):
+        assert int(outcome.host[1:]) >= 64
+        living += 1
+        if living == 36:
+            break
+    assert living == 36
+
+
+def test_a_deadline_is_each_node_s_own_and_what_comes_late_is_given_back(
+    gate: threading.Event,
+) -> None:
+    late: list[str] = []
+    given_back = threading.Event()
+
+    def work(host: Host) -> str:
+        if host.name == "n1":
+            gate.wait(30)
+        return host.name
+
+    def discard(value: str) -> None:
+        late.append(value)
+        given_back.set()
+
+    first, second, third = fan_out(HOSTS[:3], work, seconds=0.2, discard=discard)
+    assert isinstance(first, Ok)
+    assert isinstance(third, Ok)
+    assert isinstance(second, Failed)
+    assert isinstance(second.error, ConnectError)
+    # The fan is over: what its thread returns belongs to nobody and must be closed.
+    gate.set()
+    assert given_back.wait(5)
+    assert late == ["n1"]
+
+
+def test_a_bug_in_the_work_is_raised_here() -> None:
+    def work(host: Host) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fan_out(HOSTS[:2], work)
+
+
+def test_no_hosts_are_no_outcomes() -> None:
+    assert fan_out([], lambda host: 1) == []
+
+
+def test_the_mailbox_keeps_the_newest_of_each_and_counts_what_it_drops() -> None:
+    mailbox: Mailbox[str, int] = Mailbox(history=3)
+    assert not mailbox.wait(0)
+    for number in range(5):
+        mailbox.offer("a", number)
+        mailbox.append(number)
+    mailbox.offer("b", 9)
+    assert mailbox.wait(0)
+    drained = mailbox.drain()
+    assert (drained.latest, drained.history, drained.dropped) == ({"a": 4, "b": 9}, [2, 3, 4], 2)
+    assert not mailbox.wait(0)
+    assert mailbox.drain().dropped == 0
+
+
+def test_the_mailbox_loses_nothing_between_threads() -> None:
+    mailbox: Mailbox[int, int] = Mailbox(history=10_000)
+    threads = [
+        threading.Thread(target=lambda: [mailbox.append(1) for _ in range(1000)]) for _ in range(4)
+    ]
+    taken = 0
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        taken += sum(mailbox.drain().history)
+    taken += sum(mailbox.drain().history)
+    assert taken == 4000

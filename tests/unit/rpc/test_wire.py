@@ -1,0 +1,210 @@
+"""Nothing that a node sends gets further than the wire unless it is what was agreed."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from distconsole.errors import AgentError, PythonError, RequestError, StorageError
+from distconsole.rpc import frames, wire
+from distconsole.rpc.lines import LineBuffer
+from distconsole_agent.contract import protocol
+
+AT = {"seq": 3, "t": 1.5}
+
+ENTRIES: dict[str, dict[str, Any]] = {
+    "state": {
+        "rank": 0,
+        "local_rank": 0,
+        "pid": 9,
+        "state": "failed",
+        "exit_code": 139,
+        "signal": 11,
+        "t_ns": 5,
+    },
+    "phase": {"rank": 0, "phase": "import_torch", "seconds": 0.5},
+    "window": {
+        "rank": 0,
+        "step": 9,
+        "steps": 10,
+        "skipped": 0,
+        "step_ms": [1.0, 2.0],
+        "data_ms": None,
+        "forward_ms": 1.0,
+        "backward_ms": 1.0,
+        "optimizer_ms": 1.0,
+        "samples_s": 10.0,
+        "metrics": {"loss": 0.5},
+        "dropped": 0,
+        "points": {"loss": [[9, 0.5, 32], [10, 0.4, None]]},
+    },
+    "sample": {
+        "node": {"cpu": 1.0},
+        "gpus": [
+            {
+                "gpu": 0,
+                "util": 5,
+                "processes": [
+                    {"pid": 1, "user": "u", "command": "c", "mem_used": 1, "rank": None}
+                ],
+            }
+        ],
+    },
+    "log": {"rank": None, "stream": "out", "offset": 0, "text": "a\x1b[31m\n"},
+    "failure": {
+        "rank": 1,
+        "t_ns": 5,
+        "exit_code": 1,
+        "signal": None,
+        "error": "E",
+        "traceback": "a\nb",
+    },
+    "note": {"check": "x.y", "severity": "warn", "summary": "s", "hint": "h"},
+    "verdict": {
+        "state": "failed",
+        "exit_code": 1,
+        "first_failure": {"rank": 0, "host": "h", "exit_code": 1, "error": "e", "traceback": "t"},
+    },
+    "end": {"state": "succeeded", "exit_code": 0, "seconds": 2.0},
+}
+
+
+def entry(kind: str, **changes: object) -> dict[str, Any]:
+    return {**AT, "kind": kind, **ENTRIES[kind], **changes}
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_every_kind_of_entry_is_typed(kind: str) -> None:
+    item = wire.checked_item("follow", {"entries": [entry(kind)]})
+    (typed,) = wire.typed(item, frames.Entries).entries
+    assert type(typed).__name__ == f"{kind.title()}Entry"
+    assert (typed.seq, typed.t) == (3, 1.5)
+
+
+def test_the_bounds_cover_what_the_protocol_promises() -> None:
+    assert frames.MAX_ENTRIES >= protocol.MAX_ENTRIES_PER_ITEM
+    assert frames.MAX_NAMES >= protocol.MAX_METRICS
+    assert frames.MAX_TEXT >= protocol.MAX_LOG_TEXT
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        entry("state", rank=-1),
+        entry("state", rank="0"),
+        entry("state", pid=-5),
+        entry("state", seq=0),
+        entry("window", step=2**70),
+        entry("window", metrics={"x": "y"}),
+        entry("window", points={"loss": [[1, 2]]}),
+        entry("window", points={"loss": [[1, 2.0, 1.0]] * 5000}),
+        entry("window", metrics={f"m{i}": 0.0 for i in range(300)}),
+        entry("end", exit_code=10**9),
+        entry("note", summary="x" * 200_000),
+        entry("note", severity=None),
+        entry("log", offset=-1),
+        entry("sample", gpus=[{"gpu": 0, "util": 1e30}]),
+        {**AT, "kind": "surprise"},
+        {**AT},
+        [],
+    ],
+)
+def test_an_entry_out_of_bounds_is_an_agent_error(wrong: object) -> None:
+    with pytest.raises(AgentError, match="not as agreed"):
+        wire.checked_item("follow", {"entries": [wrong]})
+
+
+def test_a_loss_may_be_nan_and_infinite() -> None:
+    line = protocol.encode(
+        {"id": 1, "item": {"entries": [entry("window", metrics={"loss": math.nan})]}}
+    )
+    answer = wire.decode_answer(line)
+    assert isinstance(answer.item, dict)
+    item = wire.checked_item("follow", answer.item)
+    assert math.isnan(item["entries"][0]["metrics"]["loss"])
+
+
+def test_texts_are_cleaned_except_what_was_printed() -> None:
+    hostile = "x\x1b]0;evil\x07\n\u202ey"
+    item = wire.checked_item(
+        "follow",
+        {
+            "entries": [
+                entry("note", summary=hostile),
+                entry("failure", error=hostile, traceback="a\x1b[2J\nb"),
+                entry("window", metrics={"lo\x1bss": 1.0}),
+                entry("log", text=hostile),
+            ]
+        },
+    )
+    note, failure, window, log = item["entries"]
+    assert note["summary"] == "x y"
+    assert (failure["error"], failure["traceback"]) == ("x y", "a\nb")
+    assert list(window["metrics"]) == ["los"] or list(window["metrics"]) == ["loss"]
+    assert log["text"] == hostile
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"id": 1}',
+        b'{"id": -1, "result": {}}',
+        b'{"id": "1", "result": {}}',
+        b'{"id": 1, "result": []}',
+        b'{"id": 1, "result": {}, "item": {}}',
+        b'{"id": 1, "error": "x"}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"id": ' + b"9" * 5000 + b', "result": {}}',
+    ],
+)
+def test_a_line_that_is_no_answer_is_an_agent_error(line: bytes) -> None:
+    with pytest.raises(AgentError):
+        wire.decode_answer(line)
+
+
+def test_a_deep_answer_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(wire.MAX_DEPTH + 2):
+        deep = {"a": deep}
+    with pytest.raises(AgentError, match="nested"):
+        wire.checked_result("probe", {"facts": deep})
+
+
+def test_a_refusal_carries_its_code_and_clean_words() -> None:
+    error = wire.refusal({"code": "no_such_run", "message": "a\x1b[2Jb", "hint": "c"})
+    assert isinstance(error, RequestError)
+    assert (error.code, error.message, error.hint) == ("no_such_run", "ab", "c")
+    assert isinstance(wire.refusal({"code": 5}), AgentError)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("storage", StorageError), ("python", PythonError), ("start_failed", AgentError)],
+)
+def test_a_bridge_s_refusal_is_told_apart(code: str, kind: type) -> None:
+    line = json.dumps({"error": {"code": code, "message": "m", "hint": ""}}).encode()
+    assert type(wire.start_refusal(line)) is kind
+    assert wire.start_refusal(b'{"error": 5}') is None
+    assert wire.start_refusal(b"Welcome") is None
+
+
+def test_lines_are_found_across_reads_and_bounded() -> None:
+    buffer = LineBuffer(10, b"ab")
+    assert list(buffer.lines()) == []
+    buffer.feed(b"c\nd\n\nlong")
+    assert list(buffer.lines()) == [b"abc", b"d", b""]
+    buffer.feed(b"er\n")
+    assert list(buffer.lines()) == [b"longer"]
+    buffer.feed(b"0123456789\n")
+    with pytest.raises(AgentError):
+        list(buffer.lines())
+    endless = LineBuffer(10, b"0" * 11)
+    with pytest.raises(AgentError):
+        list(endless.lines())

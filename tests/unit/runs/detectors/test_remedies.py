@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import pytest
+
+from distconsole.model.run_summary import FirstFailure
+from distconsole.runs.detectors.conclusions import Left, first_failure_finding, straggler_finding
+from distconsole.runs.detectors.remedies import LOOKED_AT_CHARS, REMEDIES, remedy
+from distconsole.runs.detectors.stragglers import Straggler
+
+SAID = [
+    ("train.py: error: unrecognized arguments: --local_rank=1", "--pass-args out"),
+    ("train.py: error: unrecognized arguments: --local-rank=0", "--pass-args out"),
+    (
+        "train.py: error: the following arguments are required: --rank, --world_size",
+        "--pass-args torch-launch",
+    ),
+    (
+        "ValueError: Error initializing torch.distributed using env:// rendezvous: environment "
+        "variable RANK expected, but not set",
+        "--launcher torch",
+    ),
+    ("KeyError: 'LOCAL_RANK'", "--launcher torch"),
+    (
+        "ValueError: Error initializing torch.distributed using tcp:// rendezvous: rank "
+        "parameter missing",
+        "--pass-args init-method",
+    ),
+    ("ModuleNotFoundError: No module named 'timm'", "check --only python"),
+    (
+        "ImportError: Extension horovod.torch has not been built: mpi_lib_v2.so not found",
+        "check --only python",
+    ),
+    (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+        "a smaller batch",
+    ),
+    (
+        "RuntimeError: DataLoader worker (pid 4) is killed by signal: Bus error. It is possible "
+        "that dataloader's workers are out of shared memory.",
+        "--shm-size",
+    ),
+    (
+        "RuntimeError: unable to write to file </torch_12_34_0>: No space left on device (28)",
+        "--shm-size",
+    ),
+    ("OSError: [Errno 28] No space left on device: 'checkpoint.pt'", "make room"),
+    ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+        "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE",
+        "holds the port",
+    ),
+    ("RuntimeError: [enforce fail at device.cc] Unable to find address for: ens9", "--nic"),
+    ("torch.AcceleratorError: CUDA error: invalid device ordinal", "LOCAL_RANK for the device"),
+    (
+        "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 7000",
+        "set_device",
+    ),
+    (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "no code for this GPU",
+    ),
+    ("RuntimeError: CUDA error: device-side assert triggered", "CUDA_LAUNCH_BLOCKING"),
+    (
+        "RuntimeError: Expected to have finished reduction in the prior iteration before "
+        "starting a new one.",
+        "find_unused_parameters",
+    ),
+    (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running "
+        "collective: ALLREDUCE, but Rank 1 is running collective: BROADCAST",
+        "only some ranks reach",
+    ),
+    (
+        "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, "
+        "OpType=ALLREDUCE) ran for 600031 milliseconds before timing out.",
+        "was not over in time",
+    ),
+    (
+        "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 10000ms "
+        "for recv operation to complete",
+        "was not over in time",
+    ),
+    (
+        "torch.distributed.DistStoreError: wait timeout after 45000ms, keys: /default_pg/0//cpu//0/0",
+        "came to init_process_group",
+    ),
+    (
+        "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 "
+        "clients joined.",
+        "check --only net",
+    ),
+    (
+        "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer "
+        "[10.77.0.2]:5512",
+        "was closed",
+    ),
+    ("horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.", "was closed"),
+    (
+        "terminate called without an active exception, then killed by SIGABRT",
+        "dist.barrier()",
+    ),
+    ("killed by SIGKILL (out of memory?)", "a smaller batch"),
+    ("killed by SIGKILL", "killed nobody for memory there"),
+    ("killed by SIGKILL (for memory? that is not known)", "sudo dmesg"),
+    ("killed by SIGSEGV", "PYTHONFAULTHANDLER"),
+    (
+        "RuntimeError: The NVIDIA driver on your system is too old: CUDA driver version is "
+        "insufficient for CUDA runtime version",
+        "check --only gpu,torch.cuda",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "told"), SAID, ids=[error[:48] for error, _ in SAID])
+def test_a_known_error_has_its_remedy(error: str, told: str) -> None:
+    assert told in remedy(error, "")
+
+
+def test_every_remedy_has_an_example() -> None:
+    assert {remedy(error, "") for error, _ in SAID} == {each.hint for each in REMEDIES}
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["ValueError: labels must be below 10", "exited with code 7", ""],
+)
+def test_an_error_of_the_script_itself_gets_no_guess(error: str) -> None:
+    assert remedy(error, "Traceback (most recent call last):\n  raise ValueError") == ""
+
+
+def test_the_error_itself_counts_before_what_was_written_around_it() -> None:
+    around = "warning: Connection refused\nException ignored: Broken pipe"
+    assert "a smaller batch" in remedy("CUDA out of memory", around)
+
+
+def test_of_very_long_words_the_end_counts() -> None:
+    filler = "/dev/shm " * LOOKED_AT_CHARS
+    assert "a smaller batch" in remedy("", f"{filler}CUDA out of memory")
+    assert remedy("", f"CUDA out of memory {filler}") == ""
+
+
+def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
+    first = FirstFailure(
+        rank=2,
+        host="node2",
+        exit_code=1,
+        error="ModuleNotFoundError: No module named 'timm'",
+        traceback="",
+    )
+    hint = first_failure_finding("r1", first, Left(), 0.0).hint
+    assert "check --only python" in hint
+    assert hint.endswith("distconsole logs r1 --rank 2")
+
+
+def test_of_many_that_left_first_the_rest_is_counted() -> None:
+    first = FirstFailure(rank=9, host="f", exit_code=1, error="Broken pipe", traceback="")
+    left = Left(tuple(range(9)), ("a", "b", "c", "d", "e"))
+    hint = first_failure_finding("r1", first, left, 0.0).hint
+    said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 other on a, b, c, d and 1 other left first"
+    assert hint.startswith(said)
+
+
+GUESSES = [
+    ("Connection refused", "cannot reach"),
+    ("RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer", "left first"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "is out of range"),
+    ("Watchdog caught collective operation timeout", "did not take part"),
+    ("terminate called without an active exception", "the work was done;"),
+    (
+        "RuntimeError: DataLoader worker (pid 4) is killed by signal: Bus error.",
+        "is full or small:",
+    ),
+    ("system not yet initialized", "the driver does not fit"),
+]
+
+
+@pytest.mark.parametrize(("error", "guess"), GUESSES, ids=[guess for _, guess in GUESSES])
+def test_a_hint_states_no_cause_that_the_error_does_not_say(error: str, guess: str) -> None:
+    said = remedy(error, "").replace("see whether shared memory (/dev/shm) is full or small:", "")
+    assert said
+    assert guess not in said
+
+
+@pytest.mark.parametrize("part", ["data", "forward", "optimizer", "step", "rest"])
+def test_a_slow_part_is_no_reason_to_speak_of_heat(part: str) -> None:
+    slow = Straggler(rank=1, part=part, own_ms=90.0, median_ms=30.0, step_ms=100.0)
+    hint = straggler_finding("r", "node1", slow, 0.0).hint
+    assert "look at" in hint
+    assert not any(word in hint for word in ("heat", "clock", "computes slowly", "faster disk"))

@@ -1,0 +1,86 @@
+"""Lines that records pass: whose come first, what becomes of too many, and what comes last."""
+
+from __future__ import annotations
+
+import re
+
+from distconsole.model.names import HostName
+from distconsole.rpc.frames import EndEntry, LogEntry
+from distconsole.runs.following.waiting_lines import (
+    FLOOD_BYTES,
+    MOST_BYTES,
+    WaitingLine,
+    WaitingLines,
+)
+
+A, B = HostName("a"), HostName("b")
+SLICE = "0123456789 and some words to fill it, as a flood does to no end\n" * 1024
+"""65,536 characters."""
+
+SLICES = MOST_BYTES // len(SLICE)
+
+
+def printed(number: int, text: str = SLICE, rank: int = 0) -> LogEntry:
+    return LogEntry(seq=number, t=float(number), rank=rank, stream="out", offset=0, text=text)
+
+
+def end(number: int) -> EndEntry:
+    return EndEntry(seq=number, t=float(number), state="succeeded", exit_code=0, seconds=1.0)
+
+
+def taken(lines: WaitingLines) -> list[WaitingLine]:
+    found = []
+    while lines:
+        found.append(lines.take())
+    return found
+
+
+def flooded(slices: int) -> WaitingLines:
+    lines = WaitingLines()
+    for number in range(slices):
+        lines.put(A, printed(number), float(number))
+    return lines
+
+
+def test_lines_come_in_the_order_of_their_times() -> None:
+    lines = WaitingLines()
+    for host, t in ((A, 2.0), (A, 4.0), (B, 1.0), (B, 3.0)):
+        lines.put(host, printed(int(t), f"{t}\n"), t)
+    assert [line.t for line in taken(lines)] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_flood_comes_after_the_lines_of_others() -> None:
+    lines = flooded(FLOOD_BYTES // len(SLICE) + 1)
+    lines.put(A, printed(1000, "the last words of rank 1\n", rank=1), 1000.0)
+    assert [line.t for line in taken(lines)][:2] == [1000.0, 0.0]
+
+
+def test_of_a_flood_the_oldest_is_left_out_and_counted() -> None:
+    more = 100
+    lines = flooded(SLICES + more - 1)
+    lines.put(B, printed(9999, "few\n"), 9999.0)
+    assert lines.put(A, printed(SLICES + more), float(SLICES + more)) == (A, 0, "out")
+    first, second, *rest = taken(lines)
+    assert first.t == 9999.0
+    assert isinstance(second.entry, LogEntry)
+    mark, told = second.entry.text.split("\n", 1)
+    said = re.match(r"\[distconsole: ([\d,]+) lines \(([\d,]+) characters\) are not shown", mark)
+    assert said is not None
+    missing = int(said[1].replace(",", ""))
+    assert told == SLICE
+    assert missing % 1024 == 0
+    assert missing // 1024 + 1 + len(rest) == SLICES + more
+    assert len(rest) > 0.95 * SLICES
+
+
+def test_the_end_of_a_host_comes_after_its_lines_and_waits_for_no_other_host() -> None:
+    lines = flooded(3)
+    lines.put(A, end(4), 4.0)
+    lines.put(B, end(5), 5.0)
+    assert [(line.host, line.t) for line in taken(lines)] == [
+        (B, 5.0),
+        (A, 0.0),
+        (A, 1.0),
+        (A, 2.0),
+        (A, 4.0),
+    ]

@@ -1,0 +1,193 @@
+"""Lines by number, filtered and folded: nothing lost, no rank's order changed, memory bounded."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from distconsole.model.moments import parse_since
+from distconsole.model.ranks import parse_ranks
+from distconsole.model.run_events import LogLine
+from distconsole.runs.logs.book import HELD_LINES, LogBook
+from distconsole.runs.logs.filter import parse_filter
+from distconsole.runs.logs.fold import FOLD_SECONDS, with_placeholders
+from distconsole.runs.logs.levels import Level, LevelWatch
+from distconsole.runs.logs.lines import said_by
+from distconsole.runs.logs.rows import LogRows, rows_of
+
+CASES = [
+    ("INFO:root:fine", Level.PLAIN),
+    ("no errors were found", Level.PLAIN),
+    ("error_rate 0.3", Level.PLAIN),
+    ("loss 0.3 error 0.2", Level.PLAIN),
+    ("2026-11-22 02:50:37 ERROR something", Level.ERROR),
+    ("RuntimeError: CUDA error: out of memory", Level.ERROR),
+    ("torch.cuda.OutOfMemoryError: CUDA out of memory.", Level.ERROR),
+    ("node1:55:55 [0] misc/socket.cc:50 NCCL WARN Connection refused", Level.WARN),
+    ("UserWarning: lr_scheduler.step() before optimizer.step()", Level.WARN),
+    ("Segmentation fault (core dumped)", Level.ERROR),
+    ("terminate called after throwing an instance of 'c10::Error'", Level.ERROR),
+    ("Fatal Python error: Aborted", Level.ERROR),
+    ("error: cannot open data", Level.ERROR),
+    ("KeyboardInterrupt", Level.ERROR),
+]
+
+
+def line(rank: int, text: str, t: float = 0.0, stream: str = "out") -> LogLine:
+    return LogLine(t=t, run="r", host=f"n{rank // 4}", stream=stream, line=text, rank=rank)
+
+
+def shown(rows: LogRows) -> list[tuple[str, tuple[int, ...], int]]:
+    found = []
+    for number in range(len(rows)):
+        row = rows.row(number)
+        assert row is not None
+        head = rows.line_of(row)
+        assert head is not None
+        said = said_by(row.who, rows.book.speakers)
+        found.append((row.text or head.text, said.ranks, row.count))
+    return found
+
+
+def all_rows(book: LogBook, **options: object) -> LogRows:
+    rows = LogRows(book, **options)  # type: ignore[arg-type]
+    while not rows.advance(1.0):
+        pass
+    return rows
+
+
+def book_of(*lines: LogLine, folder: Path | None = None) -> LogBook:
+    book = LogBook(folder)
+    for each in lines:
+        book.append(each)
+    return book
+
+
+def test_equal_lines_within_seconds_are_one_and_others_are_not() -> None:
+    rows = rows_of(
+        [
+            line(0, "epoch 1"),
+            line(1, "epoch 1", 1.0),
+            line(0, "epoch 1", 1.5),
+            line(2, "epoch 1", FOLD_SECONDS + 0.1),
+            line(1, "epoch 1", 1.6, "err"),
+        ]
+    )
+    assert shown(rows) == [
+        ("epoch 1", (0, 1), 2),
+        ("epoch 1", (0, 2), 2),
+        ("epoch 1", (1,), 1),
+    ]
+
+
+def test_folding_changes_the_order_of_no_rank_and_loses_no_line() -> None:
+    chance = random.Random(3)
+    said: dict[int, list[str]] = {rank: [] for rank in range(6)}
+    lines = []
+    for at in range(4000):
+        rank, text = chance.randrange(6), chance.choice("abcd")
+        said[rank].append(text)
+        lines.append(line(rank, text, at / 100))
+    rows = rows_of(lines)
+    assert len(rows) < len(lines) * 0.8
+    for rank, wanted in said.items():
+        assert [text for text, ranks, _ in shown(rows) if rank in ranks] == wanted
+    assert sum(count for _, _, count in shown(rows)) == len(lines)
+
+
+def test_ranks_that_say_the_same_in_turn_are_folded_line_by_line() -> None:
+    blocks = [line(rank, text) for rank in range(3) for text in ("a", "b", "a", "b")]
+    assert shown(rows_of(blocks)) == [(text, (0, 1, 2), 3) for text in "abab"]
+
+
+def test_numbers_that_differ_become_a_placeholder_where_asked() -> None:
+    book = book_of(*(line(rank, f"rank {rank} of 4: loss 1e-{rank} at 7") for rank in range(4)))
+    assert len(all_rows(book)) == 4
+    assert shown(all_rows(book, numbers=True)) == [("rank # of 4: loss # at 7", (0, 1, 2, 3), 4)]
+    assert with_placeholders("#1 of 4", "#2 of 4") == "## of 4"
+
+
+@pytest.mark.parametrize(("text", "level"), CASES)
+def test_a_line_says_how_bad_it_is(text: str, level: Level) -> None:
+    assert LevelWatch().of("x", text) == level
+
+
+def test_a_traceback_is_one_error_of_its_rank() -> None:
+    watch = LevelWatch()
+    text = (
+        "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a'\n[rank1]: ValueError: x\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n  File 'b'\nKeyError: 1\nepoch 3"
+    )
+    levels = []
+    for each in text.split("\n"):
+        levels.append(watch.of(1, each))
+        assert watch.of(2, "epoch 3") == Level.PLAIN
+    error, part, plain = Level.ERROR, Level.PART, Level.PLAIN
+    assert levels == [error, part, part, plain, part, part, part, part, part, plain]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["rank:x", "/(/", "since:yesterday", "severity:bad", "stream:both", "5-2"]
+)
+def test_a_filter_that_cannot_be_read_says_which_word(wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(wrong.partition(":")[2] or wrong.strip("/"))):
+        parse_filter(f"0-3 {wrong}", 0.0)
+
+
+def test_moments_are_read_as_people_write_them() -> None:
+    now = 1_763_700_000.0
+    assert parse_since("1h30m", now) == now - 5400
+    assert parse_since("90", now) == now - 90
+    assert parse_since("1763690000", now) == 1763690000
+    assert parse_since("2025-11-21T00:00:00Z", now) == 1763683200
+    assert now - 86400 < parse_since("00:00", now) <= now
+    assert parse_ranks("0-3,8") == ((0, 3), (8, 8))
+
+
+def test_lines_beyond_what_is_held_are_read_back_from_the_disk(tmp_path: Path) -> None:
+    count = 5 * HELD_LINES
+    texts = [f"line {number} 日本" for number in range(count)]
+    book = book_of(*(line(n % 8, text, float(n)) for n, text in enumerate(texts)), folder=tmp_path)
+    assert len(book) == count
+    assert list(tmp_path.iterdir()) == []  # the file has no name: nothing is left by a crash
+    read: list[str] = []
+    while len(read) < count:
+        read += [each.text for each in book.lines(len(read), count)]
+    assert read == texts
+    rows = all_rows(book, wanted=parse_filter("3", 0.0))
+    assert [text for text, _, _ in shown(rows)] == texts[3::8]
+    assert rows.row_at(1003.0) == 125
+    rows.search(re.compile("line 99[0-9] "))
+    while not rows.advance(1.0):
+        pass
+    assert [rows.line_of(rows.row(n)).text for n in rows.found.places] == ["line 995 日本"]  # type: ignore[union-attr, arg-type]
+
+
+def test_lines_of_megabytes_are_held_by_their_size_not_their_number() -> None:
+    book = book_of(*(line(0, "x" * 65_536, float(n)) for n in range(1000)))
+    held = sum(len(each.text) for each in book.lines(len(book) - HELD_LINES, len(book)))
+    assert held <= 300 * 65_536
+    first = book.line(0)
+    assert first is not None
+    assert len(first.text) == 65_536
+
+
+def test_a_disk_that_refuses_costs_the_oldest_lines_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    book = book_of(*(line(0, str(n)) for n in range(2 * HELD_LINES)))
+    assert book.failure == "No space left on device"
+    assert book.line(0) is None
+    assert 0 < book.first < len(book)
+    rows = all_rows(book)
+    assert shown(rows)[-1][0] == str(2 * HELD_LINES - 1)
+    assert rows.lines == len(book) - book.first

@@ -1,0 +1,229 @@
+"""The files of runs."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import random
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.model.names import HostName, RunId
+from distconsole.model.requests import Where
+from distconsole.runs.store.entry_writer import EntryWriter
+from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.store import RunStore, meant
+
+
+def entries(host: str, *seqs: int, t: float = 0.0) -> list[StoredEntry]:
+    return [StoredEntry(HostName(host), seq, t + seq, b'{"n":%d}' % seq) for seq in seqs]
+
+
+def record(run: str, started: float = 1.0, name: str = "") -> RunRecord:
+    return RunRecord(
+        RunId(run), name, started, ("a", "b"), b"request", b"plan", where=Where("a,b")
+    )
+
+
+def write(path: Path, *batches: list[StoredEntry]) -> None:
+    writer = EntryWriter(path)
+    for batch in batches:
+        writer.put(batch)
+    writer.close()
+    assert not writer.failure
+
+
+def test_what_is_kept_of_a_run_comes_back(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    store.create(record("run-1", name="mine")).close()
+    with store.open(RunId("run-1")) as run_file:
+        assert run_file.record() == record("run-1", name="mine")
+        run_file.write_end(b"end")
+        assert run_file.record().end == b"end"
+
+
+def test_a_run_that_is_created_again_keeps_what_is_not_given(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("run-1")).close()
+    with store.create(RunRecord(RunId("run-1"), hosts=("a",))) as run_file:
+        assert run_file.record().plan == b"plan"
+
+
+def test_an_entry_that_comes_twice_is_kept_once(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create(record("run-1")) as run_file:
+        write(run_file.path, entries("a", 1, 2, 3), entries("a", 2, 3, 4), entries("b", 1))
+        write(run_file.path, entries("a", 4, 5))
+        kept = [(entry.host, entry.seq) for entry in run_file.entries()]
+        assert sorted(kept) == [*(("a", number) for number in range(1, 6)), ("b", 1)]
+
+
+def test_entries_come_by_time_and_those_of_a_host_by_number(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create(record("run-1")) as run_file:
+        set_back = [StoredEntry(HostName("b"), n, t, b"{}") for n, t in ((1, 2.5), (2, 0.5))]
+        write(run_file.path, entries("a", 1, 2, 3), set_back)
+        order = [(entry.host, entry.seq) for entry in run_file.entries()]
+    assert order == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("a", 3)]
+
+
+def test_many_entries_pass_a_bounded_queue(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create(record("run-1")) as run_file:
+        batches = [entries("a", *range(first, first + 100)) for first in range(1, 20_001, 100)]
+        write(run_file.path, *batches)
+        assert run_file.count() == 20_000
+
+
+def test_a_disk_that_refuses_ends_the_keeping_and_blocks_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "no-table.db"
+    path.touch()
+    writer = EntryWriter(path)
+    for first in range(1000):
+        writer.put(entries("a", first + 1))
+    writer.close()
+    assert "no such table" in writer.failure
+
+
+def test_the_files_are_the_users_alone(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    with store.create(record("run-1")) as run_file:
+        assert stat.S_IMODE(run_file.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConsoleError, match="file"):
+        RunStore(tmp_path / "file" / "runs").create(record("run-1"))
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_no_empty_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("kept-1")).close()
+    monkeypatch.setattr("distconsole.runs.store.run_file.SCHEMA", "SELECT no_room FROM here")
+    monkeypatch.setattr("distconsole.runs.store.run_file.SCHEMA_VERSION", 99)
+    for run in ("kept-1", "new-1"):
+        with pytest.raises(ConsoleError, match="cannot be used"):
+            store.create(record(run))
+    assert [path.name for path in tmp_path.glob("*.db*")] == ["kept-1.db"]
+
+
+def refuse_to_write(path: Path, key: str) -> None:
+    """Have SQLite itself refuse one of the run's facts, as it does on a full disk."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON meta WHEN NEW.key = '{key}' "
+            "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        )
+
+
+def test_a_disk_that_refuses_what_is_known_of_a_run_is_an_error_with_its_folder(
+    tmp_path: Path,
+) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("run-1")).close()
+    refuse_to_write(tmp_path / "run-1.db", "record")
+    with pytest.raises(ConsoleError, match=r"cannot be used: disk is full") as caught:
+        store.create(record("run-1"))
+    assert str(tmp_path) in caught.value.message
+
+
+def test_a_full_disk_hides_no_run(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.create(record("run-1")) as run_file:
+        write(run_file.path, entries("a", 1, 2))
+    (tmp_path / "run-1.db-shm").symlink_to(tmp_path / "no" / "room")
+    assert store.resolve("last") == "run-1"
+    with store.open(RunId("run-1")) as run_file:
+        assert [entry.seq for entry in run_file.entries()] == [1, 2]
+
+
+@pytest.mark.parametrize("content", ["", "this is not a database at all, not even a little"])
+def test_a_file_that_is_no_runs_is_said_to_be_damaged(tmp_path: Path, content: str) -> None:
+    (tmp_path / "broken-1.db").write_text(content)
+    store = RunStore(tmp_path)
+    with pytest.raises(ConsoleError, match=r"broken-1\.db is damaged") as caught:
+        store.open(RunId("broken-1"))
+    assert "distconsole attach broken-1" in caught.value.hint
+    with pytest.raises(RunNotFoundError, match="none of the 1 runs"):
+        store.resolve("last")
+
+
+def test_a_run_is_found_by_id_prefix_name_and_as_the_last(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    for run, started, name in (
+        ("alpha-1", 1.0, "x"),
+        ("alpha-2", 3.0, "y"),
+        ("beta-1", 2.0, "y"),
+    ):
+        store.create(record(run, started, name)).close()
+    found = {word: store.resolve(word) for word in ("alpha-1", "b", "x", "y", "last")}
+    assert found == {
+        "alpha-1": "alpha-1",
+        "b": "beta-1",
+        "x": "alpha-1",
+        "y": "alpha-2",
+        "last": "alpha-2",
+    }
+    assert [each.run for each in store.runs()] == ["alpha-2", "beta-1", "alpha-1"]
+
+
+@pytest.mark.parametrize("word", ["nothing", "alpha", "../etc/passwd", "\x1b[2J", ""])
+def test_a_word_that_names_no_run_or_several_is_an_error(tmp_path: Path, word: str) -> None:
+    store = RunStore(tmp_path)
+    for run in ("alpha-1", "alpha-2"):
+        store.create(record(run)).close()
+    with pytest.raises(RunNotFoundError) as caught:
+        store.resolve(word)
+    assert caught.value.message.isprintable()
+
+
+def test_there_is_no_last_run_in_an_empty_store(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFoundError, match="no runs yet"):
+        RunStore(tmp_path / "none").resolve("last")
+
+
+def test_nobody_is_asked_whether_he_meant_what_he_said() -> None:
+    assert meant("last", ["lost"]) == "did you mean lost? "
+    assert not meant("last", [])
+
+
+def test_a_file_that_is_no_database_spoils_no_list(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("run-1")).close()
+    (tmp_path / "broken-1.db").write_text("this is not a database at all, not even a little")
+    assert [each.run for each in store.runs()] == ["run-1"]
+
+
+def test_a_removed_run_is_gone(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.create(record("run-1")).close()
+    store.remove(RunId("run-1"))
+    store.remove(RunId("run-1"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_hosts_are_merged_by_time_and_each_stays_in_its_own_order(
+    tmp_path: Path, count: int
+) -> None:
+    chance = random.Random(count)
+    store = RunStore(tmp_path)
+    hosts = [f"node{number}" for number in range(count)]
+    told = {
+        # Many at the same time, and a clock that is set back.
+        host: [
+            StoredEntry(HostName(host), seq, chance.randrange(seq // 20 + 1) + seq // 10, b"{}")
+            for seq in range(1, 200 + 50 * (int(host[4:]) % 3))
+        ]
+        for host in hosts
+    }
+    store.create(record("run-1")).close()
+    write(store.folder / "run-1.db", *told.values())
+    with store.open(RunId("run-1")) as run_file:
+        found = list(run_file.entries())
+    assert found == list(heapq.merge(*told.values(), key=lambda each: (each.t, each.host)))

@@ -1,0 +1,207 @@
+"""How a run went over time, in bounded size."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from distconsole.formats.page import page_of
+from distconsole.formats.page.heat import heat_map, png
+from distconsole.formats.page.plots import Tick, merged, nice_ticks, plot, short_time
+from distconsole.model.run_events import LogLine
+from distconsole.runs.chronicle import (
+    FIRST_LINES,
+    HEAT_CELLS,
+    LAST_LINES,
+    MAX_COLUMNS,
+    MAX_LINE_CHARS,
+    Chronicle,
+    Heat,
+)
+from distconsole.runs.series import FARTHEST, Band, Series
+from fakes import scenes
+
+
+def test_a_heat_map_of_a_long_run_keeps_every_step() -> None:
+    heat = Heat()
+    for second in range(10_000):
+        heat.put(0, 100.0 + second, 10.0, 5)
+        heat.put(1, 100.0 + second, 30.0 if second >= 5000 else 10.0, 5)
+    assert heat.columns <= MAX_COLUMNS
+    assert heat.columns * heat.seconds >= 10_000
+    even, late = heat.row(0), heat.row(1)
+    assert set(even) == {10.0}
+    assert (late[0], late[-1]) == (10.0, 30.0)
+    changed = next(place for place, value in enumerate(late) if value > 10)
+    assert changed * heat.seconds <= 5000 < (changed + 1) * heat.seconds
+
+
+def test_a_heat_map_of_many_ranks_is_bounded() -> None:
+    heat = Heat()
+    for second in range(0, 600, 3):
+        for rank in range(2048):
+            heat.put(rank, float(second), 20.0, 1)
+    assert len(heat.ranks) * heat.columns <= HEAT_CELLS
+    found = heat_map(heat, 0.0)
+    assert found is not None
+    assert found.per_row == 8
+    assert len(found.cells) < 2 * HEAT_CELLS * 4 / 3 + 4
+
+
+def test_a_rank_that_says_nothing_for_a_while_has_no_colour() -> None:
+    heat = Heat()
+    for second in (0, 1, 5):
+        heat.put(0, float(second), 10.0, 1)
+    row = heat.row(0)
+    assert [math.isnan(value) for value in row] == [False, False, True, True, True, False]
+    assert png([row], 5.0, 10.0).startswith(b"\x89PNG")
+
+
+def test_a_band_has_the_lowest_and_the_highest_of_a_second() -> None:
+    band = Band()
+    for t, value in ((1.0, 3.0), (1.5, 9.0), (1.9, 6.0), (2.0, 4.0)):
+        band.put(t, value)
+    band.flush()
+    assert band.series.points() == [(1.0, 6.0, 3.0, 9.0), (2.0, 4.0, 4.0, 4.0)]
+
+
+def test_of_many_lines_the_first_and_the_last_are_kept() -> None:
+    chronicle = Chronicle()
+    for number in range(1000):
+        chronicle.apply(scenes.log(1, f"{number} {'x' * 1_000}"))
+    (ends,) = chronicle.lines.values()
+    assert [line.text.split()[0] for line in ends.first] == [str(n) for n in range(FIRST_LINES)]
+    assert ends.last[-1].text.startswith("999 ")
+    assert ends.left_out == 1000 - FIRST_LINES - LAST_LINES
+    assert len(ends.first[0].text) < MAX_LINE_CHARS + 40
+
+
+def test_a_curve_that_is_thinned_keeps_its_spikes() -> None:
+    points = [(float(x), 1.0, 1.0, 100.0 if x == 777 else 1.0) for x in range(2000)]
+    found = merged(points, 600)
+    assert len(found) <= 600
+    assert max(high for _, _, _, high in found) == 100.0
+    assert found[-1][0] == 1999.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        *((0, 1), (-3.2, 4.1), (5, 5), (0, 0), (1e-9, 2e-9), (0, 3e12), (-7, -7)),
+        *((5e-324, 5e-324), (0, 1e-320), (-1e100, 1e100)),
+    ],
+)
+def test_ticks_are_few_and_enclose_the_values(low: float, high: float) -> None:
+    ticks = nice_ticks(low, high, 4)
+    assert 2 <= len(ticks) <= 8
+    assert ticks[0] <= low
+    assert ticks[-1] >= high
+
+
+def test_a_curve_of_one_point_and_one_of_none_can_be_drawn() -> None:
+    series = Series()
+    assert plot("loss", series) is None
+    series.put(3, 0.5)
+    drawn = plot("loss", series)
+    assert drawn is not None
+    assert drawn.ends == (2.5, 3.5)
+
+
+@pytest.mark.parametrize(
+    ("x", "value"), [(2.0**63, 1.0), (3.0, 1e308), (3.0, -1e308), (3.0, 5e-324), (3.0, -1.0)]
+)
+def test_a_curve_of_values_that_nobody_measures_can_be_drawn(x: float, value: float) -> None:
+    series = Series()
+    series.put(x, value)
+    drawn = plot("loss", series, zero=True)
+    assert (drawn is None) == (abs(value) > FARTHEST)
+    assert bool(series.broken) == (drawn is None)
+
+
+def paused(band: Band) -> Series:
+    """A curve with a pause of 20 s between its seconds 9 and 30."""
+    for second in (*range(10), *range(30, 40)):
+        band.put(100.0 + second, 1900.0 if second < 10 else 60.0)
+    band.flush()
+    return band.series
+
+
+def test_a_curve_of_the_page_leaves_a_gap_where_nothing_was_measured() -> None:
+    drawn = plot("Throughput", paused(Band()), started=100.0, zero=True)
+    assert drawn is not None
+    assert drawn.line.count("M") == 2
+    before, after = drawn.line[1:].split("M")
+    ends = [float(part.split()[0]) for part in (before.split("L")[-1], after.split("L")[0])]
+    assert [round(end * 39 / 1000) for end in ends] == [9, 30]
+
+
+def test_an_axis_of_time_ends_where_the_run_does_and_not_at_its_last_value() -> None:
+    drawn = plot("Throughput", paused(Band()), started=100.0, until=160.0)
+    assert drawn is not None
+    assert drawn.ends == (0.0, 60.0)
+
+
+def test_the_heat_map_of_the_page_ends_with_the_run() -> None:
+    chronicle = Chronicle()
+    for event in scenes.training(gpus=False):
+        chronicle.apply(event)  # type: ignore[arg-type]
+    chronicle.apply(scenes.node("node1", scenes.START + 119))
+    chronicle.close()
+    drawn = heat_map(chronicle.heat, scenes.START)
+    assert drawn is not None
+    assert (drawn.columns, drawn.moment_seconds) == (120, 1.0)
+    assert drawn.x_ticks[-1].text == "2:00"
+
+
+def test_a_value_far_beyond_the_others_is_cut_off_and_said() -> None:
+    series = Series()
+    for second in range(100):
+        series.put(100.0 + second, 9000.0 if second == 50 else 20.0 + second % 3)
+    drawn = plot("Step time", series, started=100.0, unit="ms")
+    assert drawn is not None
+    assert drawn.y_ticks[-1].text == "23"
+    assert "up to 9,000 ms" in drawn.note
+    assert drawn.beyond == (Tick(500 / 9.9, "9,000 ms"),)
+    highest = min(float(part.split()[1]) for part in drawn.line[1:].split("L"))
+    assert highest == 0.0
+
+
+def test_a_page_of_a_run_without_an_end_does_not_call_old_figures_present() -> None:
+    chronicle = Chronicle()
+    for event in scenes.training():
+        chronicle.apply(event)  # type: ignore[arg-type]
+    chronicle.close()
+    page = page_of(chronicle, scenes.MINUTE_LATER + 3600).decode()
+    said = page[page.index("Without an end so far") :][:600]
+    assert "ealthy" not in said
+    assert "4 ranks, – samples/s, step –, loss 0.103 60 min ago" in said
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65, "1:05"), (7200, "2:00:00")])
+def test_a_moment_of_a_run_is_short(seconds: float, text: str) -> None:
+    assert short_time(seconds) == text
+
+
+def test_a_page_is_made_of_whatever_is_known(tmp_path: Path) -> None:
+    empty = Chronicle()
+    empty.close()
+    assert b"Without an end so far" in page_of(empty, 1.0)
+    lines = Chronicle()
+    lines.apply(LogLine(t=1.0, run="r", host="h", stream="out", line="\ud800\x00<b>"))
+    lines.close()
+    page = page_of(lines, 2.0)
+    assert "\ufffd&lt;b&gt;".encode() in page
+
+
+def test_a_page_of_a_huge_run_is_bounded_and_hides_what_is_secret() -> None:
+    chronicle = Chronicle()
+    for event in scenes.failing(64):
+        chronicle.apply(event)
+    chronicle.apply(scenes.log(2, "password in postgres://me:hunter2@db and " + "y" * 1_000_000))
+    chronicle.close()
+    page = page_of(chronicle, scenes.MINUTE_LATER + 9)
+    assert b"hunter2" not in page
+    assert len(page) < 600_000
+    assert b'http-equiv="Content-Security-Policy" content="default-src \'none\'' in page

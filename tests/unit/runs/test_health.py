@@ -1,0 +1,338 @@
+"""The line that says how a run goes, and what it has learned of how long it will take."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from distconsole.model.run_events import (
+    EndState,
+    LinkChanged,
+    LogLine,
+    Metric,
+    NodeSample,
+    PhaseReached,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunRestarted,
+    Window,
+)
+from distconsole.runs.detectors.conclusions import disagreement_finding
+from distconsole.runs.detectors.verify import Disagreement, Kind
+from distconsole.runs.health import health_line
+from distconsole.runs.outlook import Outlook
+from distconsole.runs.timeline import RunTimeline
+
+T = 1000.0
+RUN = "run-1"
+
+
+def window(rank: int, t: float = T, step: int = 99, ms: float = 10.0, steps: int = 100) -> Window:
+    return Window(
+        t=t,
+        run=RUN,
+        rank=rank,
+        step=step,
+        steps=steps,
+        step_ms_mean=ms,
+        step_ms_p95=ms,
+        data_ms=None,
+        forward_ms=None,
+        backward_ms=None,
+        optimizer_ms=None,
+        samples_s=100.0,
+        metrics={},
+        dropped=0,
+        host=f"h{rank}",
+    )
+
+
+def metric(name: str, value: float, step: int = 7) -> Metric:
+    return Metric(
+        t=T, run=RUN, name=name, step=step, value=value, min=value, max=value, ranks=1, samples=1
+    )
+
+
+def log(line: str, t: float, rank: int = 0) -> LogLine:
+    return LogLine(t=t, run=RUN, host="h", rank=rank, stream="out", line=line)
+
+
+def sample(rank: int, t: float = T) -> NodeSample:
+    unknown = dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s"))
+    return NodeSample(t=t, run=RUN, host=f"h{rank}", **unknown)
+
+
+def rank_is(rank: int, state: RankState) -> RankChanged:
+    return RankChanged(t=T, run=RUN, rank=rank, host=f"h{rank}", local_rank=0, pid=9, state=state)
+
+
+def reached(rank: int, phase: str) -> PhaseReached:
+    return PhaseReached(t=T, run=RUN, rank=rank, host=f"h{rank}", phase=phase, seconds=1.0)
+
+
+def said(*events: object, now: float = T) -> str:
+    timeline = RunTimeline()
+    for event in events:
+        timeline.apply(event)  # type: ignore[arg-type]
+    return health_line(timeline, now)
+
+
+def test_one_silent_rank_is_named_with_its_host_and_since_when() -> None:
+    line = said(window(0), window(1), window(5, T - 42, step=41))
+    assert line.startswith("rank 5 on h5 has not finished a step for 42 s: 3 ranks")
+
+
+def test_several_silent_ranks_are_counted_and_the_one_least_far_is_named() -> None:
+    line = said(window(0), window(1, T - 30), window(5, T - 42, step=41))
+    assert line.startswith("rank 5 on h5 has not finished a step for 42 s (and 1 more):")
+
+
+def test_where_all_are_silent_the_one_that_is_behind_is_named() -> None:
+    line = said(window(0, T - 20), window(1, T - 21, step=96), sample(0), sample(1))
+    assert line.startswith("no step for 20 s, rank 1 on h1 is behind (step 96 of 99):")
+
+
+def test_a_window_without_a_step_is_no_sign_of_a_step() -> None:
+    line = said(window(0, T - 60), window(0, T, step=-1, steps=0))
+    assert line.startswith("no step for 60 s")
+
+
+def test_slow_steps_are_not_silence() -> None:
+    assert said(window(0, T - 35, ms=20_000)).startswith("healthy")
+
+
+def test_a_stalled_rank_is_told_with_its_age() -> None:
+    line = said(window(0), window(1, T - 120), rank_is(1, RankState.STALLED))
+    assert line.startswith("rank 1 on h1 has not finished a step for 2 min:")
+
+
+def behind(rank: int, seconds: int = 12) -> list[Window]:
+    """Windows of four ranks, of which one makes fewer steps than the others."""
+    return [
+        window(each, T - seconds + second, 100 * second, ms=10.0)
+        if each != rank
+        else window(each, T - seconds + second, 70 * second, ms=14.0, steps=70)
+        for second in range(1, seconds + 1)
+        for each in range(4)
+    ]
+
+
+def test_a_slow_rank_is_told_beside_what_is_usual() -> None:
+    line = said(*behind(2))
+    assert line.startswith("rank 2 on h2 is slow, 14 ms a step where 10 is usual:")
+
+
+def test_a_longer_step_alone_makes_no_rank_slow() -> None:
+    ranks = [(second, rank) for second in range(1, 13) for rank in range(4)]
+    even = [window(r, T - 12 + s, 100 * s, ms=14.0 if r == 2 else 10.0) for s, r in ranks]
+    assert said(*even).startswith("healthy"), "it makes as many steps as the others"
+
+
+def test_who_tells_first_of_a_pause_in_which_all_waited_is_not_slow() -> None:
+    before = [window(rank, T - 9) for rank in range(4)]
+    after = [window(rank, ms=4710.0, steps=3) for rank in (1, 3)]
+    assert "slow" not in said(*before, *after)
+
+
+def test_what_hosts_said_long_ago_is_not_taken_for_now() -> None:
+    then = [window(0, T - 60), window(1, T - 58, step=98), sample(0, T - 57), sample(1, T - 57)]
+    assert said(*then).startswith("the newest word of the hosts is 57 s old: 2 ranks")
+    assert said(*then, window(0), sample(0)).startswith("no word from h1 for 57 s: 2 ranks")
+    now = [window(0), window(1), sample(0), sample(1)]
+    assert said(*then, *now).startswith("healthy")
+    assert said(*then, sample(0), sample(1)).startswith("no step for 58 s, rank 1 on h1 is behind")
+    assert said(*then, window(0), sample(0), rank_is(1, RankState.EXITED)).startswith("healthy")
+
+
+def test_a_first_step_that_takes_long_is_not_slow() -> None:
+    assert said(*(window(r, ms=90.0 if r else 10, steps=2) for r in range(4))).startswith(
+        "healthy"
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_not_healthy(value: float) -> None:
+    line = said(window(0), metric("loss", 1.0, 6), metric("loss", value))
+    assert line.startswith(f"loss is {value} since step 7:")
+    assert line.endswith(f"loss {value}")
+
+
+def test_the_start_says_who_is_behind_and_in_what() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
+    told = [reached(rank, "interpreter") for rank in range(4)]
+    line = said(*ranks, *told, reached(0, "import_torch"), reached(1, "import_torch"))
+    assert line == "starting, rank 2 on h2 (and 1 more) imports torch: 4 ranks"
+    assert said(*ranks, reached(0, "interpreter")).startswith(
+        "starting, rank 1 on h1 (and 2 more) starts Python or imports torch"
+    )
+
+
+def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
+    assert said(*ranks) == "starting: 4 ranks"
+    assert said(*ranks, now=T + 60).startswith(
+        "starting, all start Python or import torch for 60 s:"
+    )
+    met = [reached(rank, "import_torch") for rank in range(4)]
+    assert said(*ranks, *met) == "starting, all wait for the group: 4 ranks"
+    assert said(*ranks, *met, now=T + 43) == "starting, all wait for the group for 42 s: 4 ranks"
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        (["epoch 1/10", "epoch 2/10"], "80 s left"),
+        (["Epoch [1/10] loss 3", "Epoch [4/10] loss 2"], "20 s left"),
+        (["step 100 of 2000", "step 200 of 2000"], "3 min left"),
+        (["epoch 1/3", "step 1/9", "step 9/9", "epoch 2/3", "step 1/9"], "20 s left"),
+    ],
+)
+def test_what_a_script_prints_tells_how_long_it_will_take(lines: list[str], left: str) -> None:
+    times = [T - 10 * (len(lines) - 1 - place) for place in range(len(lines))]
+    events = [log(line, t) for line, t in zip(lines, times, strict=True)]
+    assert said(window(0), *events).endswith(f", {left}")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["epoch 1/10"],
+        ["loss 1/10", "loss 2/10"],
+        ["step 1/9", "step 9/9", "step 1/9", "step 2/9"],
+        ["epoch 9/3", "epoch 12/3"],
+        ["epoch 1/99999999999999999999", "epoch 2/99999999999999999999"],
+    ],
+)
+def test_what_does_not_tell_it_is_not_guessed_from(lines: list[str]) -> None:
+    events = [log(line, T - 1 + place / 10) for place, line in enumerate(lines)]
+    assert "left" not in said(window(0), *events)
+
+
+def test_a_script_may_report_how_many_steps_it_makes() -> None:
+    assert said(window(0), metric("total_steps", 6100.0)).endswith(", 60 s left")
+    assert "left" not in said(window(0), metric("total_steps", math.nan))
+
+
+def test_time_passes_between_two_words_and_never_below_nothing() -> None:
+    outlook = Outlook()
+    outlook.read("epoch 1/3", 0.0)
+    outlook.read("epoch 2/3", 10.0)
+    assert outlook.seconds_left(14.0, None, None, {}) == 6.0
+    assert outlook.seconds_left(99.0, None, None, {}) == 0.0
+
+
+def test_a_loss_that_is_no_number_is_told_since_its_first_such_step() -> None:
+    steps = (window(0), metric("loss", 0.3, 6), *(metric("loss", math.nan, s) for s in (7, 8)))
+    assert said(*steps).startswith("loss is nan since step 7: ")
+    assert said(*steps, metric("loss", 0.2, 9)).startswith("healthy: ")
+    again = (metric("loss", 0.2, 9), metric("loss", math.inf, 10), metric("loss", math.nan, 11))
+    assert said(*steps, *again).startswith("loss is nan since step 10: ")
+
+
+def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as_long() -> None:
+    def at_work(rank: int, second: int, forward_ms: float) -> Window:
+        parts = {"forward_ms": forward_ms, "backward_ms": 152.0 - forward_ms}
+        return msgspec.structs.replace(window(rank, T - 12 + second, ms=155.0), **parts)
+
+    seconds = range(1, 13)
+    slow = [at_work(rank, s, 151.0 if rank else 21.0) for s in seconds for rank in (0, 1)]
+    assert said(*slow).startswith(
+        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual: 2 ranks"
+    )
+    even = [at_work(rank, s, 21.0) for s in (13, 14) for rank in (0, 1)]
+    assert said(*slow, *even, now=T + 2).startswith("healthy")
+
+
+def going(rank: int, t: float = T) -> list[object]:
+    return [window(rank, t), sample(rank, t)]
+
+
+def link(rank: int, t: float, connected: bool = False) -> LinkChanged:
+    return LinkChanged(t=t, run=RUN, host=f"h{rank}", connected=connected, reason="timed out")
+
+
+def test_in_a_stall_nothing_is_made_and_no_step_has_a_time() -> None:
+    line = said(*going(0, T - 30), *going(1, T - 30), sample(0), sample(1))
+    assert line == "no rank has finished a step for 30 s: 2 ranks, 0 samples/s, step –"
+
+
+def test_before_a_stall_is_told_of_its_figures_are_not_of_now_either() -> None:
+    line = said(*going(0, T - 7), metric("loss", 0.5), sample(0))
+    assert line == "no step for 7 s: 1 rank, 0 samples/s, step –, loss 0.5"
+    later = said(*going(0), metric("loss", 0.5), sample(0, T + 6), now=T + 6)
+    assert later == "no step for 6 s: 1 rank, 0 samples/s, step –, loss 0.5 6 s ago"
+
+
+def test_behind_a_cut_the_figures_are_not_known() -> None:
+    lost = said(*going(0), *going(1), link(0, T + 1), link(1, T + 1), now=T + 2)
+    assert lost == "no connection to h0, h1 for 1 s: 2 ranks, – samples/s, step –"
+    half = said(*going(0), *going(1), link(1, T), now=T)
+    assert half.endswith(": 2 ranks, 100 samples/s of 1 rank, step 10 ms")
+    silent = said(*going(0, T - 20), *going(1, T - 20))
+    assert silent.endswith(" 20 s old: 2 ranks, – samples/s, step –")
+
+
+def test_what_is_read_after_the_console_was_away_is_not_of_now_until_it_has_caught_up() -> None:
+    old = [*going(0, T - 3600), *going(1, T - 3600)]
+    assert "– samples/s, step –" in said(*old)
+    assert "200 samples/s, step 10 ms" in said(*old, *going(0), *going(1))
+
+
+def test_a_rank_without_a_window_makes_no_samples_and_has_no_step_time() -> None:
+    line = said(*going(0), rank_is(1, RankState.RUNNING), sample(1))
+    assert line == "healthy: 2 ranks, 100 samples/s, step 10 ms"
+
+
+def test_ranks_that_start_anew_have_no_figures_of_the_attempt_before() -> None:
+    again = RunRestarted(t=T, run=RUN, restart=1, of=2)
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(2)]
+    line = said(*going(0, T - 1), *going(1, T - 1), again, *ranks)
+    assert line == "starting: 2 ranks, 0 samples/s, step –, restart 1 of 2"
+
+
+def test_ranks_that_are_gone_make_nothing() -> None:
+    line = said(*going(0), *going(1), rank_is(0, RankState.FAILED), rank_is(1, RankState.KILLED))
+    assert line == "rank 0 failed: 2 ranks, 0 samples/s, step –"
+
+
+def test_the_step_of_the_line_is_the_mean_of_the_ranks() -> None:
+    line = said(window(0, ms=31.8), window(1, ms=45.8))
+    assert line == "healthy: 2 ranks, 200 samples/s, step 38.8 ms"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Kind.PARAMETERS, "rank 1 and rank 0 have different parameters after step 12: 2 ranks"),
+        (Kind.ALONE, "rank 1 train each by themselves: no process group is initialised"),
+        (Kind.WORLD, "rank 1 is in a process group of another shape than planned: 2 ranks"),
+        (Kind.BATCH, "rank 1 read the same batches (seen until step 12): 2 ranks"),
+        (Kind.GRADIENT, "the gradient of fc.weight is not finite at step 12 on rank 1: 2 ranks"),
+    ],
+)
+def test_ranks_that_disagree_are_not_healthy(kind: Kind, words: str) -> None:
+    found = Disagreement(kind, 12, (1,), (0,), name="fc.weight", count=3, of=9)
+    told = disagreement_finding(RUN, ("h1",), found, T)
+    assert said(window(0), window(1), told).startswith(words)
+
+
+def test_a_disagreement_is_of_its_attempt() -> None:
+    found = Disagreement(Kind.PARAMETERS, 12, (1,), (0,))
+    told = disagreement_finding(RUN, ("h1",), found, T)
+    again = RunRestarted(t=T, run=RUN, restart=1, of=2)
+    assert said(window(0), window(1), told, again, window(0), window(1)).startswith("healthy")
+
+
+def test_any_metric_that_is_no_number_is_not_healthy() -> None:
+    line = said(window(0), metric("loss", 1.0), metric("val_loss", math.nan))
+    assert line.startswith("val_loss is nan since step 7: 1 rank")
+
+
+def test_what_could_not_be_started_says_why() -> None:
+    end = RunEnded(
+        t=T, run=RUN, state=EndState.FAILED, exit_code=2, seconds=0.0, error="no script"
+    )
+    assert said(end) == "not started: no script"

@@ -1,0 +1,142 @@
+"""What ranks did over time: bounded, the worst of a moment kept, hostile figures taken."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distconsole.model.run_events import GpuSample, Window
+from distconsole.runs.rank_history import (
+    BROKEN,
+    CELLS,
+    MAX_METRICS,
+    RECENT_COLUMNS,
+    UNKNOWN,
+    WHOLE_COLUMNS,
+    RankHistory,
+)
+from distconsole.runs.series import MAX_BROKEN, Series
+
+T = 1000.0
+
+
+def window(rank: int, t: float, ms: float | None = 10.0, **fields: Any) -> Window:
+    base: dict[str, Any] = {
+        "step": int(t - T) if math.isfinite(t) and abs(t) < 1e15 else 0,
+        "steps": 1,
+        "step_ms_p95": None,
+        "data_ms": None,
+        "forward_ms": None,
+        "backward_ms": None,
+        "optimizer_ms": None,
+        "samples_s": None,
+        "metrics": {},
+        "dropped": 0,
+        "host": "h",
+    }
+    return Window(t=t, run="r", rank=rank, step_ms_mean=ms, **{**base, **fields})
+
+
+def folded(*events: Any) -> RankHistory:
+    history = RankHistory()
+    for event in events:
+        history.apply(event)
+    return history
+
+
+def test_the_last_minutes_are_kept_by_the_second_and_the_whole_run_by_longer_moments() -> None:
+    history = folded(*(window(0, T + second, float(second)) for second in range(1000)))
+    recent, whole = history.recent, history.whole
+    assert RECENT_COLUMNS <= recent.columns <= RECENT_COLUMNS * 5 // 4
+    assert recent.row("step", 0)[-1] == 999.0
+    assert recent.first + recent.columns == 1000
+    assert whole.seconds == 8.0
+    assert whole.columns == 125 <= WHOLE_COLUMNS
+    assert list(whole.row("step", 0))[:2] == [7.0, 15.0]
+    assert list(whole.steps)[:2] == [7, 15]
+
+
+def test_a_spike_is_never_averaged_away() -> None:
+    history = folded(
+        *(window(0, T + second, 500.0 if second == 3 else 10.0) for second in range(2000))
+    )
+    assert max(history.whole.row("step", 0)) == 500.0
+
+
+def test_where_little_is_bad_the_least_is_kept() -> None:
+    history = folded(
+        window(0, T, samples_s=400.0), window(0, T + 0.5, samples_s=90.0), window(0, T + 0.9)
+    )
+    rate = history.quantities["rate"]
+    assert rate.value(history.recent.row("rate", 0)[0]) == 90.0
+
+
+def test_a_moment_without_a_window_is_unknown() -> None:
+    history = folded(window(0, T), window(1, T + 3))
+    assert list(history.recent.row("step", 0)) == [10.0, UNKNOWN, UNKNOWN, UNKNOWN]
+    assert list(history.recent.row("step", 7)) == [UNKNOWN] * 4
+
+
+def test_cells_are_bounded_whatever_the_ranks() -> None:
+    history = RankHistory()
+    for second in range(0, 4000, 20):
+        for rank in range(300):
+            history.apply(window(rank, T + second))
+    for track in (history.recent, history.whole):
+        for rows in track.rows.values():
+            assert sum(map(len, rows.values())) <= CELLS
+            assert max(map(len, rows.values())) <= WHOLE_COLUMNS
+
+
+def test_metrics_are_bounded_and_do_not_take_the_names_of_what_is_measured() -> None:
+    metrics = {f"m{number}": 1.0 for number in range(20)} | {"step": 3.0}
+    history = folded(window(0, T, metrics={"step": 3.0}), window(0, T, metrics=metrics))
+    assert len(history.quantities) == 1 + MAX_METRICS
+    assert list(history.recent.row("metric step", 0)) == [3.0]
+    assert list(history.recent.row("step", 0)) == [10.0]
+
+
+def test_figures_that_are_no_numbers_are_worst_and_break_nothing() -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        history = folded(window(0, T, metrics={"loss": value}))
+        assert history.recent.row("metric loss", 0)[0] == BROKEN
+    history = folded(window(0, T, metrics={"loss": 1e300}))
+    assert history.recent.row("metric loss", 0)[0] > 1e38
+
+
+def test_times_that_cannot_be_are_left_out_or_bounded() -> None:
+    history = folded(window(0, T), window(0, math.nan), window(0, math.inf), window(0, -1e12))
+    assert history.recent.columns == 1
+    history.apply(window(0, 1e15))
+    assert history.whole.columns <= WHOLE_COLUMNS
+    assert history.recent.columns <= RECENT_COLUMNS
+    history.apply(window(0, 1e15 + 1, 20.0))
+    assert history.recent.row("step", 0)[-1] == 20.0
+
+
+def test_a_gpus_use_is_that_of_its_rank() -> None:
+    sample = GpuSample(
+        t=T, run="r", host="h", gpu=0, util=30.0, mem_used=None, mem_total=None,
+        temp_c=None, power_w=None, rank=4,
+    )  # fmt: skip
+    history = folded(window(4, T), sample)
+    assert history.quantities["use"].value(history.recent.row("use", 4)[0]) == 30.0
+
+
+def test_step_time_is_a_curve_with_the_band_of_the_ranks() -> None:
+    events = [window(rank, T + second, 10.0 + rank) for second in range(3) for rank in range(3)]
+    series = folded(*events).step_ms.series
+    assert series.points() == [(T, 11.0, 10.0, 12.0), (T + 1, 11.0, 10.0, 12.0)]
+
+
+def test_places_of_values_that_are_no_numbers_are_kept_in_bounds() -> None:
+    series = Series()
+    for x in range(1000):
+        series.put(x, math.nan if x % 2 else 1.0)
+    assert len(series) == 500
+    assert 0 < len(series.broken) <= MAX_BROKEN
+    assert series.broken[-1] == 999
+    series.cut(900)
+    assert series.broken[-1] < 900
+    series.put(math.nan, math.nan)
+    assert all(map(math.isfinite, series.broken))

@@ -1,0 +1,681 @@
+"""Entries of nodes in, events of a run out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from distconsole.model.run_events import (
+    EndState,
+    LogLine,
+    Metric,
+    NodeSample,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunEvents,
+    RunFinding,
+    Window,
+)
+from distconsole.rpc.frames import JournalEntry
+from distconsole.runs.following.follow import decode_entry, encode_entry
+from distconsole.runs.reduce import RunReducer
+
+T0 = 1_000_000.0
+
+
+class Feed:
+    """Feeds entries by host with rising numbers, one second apart unless said otherwise."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.reducer = RunReducer("run-1", hosts or ("a",))
+        self._seq = 0
+        self.t = T0
+
+    def __call__(self, host: str, kind: str, /, at: float | None = None, **body: Any) -> list[Any]:
+        self._seq += 1
+        self.t = self.t + 1 if at is None else at
+        raw = {"kind": kind, "seq": self._seq, "t": self.t, **body}
+        entry: JournalEntry = msgspec.convert(raw, JournalEntry)  # type: ignore[arg-type]
+        return list(self.reducer.feed(host, entry, self.t))
+
+    def window(
+        self,
+        rank: int,
+        points: dict[str, list[Any]] | None = None,
+        *,
+        host: str = "a",
+        at: float | None = None,
+        **body: Any,
+    ) -> list[Any]:
+        given = points or {}
+        last = max((p[-1][0] for p in given.values()), default=0)
+        fields = {"rank": rank, "step": last, "steps": 10, "points": given, **body}
+        return self(host, "window", at, **fields)
+
+
+def only(events: Iterable[Any], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_metric_waits_for_every_living_rank() -> None:
+    feed = Feed("a", "b")
+    feed("b", "state", rank=1, local_rank=0, pid=2, state="running")
+    assert only(feed.window(0, {"loss": [[0, 2.0, None]]}), Metric) == []
+    (metric,) = only(feed.window(1, {"loss": [[0, 4.0, None]]}, host="b"), Metric)
+    assert (metric.step, metric.value, metric.min, metric.max) == (0, 3.0, 2.0, 4.0)
+    assert (metric.ranks, metric.samples) == (2, None)
+
+
+def two_ranks() -> Feed:
+    feed = Feed("a")
+    for rank in (0, 1):
+        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 1, state="running")
+    return feed
+
+
+def test_the_mean_is_weighted_by_samples_when_every_rank_gives_them() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[0, 1.0, 30]]})
+    (metric,) = only(feed.window(1, {"loss": [[0, 2.0, 10]]}), Metric)
+    assert metric.value == pytest.approx(1.25)
+    assert metric.samples == 40
+
+
+def test_the_mean_is_plain_when_one_rank_does_not_know_its_samples() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[0, 1.0, 30]]})
+    (metric,) = only(feed.window(1, {"loss": [[0, 2.0, None]]}), Metric)
+    assert (metric.value, metric.samples) == (1.5, None)
+
+
+def test_a_rank_that_never_gives_a_metric_is_not_awaited_for_long() -> None:
+    feed = two_ranks()
+    assert only(feed.window(0, {"accuracy": [[0, 0.5, None]]}), Metric) == []
+    feed.window(1)
+    (metric,) = only(feed.window(1), Metric)
+    assert (metric.name, metric.ranks) == ("accuracy", 1)
+    assert len(only(feed.window(0, {"accuracy": [[9, 0.6, None]]}), Metric)) == 1
+
+
+def test_a_rank_that_makes_no_steps_is_awaited_once_and_then_no_more() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[0, 1.0, None]]})
+    assert len(only(feed.window(0, {"loss": [[1, 1.0, None]]}, at=feed.t + 11), Metric)) == 2
+    assert len(only(feed.window(0, {"loss": [[2, 1.0, None]]}), Metric)) == 1
+
+
+def test_steps_that_only_some_ranks_kept_are_left_out() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[8, 1.0, None], [16, 1.0, None], [21, 1.0, None]]})
+    events = feed.window(1, {"loss": [[8, 3.0, None], [16, 3.0, None], [19, 3.0, None]]})
+    events += feed.window(0, {"loss": [[24, 1.0, None], [30, 1.0, None]]})
+    events += feed.window(1, {"loss": [[24, 3.0, None], [29, 1.0, None]]})
+    assert [metric.step for metric in only(events, Metric)] == [8, 16, 24]
+    assert {metric.ranks for metric in only(events, Metric)} == {2}
+
+
+def test_steps_that_only_some_kept_are_left_out_also_after_a_rank_has_ended() -> None:
+    feed = two_ranks()
+    feed("a", "state", rank=2, local_rank=2, pid=3, state="running")
+    for rank in range(3):
+        feed.window(rank, {"loss": [[0, 1.0, None]]})
+    feed("a", "state", rank=2, local_rank=2, pid=3, state="exited", exit_code=0)
+    made: list[Metric] = []
+    for step in range(2, 22, 2):
+        made += only(feed.window(0, {"loss": [[step - 1, 9.0, None], [step, 1.0, None]]}), Metric)
+        made += only(feed.window(1, {"loss": [[step, 1.0, None]]}), Metric)
+    assert {metric.step % 2 for metric in made} == {0}
+    assert len(made) == 10
+
+
+def test_a_value_that_is_no_number_counts_though_others_left_the_step_out() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[8, 1.0, None], [11, math.nan, None], [12, 1.0, None]]})
+    events = feed.window(1, {"loss": [[8, 3.0, None], [12, 3.0, None]]})
+    assert [metric.step for metric in only(events, Metric)] == [8, 11, 12]
+    assert math.isnan(only(events, Metric)[1].value)
+
+
+def test_what_every_rank_that_is_left_gives_counts_at_once() -> None:
+    feed = Feed("a")
+    for rank in range(3):
+        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 1, state="running")
+    feed.window(2, {"loss": [[0, 1.0, None]]})
+    feed("a", "state", rank=2, local_rank=2, pid=3, state="killed", exit_code=137)
+    feed.window(0, {"loss": [[0, 1.0, None], [1, 1.0, None]]})
+    events = feed.window(1, {"loss": [[0, 1.0, None], [1, 1.0, None]]})
+    assert [(each.step, each.ranks) for each in only(events, Metric)] == [(0, 3), (1, 2)]
+
+
+def test_a_note_may_be_about_another_host_and_keep_what_was_seen() -> None:
+    told = {"check": "run.rank_lost", "severity": "warn", "summary": "S", "hint": "H"}
+    (found,) = Feed("a", "b")("a", "note", **told, rank=3, host="b", seen="Traceback\n  line")
+    assert (found.hosts, found.rank, found.seen) == (("b",), 3, "Traceback\n  line")
+
+
+def test_steps_that_begin_again_with_each_epoch_go_on() -> None:
+    feed = Feed("a")
+    feed("a", "state", rank=0, local_rank=0, pid=1, state="running")
+    events: list[RunEvents] = []
+    for _ in range(3):
+        events += feed.window(0, {"acc": [[step, 0.1, None] for step in range(4)]})
+    steps = [metric.step for metric in only(events, Metric)]
+    assert steps == list(range(12))
+
+
+def test_a_report_repeated_at_one_step_is_the_newest() -> None:
+    feed = two_ranks()
+    events: list[RunEvents] = []
+    for value in (0.1, 0.2):
+        events += feed.window(0, {"acc": [[0, value, None]]}, steps=0)
+        events += feed.window(1, {"acc": [[0, value, None]]}, steps=0)
+    metrics = only(events, Metric)
+    assert [(m.step, m.value, m.ranks) for m in metrics] == [(0, 0.1, 2), (0, 0.2, 2)]
+
+
+def test_a_rank_that_ended_is_not_awaited() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[5, 1.0, None]]})
+    feed.window(1, {"loss": [[4, 1.0, None]]})  # rank 0 is past it
+    ended = feed("a", "state", rank=1, local_rank=1, pid=2, state="exited", exit_code=0)
+    assert [metric.step for metric in only(ended, Metric)] == [5]
+
+
+def test_pending_steps_are_bounded() -> None:
+    feed = two_ranks()
+    feed.window(1, {"loss": [[0, 1.0, None]]})
+    count = 0
+    for first in range(1, 20_001, 100):
+        given = {"loss": [[step, 1.0, None] for step in range(first, first + 100)]}
+        count += len(only(feed.window(0, given, at=T0 + 5), Metric))
+    assert 20_000 - count <= 1100
+
+
+def test_a_loss_that_is_not_a_number_is_found_once() -> None:
+    feed = two_ranks()
+    events = feed.window(1, {"loss": [[3, math.nan, None]]}, metrics={"loss": math.nan})
+    events += feed.window(0, {"loss": [[3, 1.0, None]]})
+    events += feed.window(1, {"loss": [[4, math.nan, None]]})
+    (finding,) = only(events, RunFinding)
+    assert (finding.check, finding.rank) == ("run.not_finite", 1)
+    assert "step 3" in finding.summary
+    (metric,) = only(events, Metric)
+    assert math.isnan(metric.value)
+    assert (metric.min, metric.max) == (1.0, 1.0)
+
+
+def test_the_rank_whose_loss_was_no_number_first_is_named_and_not_the_one_heard_of_first() -> None:
+    feed = two_ranks()
+    events = feed.window(0, {"loss": [[3, 1.0, None], [4, math.nan, None]]})
+    assert not only(events, RunFinding)  # rank 1 has not told of step 4
+    late = feed.window(1, {"loss": [[3, math.nan, None]]}, at=T0 + 1.5)
+    (finding,) = only([*late, *feed.window(0, {"loss": [[9, 1.0, None]]})], RunFinding)
+    assert finding.t == T0 + 1.5
+    assert (finding.rank, finding.summary) == (1, "loss is nan at step 3 on rank 1")
+
+
+def test_a_loss_that_is_no_number_on_all_ranks_at_once_blames_none() -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[4, math.nan, None]]})
+    (finding,) = only(feed.window(1, {"loss": [[4, math.nan, None]]}), RunFinding)
+    assert (finding.rank, finding.summary) == (UNSET, "loss is nan at step 4 on all 2 ranks")
+
+
+@pytest.mark.parametrize("end", ["silence", "an end"])
+def test_a_loss_that_is_no_number_is_told_though_another_rank_is_silent(end: str) -> None:
+    feed = two_ranks()
+    feed.window(0, {"loss": [[4, math.nan, None]]})
+    if end == "silence":
+        events = feed.window(0, {"loss": [[9, math.nan, None]]}, at=feed.t + 10)
+    else:
+        events = feed("a", "end", state="failed", exit_code=1, seconds=1.0)
+    (finding,) = only(events, RunFinding)
+    assert finding.summary == "loss is nan at step 4 on rank 0"
+
+
+def test_who_left_first_without_an_error_is_named_by_the_failure_of_another() -> None:
+    feed = two_ranks()
+    feed("a", "state", rank=1, local_rank=1, pid=2, state="exited", exit_code=0)
+    failed = {"rank": 0, "host": "a", "exit_code": 1, "error": "Connection closed by peer"}
+    events = feed("a", "verdict", state="failed", exit_code=1, first_failure=failed)
+    (finding,) = only(events, RunFinding)
+    assert "rank 1 on a left first, with exit code 0" in finding.hint
+
+
+@pytest.mark.parametrize("verdict_first", [True, False])
+def test_the_rank_that_failed_first_is_no_rank_that_exited(verdict_first: bool) -> None:
+    feed = two_ranks()
+    failed = {"rank": 1, "host": "a", "exit_code": 1, "error": "ValueError"}
+    told: list[tuple[str, dict[str, Any]]] = [
+        ("verdict", {"state": "failed", "exit_code": 1, "first_failure": failed}),
+        ("state", {"rank": 1, "local_rank": 1, "pid": 2, "state": "exited", "exit_code": 1}),
+        ("state", {"rank": 0, "local_rank": 0, "pid": 1, "state": "exited", "exit_code": 1}),
+    ]
+    if not verdict_first:
+        told = [*told[1:], told[0]]
+    events = [event for kind, body in told for event in feed("a", kind, **body)]
+    last = {event.rank: event.state for event in only(events, RankChanged)}
+    assert last == {0: RankState.EXITED, 1: RankState.FAILED}
+
+
+def test_infinities_of_both_signs_are_no_crash() -> None:
+    feed = two_ranks()
+    feed.window(0, {"x": [[0, math.inf, None]]})
+    (metric,) = only(feed.window(1, {"x": [[0, -math.inf, None]]}), Metric)
+    assert math.isnan(metric.value)
+
+
+def test_entries_with_nan_survive_the_store() -> None:
+    body = {
+        "kind": "window",
+        "seq": 1,
+        "t": 1.0,
+        "rank": 0,
+        "step": 3,
+        "steps": 1,
+        "points": {"loss": [[3, math.nan, None]]},
+    }
+    entry = decode_entry(encode_entry(body))
+    assert math.isnan(entry.points["loss"][0][1])  # type: ignore[union-attr, arg-type]
+
+
+def test_a_window_keeps_null_for_what_is_not_known() -> None:
+    (window,) = only(Feed("a").window(0, data_ms=None, step_ms=[18.5, 20.0]), Window)
+    assert (window.step_ms_mean, window.step_ms_p95, window.data_ms) == (18.5, 20.0, None)
+
+
+def test_a_state_of_a_newer_agent_is_ignored() -> None:
+    assert Feed("a")("a", "state", rank=0, local_rank=0, pid=1, state="levitating") == []
+
+
+def test_an_exit_carries_code_and_signal() -> None:
+    feed = Feed("a")
+    (event,) = feed(
+        "a", "state", rank=0, local_rank=0, pid=7, state="killed", exit_code=137, signal=9
+    )
+    assert isinstance(event, RankChanged)
+    assert (event.state, event.exit_code, event.signal) == (RankState.KILLED, 137, 9)
+    (running,) = feed("a", "state", rank=0, local_rank=0, pid=7, state="running")
+    assert running.exit_code is UNSET
+
+
+SAMPLE = {
+    "node": dict.fromkeys(("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s")),
+    "gpus": [],
+}
+
+
+def stalls(steps: list[int], *stalled: int, going: tuple[int, ...] = ()) -> list[RunFinding]:
+    """What is told where ranks have done ``steps`` and some then stall, half a second apart."""
+    feed = Feed("a")
+    for rank, step in enumerate(steps):
+        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
+        feed.window(rank, step=step)
+    began, found = feed.t + 31, []
+    for place, rank in enumerate(stalled):
+        at = began + place / 2
+        found += feed("a", "state", at, rank=rank, local_rank=rank, pid=rank + 7, state="stalled")
+        if at == began:
+            for other in going:
+                found += feed.window(other, step=steps[other] + 9, at=at)
+    for second in range(2, 8):
+        found += feed("a", "sample", began + second, **SAMPLE)
+    return only(found, RunFinding)
+
+
+def test_a_stall_of_all_is_one_finding_that_accuses_nobody() -> None:
+    (finding,) = stalls([98, 98, 98], 2, 0, 1)
+    assert (finding.check, finding.rank) == ("run.stall", UNSET)
+    assert finding.summary == "all 3 ranks have stopped making steps after step 98"
+    assert "py-spy dump --pid 7 on a" in finding.hint
+
+
+def test_of_ranks_that_stall_together_the_one_that_is_behind_is_named() -> None:
+    (finding,) = stalls([98, 97, 98], 0, 1, 2)
+    assert (finding.rank, finding.hosts) == (1, ("a",))
+    assert finding.summary == (
+        "rank 1 on a has stopped making steps after step 97; 2 more wait, at step 98"
+    )
+    assert "--pid 8 on a" in finding.hint
+
+
+def test_a_rank_that_stalls_while_others_go_on_is_named() -> None:
+    (finding,) = stalls([98, 98, 98], 1, going=(0, 2))
+    assert finding.rank == 1
+    assert finding.summary == "rank 1 on a has stopped making steps after step 98; 2 go on"
+
+
+def test_ranks_that_nobody_hears_of_are_not_said_to_go_on() -> None:
+    (finding,) = stalls([98, 98, 98], 0, 1)
+    assert finding.summary == (
+        "ranks 0, 1 have stopped making steps after step 98; nothing is heard of 1 other"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "node b lost",
+        "Slurm job 12 was cancelled",
+        "Slurm ended job 12: its time limit was reached",
+    ],
+)
+def test_what_ends_all_ranks_is_blamed_and_none_of_them(error: str) -> None:
+    first = {"rank": 1, "host": "b", "exit_code": 1, "error": error, "traceback": ""}
+    verdict = {"state": "failed", "exit_code": 1, "first_failure": first}
+    (finding,) = Feed("a", "b")("a", "verdict", **verdict)
+    assert (finding.summary, finding.rank, finding.hosts) == (error, UNSET, ("b",))
+    assert finding.hint == "distconsole logs run-1"
+
+
+def test_a_sample_is_the_node_and_its_gpus() -> None:
+    gpus = [
+        {
+            "gpu": 0,
+            "uuid": "GPU-1",
+            "name": "H200",
+            "util": 93.0,
+            "rank": 2,
+            "throttle": None,
+            "processes": [
+                {"pid": 5, "user": "eve", "command": "miner", "rank": None},
+                {"pid": 6, "user": "me", "command": "python", "rank": 2},
+            ],
+        },
+        {"gpu": 1},
+    ]
+    node, first, second = Feed("a")("a", "sample", node={"cpu": 5.0}, gpus=gpus)
+    assert isinstance(node, NodeSample)
+    assert (first.rank, first.strangers, first.throttle) == (2, ("5 eve miner",), ())
+    assert (second.rank, second.util, second.mig) == (UNSET, None, None)
+
+
+def logs(feed: Feed, *texts: str, rank: int = 0, stream: str = "out") -> list[LogLine]:
+    found: list[LogLine] = []
+    for text in texts:
+        found += feed("a", "log", rank=rank, stream=stream, offset=0, text=text)
+    return [line for line in found if not line.transient]
+
+
+def test_lines_are_joined_over_slices_for_each_rank_and_stream() -> None:
+    feed = Feed("a")
+    assert logs(feed, "hel") == []
+    assert [line.line for line in logs(feed, "err\n", stream="err")] == ["err"]
+    assert [line.line for line in logs(feed, "other\n", rank=1)] == ["other"]
+    assert [line.line for line in logs(feed, "lo\nnext")] == ["hello"]
+
+
+def test_lines_are_escaped_before_anybody_sees_them() -> None:
+    (line,) = logs(Feed("a"), "\x1b[2", "J\x1b]0;title\x07red\x1b[31m!\x00\n")
+    assert line.line == "red!"
+
+
+def test_the_end_comes_once_and_flushes_what_is_left() -> None:
+    feed = Feed("a", "b")
+    logs(feed, "no newline")
+    feed("a", "verdict", state="succeeded", exit_code=0, first_failure=None)
+    first = feed("a", "end", state="succeeded", exit_code=0, seconds=4.0)
+    assert [line.line for line in only(first, LogLine)] == ["no newline"]
+    assert feed.reducer.waiting == {"b"}
+    feed("b", "verdict", state="succeeded", exit_code=0, first_failure=None)
+    (end,) = feed("b", "end", state="succeeded", exit_code=0, seconds=5.0)
+    assert isinstance(end, RunEnded)
+    assert (end.state, end.exit_code, end.seconds) == (EndState.SUCCEEDED, 0, 5.0)
+    assert feed("b", "note", check="x", severity="info", summary="late") == []
+
+
+FIRST = {
+    "rank": 1,
+    "host": "b",
+    "exit_code": 3,
+    "error": "ValueError: boom",
+    "traceback": "Traceback\nValueError: boom",
+}
+
+
+def test_the_first_failure_is_told_with_its_traceback_and_ends_the_run() -> None:
+    feed = Feed("a")
+    failure = {"rank": 0, "t_ns": 5, "exit_code": 1, "error": "reset", "traceback": ""}
+    assert feed("a", "failure", **failure) == []
+    (finding,) = feed("a", "verdict", state="failed", exit_code=3, first_failure=FIRST)
+    assert finding.check == "run.first_failure"
+    assert finding.summary == "rank 1 on b failed first: ValueError: boom"
+    assert finding.seen == "Traceback\nValueError: boom"
+    (end,) = feed("a", "end", state="failed", exit_code=3, seconds=1.0)
+    assert (end.state, end.exit_code) == (EndState.FAILED, 3)
+    assert end.first_failure.rank == 1
+
+
+def test_without_a_verdict_the_earliest_known_failure_is_blamed() -> None:
+    feed = Feed("a", "b")
+    body = {"exit_code": 7, "error": "late", "traceback": ""}
+    feed("a", "failure", at=T0, rank=0, t_ns=int(T0 * 1e9) + 2, **body)
+    feed("a", "failure", at=T0, rank=1, t_ns=int(T0 * 1e9) + 1, **{**body, "error": "early"})
+    feed("a", "end", state="lost", exit_code=1, seconds=1.0)
+    finding, end = feed.reducer.lost_for_good(T0 + 9)
+    assert isinstance(finding, RunFinding)
+    assert isinstance(end, RunEnded)
+    assert end.state is EndState.FAILED
+    assert end.first_failure.error == "early"  # type: ignore[union-attr]
+    assert end.first_failure.signal is UNSET  # type: ignore[union-attr]
+
+
+def test_without_a_verdict_a_failure_keeps_its_signal() -> None:
+    feed = Feed("a")
+    feed("a", "failure", rank=0, t_ns=1, exit_code=137, signal=9, error="killed", traceback="")
+    *_, end = feed.reducer.lost_for_good(T0 + 9)
+    assert isinstance(end, RunEnded)
+    assert end.first_failure.signal == 9  # type: ignore[union-attr]
+
+
+def test_a_stopped_run_is_no_failure() -> None:
+    feed = Feed("a")
+    feed("a", "verdict", state="stopped", exit_code=130, first_failure=None)
+    (end,) = feed("a", "end", state="stopped", exit_code=130, seconds=1.0)
+    assert (end.state, end.exit_code, end.first_failure) == (EndState.STOPPED, 130, UNSET)
+
+
+def test_a_note_of_a_node_is_a_finding() -> None:
+    (finding,) = Feed("a")("a", "note", check="run.oom", severity="fail", summary="s", rank=2)
+    assert (finding.check, finding.severity, finding.rank) == ("run.oom", "fail", 2)
+    (odd,) = Feed("a")("a", "note", check="x", severity="purple", summary="s")
+    assert odd.severity == "info"
+
+
+def test_hosts_that_train_one_model_each_are_told_once() -> None:
+    feed = Feed("a", "b")
+    found: list[Any] = []
+    for host in "ab":
+        feed(host, "state", rank=0, local_rank=0, pid=7, state="running")
+    for second in range(12):
+        for host in "ab":
+            found += only(feed.window(0, host=host, at=T0 + second), RunFinding)
+    (finding,) = found
+    assert (finding.check, finding.severity, finding.hosts) == ("run.split", "warn", ("b", "a"))
+    assert "{node_rank}" in finding.hint
+
+
+def test_a_rank_that_moves_to_another_host_is_no_split() -> None:
+    feed = Feed("a", "b")
+    for host in "ab":
+        feed(host, "state", rank=0, local_rank=0, pid=7, state="running")
+        late = feed.window(0, host="a", at=T0 + 2)
+        assert only(late, RunFinding) == []
+    for second in range(12):
+        assert only(feed.window(0, host="b", at=T0 + second), RunFinding) == []
+
+
+def seconds_of_windows(
+    feed: Feed, seconds: int, *, step_ms: float = 30.0, **slow: float
+) -> Iterator[RunFinding]:
+    for second in range(0, seconds, max(1, round(step_ms / 1000))):
+        for rank in range(4):
+            parts = {"data_ms": 1.0, "forward_ms": 5.0, "backward_ms": 20.0, "optimizer_ms": 1.0}
+            if rank == 2:
+                parts.update(slow)
+            at = T0 + second + rank / 10
+            events = feed.window(rank, host=f"h{rank}", at=at, step_ms=[step_ms, step_ms], **parts)
+            yield from only(events, RunFinding)
+
+
+def test_a_rank_whose_data_come_late_is_named_once() -> None:
+    (finding,) = seconds_of_windows(Feed("a"), 30, data_ms=9.0)
+    assert (finding.check, finding.rank, finding.hosts) == ("run.straggler", 2, ("h2",))
+    assert "data" in finding.summary
+
+
+def test_it_is_said_since_which_step_a_rank_is_slow() -> None:
+    feed, found = Feed("a"), []
+    for second in range(40):
+        for rank in range(4):
+            data_ms = 9.0 if rank == 2 and second >= 20 else 1.0
+            at, step = T0 + second + rank / 10, second * 10
+            events = feed.window(rank, at=at, step=step, step_ms=[30.0, 30.0], data_ms=data_ms)
+            found += only(events, RunFinding)
+    (finding,) = found
+    assert "rank 2 on a is slow since about step 200 in the data part of its steps:" in (
+        finding.summary
+    )
+
+
+@pytest.mark.parametrize("steps_behind", [0, 3])
+def test_a_rank_is_slow_in_whole_steps_only_if_it_makes_fewer_of_them(steps_behind: int) -> None:
+    feed, found = Feed("a"), []
+    for second in range(30):
+        for rank in (0, 1):
+            step = 10 * second - (steps_behind * second if rank else 0)
+            mean = 130.0 if rank else 100.0
+            at = T0 + second + rank / 10
+            events = feed.window(rank, at=at, step=step, step_ms=[mean, mean])
+            found += only(events, RunFinding)
+    assert [finding.rank for finding in found] == ([1] if steps_behind else [])
+
+
+def test_ranks_in_lockstep_are_not_slow_where_a_busy_host_tells_late() -> None:
+    feed, found = Feed("a", "b"), []
+    for second in range(60):
+        # Host b falls behind by up to 2.5 s; its rank's windows hold fewer, longer steps.
+        late = min(2.5, second / 10)
+        for rank, host, at in ((0, "a", float(second)), (1, "b", second - late)):
+            mean = 130.0 if rank else 100.0
+            step = int(10 * at)
+            events = feed.window(rank, host=host, at=T0 + at, step=step, step_ms=[mean, mean])
+            found += only(events, RunFinding)
+    assert found == []
+
+
+def test_who_waits_in_forward_for_another_rank_is_not_slow() -> None:
+    feed, found = Feed("a"), []
+    for second in range(30):
+        for rank in (0, 1):  # with sharded parameters: rank 1 waits for data, rank 0 for rank 1
+            data_ms, forward_ms = (51.0, 20.0) if rank else (1.0, 70.0)
+            parts = {"data_ms": data_ms, "forward_ms": forward_ms, "backward_ms": 40.0}
+            at = T0 + second + rank / 10
+            events = feed.window(
+                rank, at=at, step=10 * second, step_ms=[115.0, 115.0], optimizer_ms=3.0, **parts
+            )
+            found += only(events, RunFinding)
+    assert [(each.rank, "data part" in each.summary) for each in found] == [(1, True)]
+
+
+def test_a_rank_is_named_where_steps_are_longer_than_windows() -> None:
+    (finding,) = seconds_of_windows(Feed("a"), 240, step_ms=12_000.0, data_ms=3_000.0)
+    assert (finding.check, finding.rank) == ("run.straggler", 2)
+
+
+def test_a_rank_that_is_slow_between_the_parts_of_its_steps_is_named() -> None:
+    (finding,) = seconds_of_windows(Feed("a"), 30, backward_ms=8.0)
+    assert (finding.check, finding.rank) == ("run.straggler", 2)
+    assert "outside data, forward, backward and optimizer: 12 ms more" in finding.summary
+    assert "the host's processors" in finding.hint
+
+
+def test_a_rank_that_waits_for_its_device_is_no_straggler() -> None:
+    # All are as long in backward: its long rest is a wait for a result of the device.
+    assert list(seconds_of_windows(Feed("a"), 30, forward_ms=1.0, optimizer_ms=0.0)) == []
+
+
+def test_equal_ranks_and_small_differences_are_no_stragglers() -> None:
+    assert list(seconds_of_windows(Feed("a"), 30)) == []
+    assert list(seconds_of_windows(Feed("a"), 30, data_ms=3.5)) == []
+
+
+def test_a_rank_that_is_slow_for_a_moment_is_no_straggler() -> None:
+    feed = Feed("a")
+    assert list(seconds_of_windows(feed, 8, forward_ms=25.0)) == []
+
+
+def lose(feed: Feed, host: str, severity: str = "warn") -> list[Any]:
+    said = {"summary": f"node {host} lost", "host": host, "severity": severity}
+    return feed("a", "note", check="run.node_lost", **said)
+
+
+def test_the_ranks_of_a_lost_host_are_over_and_its_end_is_not_awaited() -> None:
+    feed = Feed("a", "b")
+    for rank, host in enumerate("ab"):
+        feed(host, "state", rank=rank, local_rank=0, pid=7, state="running")
+    told = lose(feed, "b")
+    (finding,) = only(told, RunFinding)
+    assert (finding.check, finding.hosts) == ("run.node_lost", ("b",))
+    (rank,) = only(told, RankChanged)
+    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.KILLED)
+    assert feed("b", "state", rank=1, local_rank=0, pid=7, state="stalled") == []
+    assert feed.window(1, host="b") == []
+    assert feed("b", "verdict", state="lost", exit_code=1) == []
+    feed("a", "verdict", state="succeeded", exit_code=0)
+    (end,) = only(feed("a", "end", state="succeeded", exit_code=0, seconds=1.0), RunEnded)
+    assert (end.state, end.exit_code, end.first_failure) == (EndState.SUCCEEDED, 0, UNSET)
+
+
+def test_a_lost_host_that_ends_the_run_is_waited_for() -> None:
+    feed = Feed("a", "b")
+    feed("b", "state", rank=1, local_rank=0, pid=7, state="running")
+    assert [each.state for each in only(lose(feed, "b", "fail"), RankChanged)] == ["killed"]
+    feed("a", "verdict", state="failed", exit_code=1)
+    assert only(feed("a", "end", state="failed", exit_code=1, seconds=1.0), RunEnded) == []
+    assert only(feed("b", "end", state="lost", exit_code=1, seconds=1.0), RunEnded)
+
+
+def test_a_verdict_of_a_host_that_lost_the_others_counts_where_nobody_says_more() -> None:
+    feed = Feed("a", "b")
+    first = {"rank": 0, "host": "a", "exit_code": 1, "error": "node a lost"}
+    feed("b", "verdict", state="lost", exit_code=1, first_failure=first)
+    feed("b", "end", state="lost", exit_code=1, seconds=1.0)
+    (end,) = only(feed.reducer.lost_for_good(feed.t), RunEnded)
+    assert (end.state, end.exit_code) == (EndState.FAILED, 1)
+    assert end.first_failure is not UNSET
+    assert end.first_failure.error == "node a lost"
+
+
+def test_an_end_told_where_a_rank_no_longer_lives_says_nothing_about_it() -> None:
+    feed = Feed("a", "b")
+    feed("a", "state", rank=1, local_rank=0, pid=7, state="running")
+    feed("b", "state", rank=1, local_rank=0, pid=8, state="starting")
+    assert feed("a", "state", rank=1, local_rank=0, pid=7, state="killed") == []
+    assert feed.window(1, host="a") == []
+
+
+def test_who_is_lost_is_the_coordinators_to_say() -> None:
+    feed = Feed("a", "b", "c")
+    feed("c", "state", rank=2, local_rank=0, pid=7, state="running")
+    said = {"summary": "node c lost", "host": "c", "severity": "warn"}
+    assert not only(feed("b", "note", check="run.node_lost", **said), RankChanged)
+    assert feed.reducer.waiting == {"a", "b", "c"}
+
+
+def test_no_rank_stays_running_for_ever_on_a_host_that_never_tells_its_end() -> None:
+    feed = Feed("a", "b")
+    for rank, host in enumerate("ab"):
+        feed(host, "state", rank=rank, local_rank=0, pid=7, state="running")
+    feed("a", "state", rank=0, local_rank=0, pid=7, state="exited", exit_code=0)
+    feed("a", "end", state="failed", exit_code=1, seconds=1.0)
+    last = list(feed.reducer.lost_for_good(feed.t))
+    (rank,) = only(last, RankChanged)
+    assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.KILLED)
+    assert isinstance(last[-1], RunEnded)

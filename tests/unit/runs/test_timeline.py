@@ -1,0 +1,320 @@
+"""The picture of a run, folded from its events."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import (
+    EndState,
+    GpuSample,
+    LinkChanged,
+    LogLine,
+    Metric,
+    PhaseReached,
+    PlanMade,
+    PlannedHost,
+    RankChanged,
+    RankState,
+    RunEnded,
+    RunFinding,
+    Window,
+)
+from distconsole.model.run_summary import FirstFailure
+from distconsole.runs.detectors.conclusions import NODE_LOST
+from distconsole.runs.health import health_line
+from distconsole.runs.present import present
+from distconsole.runs.series import Series
+from distconsole.runs.timeline import MAX_LOG_LINES, RunTimeline
+
+T = 1000.0
+RUN = "run-1"
+
+
+def window(rank: int, t: float = T, **fields: object) -> Window:
+    base: dict[str, object] = {
+        "step": 9,
+        "steps": 10,
+        "step_ms_mean": 10.0,
+        "step_ms_p95": 12.0,
+        "data_ms": None,
+        "forward_ms": None,
+        "backward_ms": None,
+        "optimizer_ms": None,
+        "samples_s": 100.0,
+        "metrics": {},
+        "dropped": 0,
+        "host": f"h{rank}",
+    }
+    return Window(t=t, run=RUN, rank=rank, **{**base, **fields})  # type: ignore[arg-type]
+
+
+def state(rank: int, what: RankState, **fields: object) -> RankChanged:
+    return RankChanged(
+        t=T,
+        run=RUN,
+        rank=rank,
+        host=f"h{rank}",
+        local_rank=0,
+        pid=9,
+        state=what,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def metric(step: int, value: float, name: str = "loss") -> Metric:
+    return Metric(
+        t=T,
+        run=RUN,
+        name=name,
+        step=step,
+        value=value,
+        min=value,
+        max=value,
+        ranks=2,
+        samples=None,
+    )
+
+
+def plan() -> PlanMade:
+    hosts = tuple(
+        PlannedHost(host=f"h{i}", ranks=(2 * i, 2 * i + 1), command="", env={}) for i in range(2)
+    )
+    return PlanMade(t=T, run=RUN, launcher="torch", why="", world_size=4, hosts=hosts, name="big")
+
+
+def folded(*events: object) -> RunTimeline:
+    timeline = RunTimeline()
+    for event in events:
+        timeline.apply(event)  # type: ignore[arg-type]
+    return timeline
+
+
+def test_the_plan_places_the_ranks_before_any_has_spoken() -> None:
+    timeline = folded(plan())
+    assert [(v.rank, v.host, v.local_rank) for v in timeline.ranks.values()] == [
+        *((0, "h0", 0), (1, "h0", 1)),
+        *((2, "h1", 0), (3, "h1", 1)),
+    ]
+    assert (timeline.name, timeline.run, timeline.started) == ("big", RUN, T)
+
+
+def test_the_throughput_is_the_sum_over_ranks_and_loses_those_that_ended() -> None:
+    timeline = folded(window(0), window(1), window(0, T + 1), window(1, T + 1, samples_s=50.0))
+    assert timeline.throughput.values == [200.0, 150.0]
+    timeline.apply(state(1, RankState.EXITED, exit_code=0))
+    timeline.apply(window(0, T + 2))
+    assert timeline.throughput.last == 100.0
+
+
+def test_the_mean_throughput_counts_pauses_and_not_who_told_of_them_when() -> None:
+    usual = {"steps": 10, "step_ms_mean": 100.0, "samples_s": 100.0}
+    pause = {"steps": 10, "step_ms_mean": 900.0, "samples_s": 100.0 / 9}
+    warm_up = window(0, T, samples_s=1.0), window(1, T, samples_s=1.0)
+    told = [window(0, T + second, **usual) for second in (1, 2, 12)]
+    told[1] = window(0, T + 11, **pause)
+    late = {"steps": 30, "step_ms_mean": 1100.0 / 3, "samples_s": 300.0 / 11}
+    timeline = folded(*warm_up, *told, window(1, T + 20, **late))
+    assert timeline.mean_samples_s == pytest.approx(600.0 / 11)
+    assert folded(window(0)).mean_samples_s == 100.0
+    assert folded().mean_samples_s is None
+
+
+def test_a_rank_that_comes_back_from_silence_is_not_taken_off_twice() -> None:
+    timeline = folded(*(window(rank, T + second) for second in (0, 30) for rank in (0, 1)))
+    assert timeline.throughput.values == [200.0, 200.0]
+
+
+def test_a_rank_that_fell_silent_does_not_count() -> None:
+    timeline = folded(window(0), window(1), window(0, T + 6))
+    assert timeline.throughput.last == present(timeline, T + 6).samples_s == 100.0
+
+
+def test_ranks_count_between_their_windows_where_steps_are_long() -> None:
+    slow = {"steps": 1, "step_ms_mean": 12_000.0}
+    timeline = folded(window(0, **slow), window(1, T + 1, **slow), window(0, T + 12, **slow))
+    assert timeline.throughput.last == present(timeline, T + 12).samples_s == 200.0
+    timeline.apply(window(0, T + 36, **slow))
+    assert timeline.throughput.last == present(timeline, T + 36).samples_s == 100.0
+
+
+def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
+    timeline = folded(
+        window(0, steps=10, step_ms_mean=10.0),
+        window(0, steps=30, step_ms_mean=20.0),
+        window(1, steps=40, step_ms_mean=35.0),
+    )
+    assert timeline.ranks[0].step_ms_run == pytest.approx(17.5)
+    assert timeline.spread == pytest.approx(2.0)
+    assert timeline.fastest is timeline.ranks[0]
+    assert timeline.slowest is timeline.ranks[1]
+
+
+def test_nothing_known_is_none_and_not_zero() -> None:
+    timeline = folded(plan(), window(0, step_ms_mean=None, samples_s=None))
+    assert (timeline.spread, timeline.slowest) == (None, None)
+    assert present(timeline, T).samples_s is present(timeline, T).step_ms is None
+
+
+def test_a_gpu_is_shown_at_its_rank() -> None:
+    sample = GpuSample(
+        t=T,
+        run=RUN,
+        host="h0",
+        gpu=3,
+        rank=1,
+        util=90.0,
+        mem_used=5,
+        mem_total=10,
+        temp_c=60.0,
+        power_w=300.0,
+    )  # type: ignore[arg-type]
+    view = folded(plan(), sample).ranks[1]
+    assert (view.gpu, view.gpu_util, view.power_w) == (3, 90.0, 300.0)
+
+
+def test_mig_instances_of_one_gpu_are_told_apart() -> None:
+    whole = GpuSample(
+        t=T,
+        run="r",
+        host="h",
+        gpu=0,
+        util=90.0,
+        mem_used=1,
+        mem_total=2,
+        temp_c=None,
+        power_w=None,
+    )
+    parts = [
+        msgspec.structs.replace(whole, mig=f"{number}g.10gb", rank=number) for number in (0, 1)
+    ]
+    timeline = folded(*parts, msgspec.structs.replace(parts[1], util=10.0))
+    assert [each.util for each in timeline.gpus.values()] == [90.0, 10.0]
+
+
+def test_the_furthest_phase_is_the_ranks_phase() -> None:
+    phases = [
+        PhaseReached(t=T, run=RUN, rank=0, host="h0", phase=name, seconds=float(i))
+        for i, name in enumerate(("import_torch", "interpreter", "unheard_of"))
+    ]
+    assert folded(*phases).ranks[0].phase == "import_torch"
+
+
+def log(line: str, *, transient: bool = False, rank: int = 0) -> LogLine:
+    return LogLine(
+        t=T, run=RUN, host="h0", stream="out", line=line, rank=rank, transient=transient
+    )
+
+
+def test_logs_are_bounded_and_counted() -> None:
+    timeline = folded(*(log(str(number)) for number in range(MAX_LOG_LINES + 10)))
+    assert len(timeline.logs) == MAX_LOG_LINES
+    assert timeline.log_count == MAX_LOG_LINES + 10
+    assert timeline.logs[0].line == "10"
+
+
+def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:
+    timeline = folded(log("10%", transient=True), log("5%", transient=True, rank=1))
+    assert (len(timeline.logs), len(timeline.progress)) == (0, 2)
+    timeline.apply(log("done"))
+    assert [each.line for each in timeline.progress.values()] == ["5%"]
+
+
+@pytest.mark.parametrize(
+    ("events", "line"),
+    [
+        ([plan()], "starting: 4 ranks"),
+        ([window(0)], "healthy: 1 rank, 100 samples/s, step 10 ms"),
+        ([window(0), metric(0, 2.0), metric(1, 1.0)], "loss 1 ↓"),
+        ([window(0), metric(0, 1.0), metric(1, 1.0)], "loss 1 →"),
+        ([window(0), state(1, RankState.FAILED)], "rank 1 failed"),
+        ([window(0, T - 31), state(0, RankState.STALLED)], "no step for 31 s"),
+        (
+            [window(0), LinkChanged(t=T - 25, run=RUN, host="h0", connected=False)],
+            "no connection to h0 for 25 s:",
+        ),
+        ([window(0, T - 60)], "no word from h0 for 60 s"),
+    ],
+)
+def test_the_health_line_says_what_matters_most(events: list[object], line: str) -> None:
+    assert line in health_line(folded(*events), T)
+
+
+def test_a_run_that_goes_on_without_a_rank_is_healthy_and_smaller() -> None:
+    events = [window(0), window(1), window(2), state(1, RankState.FAILED)]
+    assert health_line(folded(*events), T).startswith("rank 1 failed: 3 ranks")
+    about = {"check": "run.rank_lost", "severity": Severity.WARN, "summary": "s", "rank": 1}
+    events.append(RunFinding(t=T, run=RUN, **about))
+    assert health_line(folded(*events), T).startswith("healthy: 2 ranks")
+
+
+def test_the_health_line_of_an_ended_run_blames() -> None:
+    end = RunEnded(
+        t=T,
+        run=RUN,
+        state=EndState.FAILED,
+        exit_code=3,
+        seconds=2.0,
+        first_failure=FirstFailure(rank=1, host="h1", exit_code=3, error="boom"),
+    )
+    line = health_line(folded(window(0), end), T)
+    assert line == "failed after 2.0 s, exit code 3; rank 1 on h1 failed first: boom"
+
+
+def test_a_host_that_came_back_is_not_lost() -> None:
+    lost = LinkChanged(t=T, run=RUN, host="h0", connected=False)
+    back = LinkChanged(t=T, run=RUN, host="h0", connected=True)
+    assert folded(lost).lost_hosts == ["h0"]
+    assert folded(lost, back).lost_hosts == []
+
+
+def test_findings_are_bounded() -> None:
+    finding = RunFinding(t=T, run=RUN, check="x", severity=Severity.WARN, summary="s")
+    assert len(folded(*[finding] * 2000).findings) == 500
+
+
+def test_a_series_is_bounded_and_keeps_its_shape() -> None:
+    series = Series(limit=64)
+    for x in range(100_000):
+        series.put(x, math.sin(x / 8000), 50.0 if x == 33_333 else None, None)
+    assert len(series) <= 64
+    assert series.last_x == 99_999
+    assert series.last == math.sin(99_999 / 8000)
+    assert all(abs(v - math.sin(x / 8000)) < 0.4 for x, v, _, _ in series.points()[:-1])
+    assert series.xs == sorted(series.xs)
+
+
+def test_a_spike_stays_in_the_envelope() -> None:
+    series = Series(limit=8)
+    for x in range(10_000):
+        series.put(x, 1.0, high=99.0 if x == 1234 else 1.0)
+    assert max(series.highs) == 99.0
+    assert min(series.lows) == 1.0
+
+
+def test_a_series_takes_the_newest_of_equal_and_leaves_out_the_past_and_nan() -> None:
+    series = Series()
+    for x, value in ((1, 5.0), (1, 6.0), (0, 9.0), (2, math.nan)):
+        series.put(x, value)
+    assert series.points() == [(1, 6.0, 6.0, 6.0)]
+
+
+def lost(host: str) -> RunFinding:
+    return RunFinding(
+        t=T, run=RUN, check=NODE_LOST, severity=Severity.WARN, summary="", hosts=(host,)
+    )
+
+
+def test_a_run_that_outlived_a_host_has_the_ranks_that_are_left() -> None:
+    gone = [state(rank, RankState.FAILED) for rank in range(4)]
+    view = folded(plan(), *gone, lost("h1"))
+    assert view.world == 2
+    assert health_line(view, T).startswith("beginning again without h1: 2 ranks")
+    for rank in range(2):
+        view.apply(state(rank, RankState.RUNNING))
+    view.apply(LinkChanged(t=T, run=RUN, host="h1", connected=False))
+    assert not view.lost_hosts
+    assert health_line(view, T).startswith("starting: 2 ranks")

@@ -1,0 +1,65 @@
+"""docs/keys.md has the keys that there are, no key hides another, and help tells them all."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+from textual.widget import Widget
+
+import distconsole.tui
+from distconsole.config.schema import Config
+from distconsole.tui.prompt.key_tables import PARTS, keys_table, part_keys, parts_table
+from distconsole.tui.prompt.keymap import Keymap
+from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
+from distconsole.tui.prompt.shortcuts import Shortcuts
+from distconsole.tui.views.help import help_page
+
+PAGE = (Path(__file__).parents[4] / "docs" / "keys.md").read_text()
+TABLES = {"keys": keys_table(KEYS), "moving": keys_table(REPLAY_KEYS), "parts": parts_table()}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_has_every_key_and_no_other(name: str) -> None:
+    _, _, behind = PAGE.partition(f"<!-- {name} -->\n")
+    assert behind.partition("\n\n")[0].splitlines() == TABLES[name]
+
+
+def test_every_part_of_the_screen_with_keys_of_its_own_is_told() -> None:
+    for module in pkgutil.walk_packages(distconsole.tui.__path__, "distconsole.tui."):
+        importlib.import_module(module.name)
+    own = {
+        each
+        for each in _heirs(Widget)
+        if each.__module__.startswith("distconsole.tui") and vars(each).get("BINDINGS")
+    }
+    assert own == {part for _, part in PARTS}
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.shown} {key.line}")
+def test_no_key_hides_another(key: Key) -> None:
+    keymap = Keymap()
+    for view in key.views if key.inside or key.only else VIEWS:
+        found = keymap.inside(key.key, view, replayed=False) or keymap.of(key.key, view)
+        assert found is key, view
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_help_tells_every_key_and_first_those_of_the_view_it_was_asked_from(view: str) -> None:
+    page = help_page(Shortcuts(Config()), view).plain
+    for key in (*KEYS, *REPLAY_KEYS):
+        assert f"  {key.shown:<12}{key.line}" in page
+    for _, part in PARTS:
+        for shown, does in part_keys(part):
+            assert f"  {shown:<12}{does}\n" in page
+    here = [key for key in KEYS if view in key.views and key.views != VIEWS]
+    if here:
+        first = page.partition(f"\nOn the screen '{view}'\n")[2].partition("\n\n")[0]
+        assert len(first.splitlines()) == len(here)
+        assert page.index("\nOn the screen") < page.index("\nKeys\n")
+
+
+def _heirs(kind: type) -> set[type]:
+    return {kind, *(heir for each in kind.__subclasses__() for heir in _heirs(each))}

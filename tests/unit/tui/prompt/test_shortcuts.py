@@ -1,0 +1,274 @@
+"""Claims about keys and aliases of the operator's own, and about the start-up file."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from textual import events
+from textual._xterm_parser import XTermParser
+
+from distconsole.config.load import read_config
+from distconsole.config.schema import Config
+from distconsole.config.shortcuts import Alias, keep_alias, kept_aliases, startup_lines
+from distconsole.errors import ConfigError, UsageError
+from distconsole.grammar.aliases import expanded, expanded_words
+from distconsole.tui.prompt.keymap import Keymap, made
+from distconsole.tui.prompt.keys import KEYS, VIEWS
+from distconsole.tui.prompt.shortcuts import Shortcuts
+
+
+def configured(folder: Path, text: str) -> Config:
+    path = folder / "distconsole.toml"
+    path.write_text(text)
+    return read_config(path)
+
+
+def keymap(folder: Path, text: str) -> Keymap:
+    return Shortcuts(configured(folder, text)).keymap
+
+
+def aliases(**lines: str) -> dict[str, Alias]:
+    return {name: Alias(name, line) for name, line in lines.items()}
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("F11", "f11"),
+        ("ctrl+t", "ctrl+t"),
+        ("Ctrl-T", "ctrl+t"),
+        ("C-t", "ctrl+t"),
+        ("^t", "ctrl+t"),
+        ("alt+x", "alt+x"),
+        ("Ins", "insert"),
+    ],
+)
+def test_a_key_is_read_however_it_is_written(written: str, named: str, tmp_path: Path) -> None:
+    found = keymap(tmp_path, f'[keys]\n"{written}" = "check --level quick"\n').of(named, "logs")
+    assert found is not None
+    assert found.line == "check --level quick"
+
+
+def as_pressed(letter: str) -> str:
+    """Return what Textual calls the key when a terminal sends ``letter``."""
+    return next(event.key for event in XTermParser().feed(letter) if isinstance(event, events.Key))
+
+
+@pytest.mark.parametrize("written", [*"/?Z[-+@~", "space"])
+def test_a_letter_works_inside_its_view_alone(written: str, tmp_path: Path) -> None:
+    keys = keymap(tmp_path, f'[keys.runs]\n"{written}" = "theme "\n')
+    own = keys.keys[0]
+    assert (own.line, own.asks, own.inside, own.views) == ("theme ", True, True, ("runs",))
+    assert own.key == as_pressed(" " if written == "space" else written)
+    assert keys.inside(own.key, "runs", replayed=False) is own
+    assert keys.inside(own.key, "check", replayed=False) is not own
+    assert keys.of(own.key, "runs") is None
+
+
+def test_a_key_takes_the_place_of_ours_and_that_is_told(tmp_path: Path) -> None:
+    text = '[keys]\nf7 = "check --level full"\nf8 = ""\n"alt+1" = "view cluster"\nf2 = ""\n'
+    keys = keymap(tmp_path, text)
+    assert [key.line for key in keys.keys if key.key == "f7"] == ["check --level full"]
+    assert keys.of("f8", "run") is None
+    assert keys.tabs[0].key == "alt+1"
+    assert keys.told[0].startswith("F7 is 'check --level full'")
+    assert keys.told[0].endswith("distconsole.toml:2), no more 'check'")
+    assert "F8 does nothing" in keys.told[1]
+
+
+def test_a_letter_for_all_views_hides_those_of_views_and_says_so(tmp_path: Path) -> None:
+    keys = keymap(tmp_path, '[keys]\nx = "jobs"\n')
+    assert {keys.inside("x", view, replayed=False).line for view in VIEWS} == {"jobs"}  # type: ignore[union-attr]
+    assert all(
+        line in keys.told[0] for line in ("'lines first-error'", "'cancel'", "'cancel {job}'")
+    )
+
+
+def test_without_keys_of_ones_own_all_are_as_they_were(tmp_path: Path) -> None:
+    assert Keymap() == keymap(tmp_path, "[keys]\n")
+    assert Keymap().keys == KEYS
+
+
+def test_the_project_wins_over_the_user(tmp_path: Path) -> None:
+    (tmp_path / "user").mkdir()
+    user = configured(tmp_path / "user", '[keys]\nf11 = "runs"\nf12 = "jobs"\n')
+    both = configured(tmp_path, '[keys]\nF11 = "check"\n').over(user)
+    keys = made(both.keys, {})
+    assert [keys.of(key, "run").line for key in ("f11", "f12")] == ["check", "jobs"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ('[keys]\n"ctlr+t" = "check"', 2, "there is no key 'ctlr+t'", "keys are such as"),
+        ('[keys]\npagup = "check"', 2, "there is no key 'pagup'", "did you mean 'pageup'"),
+        ('[keys]\n\ntab = "check"', 3, "'tab' is the prompt's own", "free are"),
+        ('[keys]\n"ctrl+r" = "check"', 2, "searches the history", "free are"),
+        ('[keys]\n"ctrl+i" = "check"', 2, "sends the same for 'ctrl+i' and for Tab", "free are"),
+        (
+            '[keys]\nf11 = "chek"',
+            2,
+            "begins with 'chek', which is no verb",
+            "did you mean 'check'",
+        ),
+        ('[keys]\nf11 = "check --leval full"', 2, "No such option '--leval'", "check --help"),
+        ('[keys]\nf11 = "stop {rn}"', 2, "{rn}, which stands for nothing", "{run}"),
+        ("[keys]\nf11 = 3", 2, "'f11' must be a line", ""),
+        ('[keys]\nf11 = {lin = "check"}', 2, "there is no view 'f11'", "known are"),
+        ('[keys]\nf11 = {line = "check", lable = "x"}', 2, "unknown key 'lable'", "label, line"),
+        ('[keys]\nf11 = "check"\n"F11" = "runs"', 3, "'F11' is 'f11' of", "leave one"),
+        ('[keys.rum]\nf11 = "check"', 2, "there is no view 'rum'", "did you mean 'run'"),
+        ("keys = 1", 1, "'keys' must be a table", ""),
+        ('[aliases]\ncheck = "check --strict"', 2, "'check' is a verb", "[check]"),
+        ('[aliases]\nnight = "chek"', 2, "begins with 'chek'", "did you mean check?"),
+        ('[aliases]\na = "b"\nb = "a"', 2, "leads back to itself: a → b → a", "change one"),
+        ('[aliases]\na = "b $1"\nb = "a $1"', 2, "leads back to itself: a → b → a", "change one"),
+        ('[aliases]\n"a b" = "check"', 2, "cannot be the name", "letters"),
+        ("[aliases]\na = 1", 2, "'a' must be a line", ""),
+    ],
+)
+def test_what_means_nothing_is_one_error_with_its_place(
+    text: str, line: int, message: str, hint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Shortcuts(configured(tmp_path, f"{text}\n"))
+    assert f"{tmp_path / 'distconsole.toml'}:{line}: " in caught.value.message
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("typed", "done"),
+    [
+        ("full", "check --level full"),
+        ("full --hosts a,b", "check --level full --hosts a,b"),
+        ("on 'a b' --strict", "check --hosts 'a b' --strict --level quick"),
+        ("on a", "check --hosts a  --level quick"),
+        ("slow 5 ", "filter step_ms>5 and $x"),
+        ("deep x", "check --level full x"),
+        ("check full", "check full"),
+        ("", ""),
+    ],
+)
+def test_an_alias_takes_its_arguments_as_they_were_typed(typed: str, done: str) -> None:
+    known = aliases(
+        full="check --level full",
+        on="check --hosts $1 $@ --level quick",
+        slow="filter step_ms>$1 and $$x",
+        deep="full",
+    )
+    assert expanded(typed, known) == done
+
+
+@pytest.mark.parametrize("typed", ["on", "slow", "slow 1 2"])
+def test_an_alias_says_what_it_lacks(typed: str) -> None:
+    known = aliases(on="check --hosts $1 $@", slow="filter step_ms>$1")
+    with pytest.raises(UsageError, match="takes 1 argument"):
+        expanded(typed, known)
+
+
+def test_an_alias_works_among_the_words_of_a_shell() -> None:
+    known = aliases(on="check --hosts $1 --level quick")
+    words = ["--ssh-config", "on", "--python=x", "on", "a b"]
+    assert expanded_words(words, known) == [
+        *words[:3],
+        "check",
+        "--hosts",
+        "a b",
+        "--level",
+        "quick",
+    ]
+    assert expanded_words(["check", "on"], known) == ["check", "on"]
+
+
+def test_an_alias_is_kept_for_the_next_sitting_and_seen_by_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "aliases"
+    one, other = Shortcuts(Config(), path), Shortcuts(Config(), path)
+    assert one.define("night = check --level full") == "night is an alias"
+    assert one.define("q2='run t.py'") == "q2 is an alias"
+    assert other.expanded("night -h") == "check --level full -h"
+    assert Shortcuts(Config(), path).expanded("q2") == "run t.py"
+    one.forget("night")
+    assert other.expanded("night") == "night"
+
+
+def test_consoles_that_keep_aliases_at_once_lose_none(tmp_path: Path) -> None:
+    path = tmp_path / "aliases"
+
+    def keep(name: str) -> None:
+        while True:
+            try:
+                keep_alias(path, name, "check")
+            except BlockingIOError:
+                continue
+            return
+
+    threads = [threading.Thread(target=keep, args=(f"a{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kept_aliases(path)) == 8
+
+
+@pytest.mark.parametrize(
+    "words", ["check = runs", "a = zzz", "a = a", "a\x1b[2J = check", "é = check", "quit = check"]
+)
+def test_an_alias_that_means_nothing_is_refused(words: str) -> None:
+    with pytest.raises(UsageError):
+        Shortcuts(Config()).define(words)
+
+
+@pytest.mark.parametrize("line", ["check --only $$1", "on", "on --strict"])
+def test_an_alias_is_refused_for_its_way_back_and_not_for_its_arguments(line: str) -> None:
+    shortcuts = Shortcuts(Config())
+    shortcuts.define("on = check --hosts $1 $@")
+    assert shortcuts.define(f"p = {line}") == "p is an alias"
+    shortcuts.define("p = on $1")
+    with pytest.raises(UsageError, match="leads back to itself: on → p → on"):
+        shortcuts.define("on = p $1")
+
+
+def test_an_alias_with_a_secret_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "aliases"
+    shortcuts = Shortcuts(Config(), path)
+    assert "a secret in it" in shortcuts.define("t = run --env HF_TOKEN=hunter2 t.py")
+    assert shortcuts.expanded("t") == "run --env HF_TOKEN=hunter2 t.py"
+    assert "hunter2" not in shortcuts.listed()
+    assert not path.exists()
+
+
+def test_a_hostile_file_of_aliases_costs_only_its_bad_lines(tmp_path: Path) -> None:
+    path = tmp_path / "aliases"
+    path.write_bytes(
+        b"\xff\xfe\na = check\n= x\nb = che\x1b[2Jck\ncheck = runs\nc = zzz\n"
+        + b"x" * 99_999
+        + b" = check\n"
+    )
+    assert list(Shortcuts(Config(), path).aliases) == ["a"]
+
+
+def test_the_configurations_alias_is_taken_out_there(tmp_path: Path) -> None:
+    shortcuts = Shortcuts(configured(tmp_path, '[aliases]\nn = "check"\n'), tmp_path / "aliases")
+    with pytest.raises(UsageError, match=r"stands in .*distconsole.toml:2"):
+        shortcuts.forget("n")
+    assert "in place of" in shortcuts.define("n = runs")
+    assert shortcuts.expanded("n") == "runs"
+    shortcuts.forget("n")
+    assert shortcuts.expanded("n") == "check"
+
+
+def test_a_start_up_file_has_comments_and_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "startup"
+    assert startup_lines(path) == []
+    path.write_text("# mine\n\n  theme light\nwatch state=failed\n")
+    assert startup_lines(path) == [(3, "theme light"), (4, "watch state=failed")]
+    path.write_text("runs\n" * 1000)
+    with pytest.raises(ConfigError, match="1000 lines, and 200 are the most"):
+        startup_lines(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="startup: Is a directory"):
+        startup_lines(path)

@@ -1,0 +1,1 @@
+"""The hook's part that knows torch: what it wraps, what it reads, what it checks."""

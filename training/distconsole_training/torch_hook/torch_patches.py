@@ -1,0 +1,229 @@
+"""Where the hook holds on to torch and Horovod: public hooks, and six functions that are wrapped.
+
+A wrapper leaves nothing behind: not in a traceback, not in a pickle, not in a compiled graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from functools import partial
+from types import CodeType, FunctionType
+
+from distconsole_training.guard import drop_this_frame, guarded
+from distconsole_training.identity import from_horovod, from_request
+from distconsole_training.process import process
+from distconsole_training.records import ENV_VERIFY
+from distconsole_training.torch_hook.torch_lane import (
+    NextAndTell,
+    backward_that_tells,
+    optimizer_hooks,
+)
+from distconsole_training.torch_hook.torch_steps import TorchSteps, refine_identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_PACKAGE = __name__.partition(".")[0]
+
+watching: list[TorchSteps] = []
+"""Holds the one that listens, once torch is there."""
+
+
+def install(torch: Any) -> None:
+    """Listen to ``torch``; what one version of it lacks costs what is learnt there and no more."""
+    verifier = _verifier(torch)
+    watch = TorchSteps(torch, None if verifier is None else verifier.emit)
+    watching.append(watch)
+    process.on_fork.append(watch.forget)
+    process.before_finish.append(watch.finish)
+    steps = () if verifier is None else (verifier.listen,)
+    for step in (
+        *steps,
+        _listen_to_optimizers,
+        _listen_to_loaders,
+        _listen_to_backward,
+        _listen_to_scalers,
+        _listen_to_process_groups,
+    ):
+        guarded(step)(torch, watch)
+
+
+def _find_verifier(torch: Any) -> Any:
+    if not os.environ.get(ENV_VERIFY):
+        return None
+    from distconsole_training.torch_hook import torch_verify
+
+    every = torch_verify.wanted()
+    return torch_verify.Verifier(torch, every) if every else None
+
+
+_verifier = guarded(_find_verifier)
+
+
+def install_scaler(kind: Any) -> None:
+    """Listen to a GradScaler class of its own."""
+    for watch in watching:
+        _wrap_scaler(kind, watch)
+
+
+def install_horovod(basics: Any) -> None:
+    """Listen to ``horovod.common.basics.HorovodBasics``."""
+    joined = guarded(_joined_horovod)
+    began = guarded(_asks_for_horovod)
+    original = basics.init
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began()
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            drop_this_frame()
+            raise
+        joined(self)
+        return result
+
+    basics.init = init
+
+
+def _listen_to_optimizers(torch: Any, watch: TorchSteps) -> None:
+    # torch.optim takes the names of its submodules away.
+    home: Any = sys.modules["torch.optim.optimizer"]
+    before_step, after_step = optimizer_hooks(watch)
+    home.register_optimizer_step_pre_hook(before_step)
+    home.register_optimizer_step_post_hook(after_step)
+
+
+def _listen_to_loaders(torch: Any, watch: TorchSteps) -> None:
+    kind: Any = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
+    kind.__next__ = NextAndTell(kind.__next__, watch, watch.look)
+
+
+def _listen_to_backward(torch: Any, watch: TorchSteps) -> None:
+    torch.autograd.backward = backward_that_tells(torch.autograd.backward, watch)
+
+
+def _listen_to_scalers(torch: Any, watch: TorchSteps) -> None:
+    kinds = [
+        getattr(sys.modules.get(name), "GradScaler", None)
+        for name in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
+    ]
+    for kind in dict.fromkeys(kind for kind in kinds if kind is not None):
+        _wrap_scaler(kind, watch)
+
+
+def _wrap_scaler(kind: Any, watch: TorchSteps) -> None:
+    """Wrap what ``kind`` defines itself; what it inherits is wrapped where it comes from."""
+    scaled, updates = guarded(watch.scaled), guarded(watch.scaler_updates)
+    is_compiling = watch.is_compiling
+    if "scale" in vars(kind):
+        original_scale = kind.scale
+
+        @functools.wraps(original_scale)
+        def scale(self: Any, outputs: Any) -> Any:
+            try:
+                result = original_scale(self, outputs)
+            except BaseException:
+                drop_this_frame()
+                raise
+            if not is_compiling():
+                scaled(outputs, result)
+            return result
+
+        kind.scale = scale
+    if "update" in vars(kind):
+        original_update = kind.update
+
+        @functools.wraps(original_update)
+        def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not is_compiling():
+                updates(self)
+            try:
+                return original_update(self, *args, **kwargs)
+            except BaseException:
+                drop_this_frame()
+                raise
+
+        kind.update = update
+
+
+def _listen_to_process_groups(torch: Any, watch: TorchSteps) -> None:
+    home = sys.modules.get("torch.distributed.distributed_c10d")
+    original = getattr(home, "init_process_group", None)
+    if original is None:
+        return
+    joined = guarded(_joined_process_group)
+    began = guarded(_asks_for_process_group)
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        began(args, kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            drop_this_frame()
+            raise
+        joined()
+        return result
+
+    for name in (
+        "torch.distributed.distributed_c10d",
+        "torch.distributed",
+        "torch.distributed.device_mesh",
+    ):
+        module = sys.modules.get(name)
+        if getattr(module, "init_process_group", None) is original:
+            module.init_process_group = init_process_group  # type: ignore[union-attr]
+
+
+def _asks_for_process_group(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    process.recorder()
+    process.phase("rendezvous", from_request(arguments, keywords, os.environ))
+
+
+def _asks_for_horovod() -> None:
+    process.recorder()
+    process.phase("rendezvous")
+
+
+def _joined_process_group() -> None:
+    refine_identity()
+    process.phase("init_process_group", process.identity)
+
+
+def _joined_horovod(basics: Any) -> None:
+    process.grouped = True
+    process.identify(partial(from_horovod, basics))
+    process.phase("init_process_group", process.identity)
+
+
+def hide_from_compiler(eval_frame: Any) -> None:
+    """Keep ``torch._dynamo.eval_frame`` from compiling our functions.
+
+    It would where compiled code of the script, interrupted at a graph break, calls one of them.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == _PACKAGE:
+            for code in _codes_of(module, name):
+                eval_frame.skip_code(code)
+
+
+def _codes_of(holder: Any, home: str) -> Iterator[CodeType]:
+    for value in list(vars(holder).values()):
+        if getattr(value, "__module__", None) != home:
+            continue
+        if isinstance(value, FunctionType):
+            yield from _with_inner(value.__code__)
+        elif isinstance(value, type):
+            yield from _codes_of(value, home)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)

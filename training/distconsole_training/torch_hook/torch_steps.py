@@ -1,0 +1,325 @@
+"""Listens to torch where torch lets one listen, and feeds ``Steps``; it changes no result.
+
+Listened to: torch's global optimizer hooks, the iterators of DataLoader, ``torch.autograd.backward``,
+``GradScaler.scale`` and ``update``, and ``init_process_group``. No module's call is touched.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from _thread import get_ident
+from itertools import count
+from time import monotonic_ns
+
+from distconsole_training.batch import Source
+from distconsole_training.identity import from_process_group
+from distconsole_training.lane import IN_BACKWARD, Lane
+from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
+from distconsole_training.process import process
+from distconsole_training.records import ALONE, LOSS, MAX_SAMPLES, STEP
+from distconsole_training.torch_hook.torch_loss import ScalarReader, divisor_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+    from typing import Any
+
+    from distconsole_training.loss import Late, Seen, Value
+    from distconsole_training.recorder import Recorder
+    from distconsole_training.steps import Emit
+
+_NAN = float("nan")
+_MAX_SCALED = 8
+_number_of_source = count(1).__next__
+
+
+class ThreadSteps(Lane):
+    """The steps of one thread of the script, fed by torch.
+
+    Attributes:
+        scaled: What a GradScaler made of which loss.
+        thread: The thread's identifier.
+        trains: True once it fetched or called backward. A thread of the autograd engine does
+            neither: what it does is part of the backward that it works for.
+    """
+
+    __slots__ = ("scaled", "thread", "trains")
+
+    def __init__(self, stepping_calls: Callable[[], int], emit: Emit | None) -> None:
+        super().__init__(emit or write_step, stepping_calls)
+        self.scaled: list[tuple[weakref.ref[Any], Seen]] = []
+        self.thread = get_ident()
+        self.trains = False
+
+
+class _OtherThread(threading.local):
+    def __init__(self, stepping_calls: Callable[[], int], emit: Emit | None) -> None:
+        self.steps = ThreadSteps(stepping_calls, emit)
+
+
+class TorchSteps:
+    """What is told to us, by the thread that tells it.
+
+    Attributes:
+        first: The steps of the thread that imported torch; the same object for good.
+        scales: Whether a GradScaler was ever at work.
+        reader: Reads the values of losses.
+        is_compiling: Whether torch compiles what calls it.
+        look: What wants to see every batch with its iterator; None if nothing does.
+    """
+
+    def __init__(self, torch: Any, emit: Emit | None = None) -> None:
+        """``emit``: what takes the finished steps; by default they are written."""
+        self._emit = emit
+        self.reader = ScalarReader(torch, thinned=True)
+        self._step_code = _code_of_step()
+        self._repeats = torch.optim.LBFGS
+        self.first = ThreadSteps(self._stepping_calls, emit)
+        self._others = _OtherThread(self._stepping_calls, emit)
+        self._in_backward: ThreadSteps | None = None
+        self.scales = False
+        self.look: Callable[[Any, Any], None] | None = None
+        compiler = getattr(torch, "compiler", None)
+        self.is_compiling: Callable[[], bool] = getattr(compiler, "is_dynamo_compiling", bool)
+
+    def forget(self) -> None:
+        """Begin anew, in a forked child."""
+        self.first.__init__(self._stepping_calls, self._emit)  # type: ignore[misc]
+        self._others = _OtherThread(self._stepping_calls, self._emit)
+        self._in_backward = None
+
+    def next_step(self) -> int:
+        """Return the index of the step for which a batch that arrives now is most likely used."""
+        return process.last_step + (2 if self._steps().is_ahead else 1)
+
+    def current_step(self) -> int:
+        """Return the index of the step that this thread is in, or of its last one in between."""
+        return process.last_step + 1 if self._steps().is_ahead else process.last_step
+
+    def finish(self) -> None:
+        """Emit the last step of the thread that ends the process."""
+        self._steps().finish()
+
+    def fetch_began(self, iterator: Any) -> Source:
+        """``next(iterator)`` of a DataLoader begins; return what is known of it."""
+        steps = self._steps()
+        steps.trains = True
+        source: Source | None = getattr(iterator, "_distconsole_source", None)
+        if source is None:
+            # In the iterator, which cannot be pickled, so that it lives as long and no longer.
+            source = iterator._distconsole_source = Source(iterator, _number_of_source())
+        source.began = now = monotonic_ns()
+        steps.fetch_begins(source.number, now)
+        return source
+
+    def fetched(self, iterator: Any, batch: Any) -> None:
+        """The batch arrived."""
+        ended_ns = monotonic_ns()
+        source: Source = iterator._distconsole_source
+        # A script that keeps ``__next__`` and calls it again does not tell when it begins.
+        began_ns, source.began = source.began or ended_ns, 0
+        index = iterator._num_yielded
+        samples = source.full if index < source.full_until else source.samples(index, batch)
+        known = samples if samples <= MAX_SAMPLES else 0
+        self._steps().fetch_ended(source.number, began_ns, ended_ns, known)
+
+    def backward_began(self, tensors: Any, gradients: Any) -> ThreadSteps | None:
+        """``torch.autograd.backward`` begins; return whose it is."""
+        now = monotonic_ns()
+        steps = self._steps()
+        if not steps.trains and self._at_work() is not None:
+            return None
+        steps.trains = True
+        loss = UNKNOWN if gradients is not None else self._look_at(steps, tensors)
+        steps.backward_begins(now, loss)
+        self._in_backward = steps
+        return steps
+
+    def backward_ended(self, steps: ThreadSteps, failed: bool) -> None:
+        """The backward that ``backward_began`` returned ``steps`` for is over."""
+        steps.backward_ends(monotonic_ns(), failed=failed)
+        if not steps.in_backward:
+            self._in_backward = None
+
+    def optimizer_began(self, optimizer: Any) -> None:
+        """An optimizer begins to step."""
+        steps = self._steps()
+        if not steps.trains:
+            steps = self._at_work() or steps
+        steps.optimizer_begins(id(optimizer), monotonic_ns(), self._evaluations(optimizer))
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        now = monotonic_ns()
+        steps = self._steps()
+        if not steps.trains:
+            steps = self._at_work() or steps
+        skipped = False
+        if self.scales:
+            # A fused optimizer is called in any case, and told to leave the weights alone.
+            found = getattr(optimizer, "found_inf", None)
+            skipped = found is not None and bool(found.is_cpu and found.item())
+        steps.optimizer_ends(id(optimizer), now, skipped, self._evaluations(optimizer))
+
+    def scaled(self, outputs: Any, scaled: Any) -> None:
+        """A GradScaler made ``scaled`` of ``outputs``; one that is disabled returns its argument."""
+        if scaled is outputs:
+            return
+        self.scales = True
+        steps = self._steps()
+        if isinstance(scaled, (list, tuple)):
+            # Of several losses none is the step's, and none is unscaled.
+            steps.scaled.append((weakref.ref(self), UNKNOWN))
+        else:
+            steps.scaled.append(
+                (weakref.ref(scaled), (self.reader.read(outputs), divisor_of(outputs)))
+            )
+        del steps.scaled[:-_MAX_SCALED]
+
+    def scaler_updates(self, scaler: Any) -> None:
+        """A GradScaler ends an iteration: an optimizer that it did not call was skipped."""
+        steps = self._steps()
+        steps.scaled.clear()
+        states = getattr(scaler, "_per_optimizer_states", None)
+        if states and getattr(scaler, "_enabled", False):
+            done = [one for one, state in states.items() if state["stage"].name == "STEPPED"]
+            steps.optimizers_skipped(done, monotonic_ns())
+
+    def _look_at(self, steps: ThreadSteps, tensors: Any) -> Seen:
+        """Return what is known of what backward is called on."""
+        if steps.in_backward:
+            return UNKNOWN
+        if isinstance(tensors, (list, tuple)):
+            if len(tensors) != 1:
+                return UNKNOWN
+            tensors = tensors[0]
+        if not steps.scaled:
+            divisor = divisor_of(tensors) if steps.steps.shares else NOT_LOOKED_AT
+            return self.reader.read(tensors), divisor
+        for index, (scaled, loss) in enumerate(steps.scaled):
+            if scaled() is tensors:
+                del steps.scaled[index]
+                return loss
+        # Made of a scaled loss, so scaled by a number that we do not know.
+        return UNKNOWN
+
+    def _evaluations(self, optimizer: Any) -> int:
+        """Return how often an LBFGS has called its closures so far; 0 of others, which call it once."""
+        if not isinstance(optimizer, self._repeats):
+            return 0
+        state = optimizer.state.get(optimizer.param_groups[0]["params"][0]) or {}
+        return int(state.get("func_evals", 0))
+
+    def _steps(self) -> ThreadSteps:
+        return self.first if get_ident() == self.first.thread else self._others.steps
+
+    def _at_work(self) -> ThreadSteps | None:
+        """Return whose backward is going on, if one is."""
+        return self.first if self.first.place == IN_BACKWARD else self._in_backward
+
+    def _stepping_calls(self) -> int:
+        """Return how many calls of ``step()``, as torch wraps it, are on this thread's stack."""
+        calls = 0
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            calls += frame.f_code is self._step_code
+            frame = frame.f_back
+        return calls
+
+
+def _code_of_step() -> CodeType | None:
+    """Return the code with which torch wraps the ``step`` of every class of optimizers."""
+    home: Any = sys.modules["torch.optim.optimizer"]
+    wrapped: Any = home.Optimizer.profile_hook_step(_code_of_step)
+    code: CodeType = wrapped.__code__
+    return code
+
+
+def write_step(
+    ended_ns: int,
+    flags: int,
+    samples: int,
+    seconds: float,
+    data: float,
+    forward: float,
+    backward: float,
+    optimizer: float,
+    loss: Value,
+) -> None:
+    """Write one finished step."""
+    step = process.last_step = process.next_step()
+    recorder = process.made or process.recorder()
+    if recorder is None:
+        return
+    value = loss if type(loss) is float else _NAN
+    recorder.write(
+        STEP,
+        step,
+        ended_ns,
+        flags,
+        0,
+        samples,
+        seconds,
+        data,
+        forward,
+        backward,
+        optimizer,
+        value,
+    )
+    if step == 0:
+        _first_step(ended_ns)
+    if value != value and loss is not None:
+        _not_in_the_step(recorder, step, ended_ns, loss)
+    if process.late:
+        process.deliver_late()
+
+
+def _not_in_the_step(recorder: Recorder, step: int, ended_ns: int, loss: float | Late) -> None:
+    """Write what a NaN in the record of a step cannot say: a loss that is NaN, or comes later."""
+    if isinstance(loss, float):
+        recorder.write(LOSS, step, ended_ns, value=loss)
+    else:
+        process.later(loss, _Delivery(step))
+
+
+def _first_step(ended_ns: int) -> None:
+    recorder = process.recorder()
+    if recorder is not None:
+        recorder.phase("first_step", ended_ns, flags=ALONE if _is_alone() else 0)
+    refine_identity()
+
+
+def _is_alone() -> bool:
+    """Whether nothing is to be seen by which this process trains together with others."""
+    if process.grouped or "mpi4py.MPI" in sys.modules:
+        return False
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available():
+        return True
+    calls = sys.modules.get("torch.distributed.rpc")
+    by_calls = getattr(calls, "_is_current_rpc_agent_set", bool)
+    return not (distributed.is_initialized() or by_calls())
+
+
+class _Delivery:
+    """Writes the loss of ``step`` when it has arrived."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def __call__(self, value: float | None) -> None:
+        recorder = process.recorder()
+        if recorder is not None and value is not None:
+            recorder.write(LOSS, self._step, monotonic_ns(), value=value)
+
+
+def refine_identity() -> None:
+    """Ask ``torch.distributed`` who we are, where the script has initialised it."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None:
+        process.identify(lambda known: from_process_group(distributed, known))
