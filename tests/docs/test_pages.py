@@ -53,6 +53,18 @@ def test_the_architecture_names_files_that_are_there() -> None:
     assert [name for name in named if not any(any(root.rglob(name)) for root in roots)] == []
 
 
+def test_a_test_that_a_page_names_is_there() -> None:
+    missing = []
+    tests = list((REPOSITORY / "tests").rglob("test_*.py"))
+    # What contributing.md names, a contributor is to write.
+    for page in [page for page in pages() if page.name != "contributing.md"]:
+        for name, _, claim in re.findall(r"([\w/]*test_\w+\.py)(::(\w+))?", page.read_text()):
+            files = [path for path in tests if path.as_posix().endswith(f"/{name}")]
+            if not any(f"def {claim}" in path.read_text() for path in files):
+                missing.append((page.name, name, claim))
+    assert missing == []
+
+
 def test_the_configuration_that_is_shown_is_taken(home: Path, tmp_path: Path) -> None:
     (shown,) = blocks((REPOSITORY / "docs" / "configuration.md").read_text(), "toml")
     own = home / ".config" / "distconsole" / "distconsole.toml"
