@@ -24,9 +24,9 @@ def main(argv: list[str] | None = None) -> int:
 
         return slurm_step.main(options)
     if verb == "elastic-driver":
-        from distconsole_agent.engines import elastic_driver
+        from distconsole_agent.engines import elastic_horovod
 
-        return elastic_driver.main(options)
+        return elastic_horovod.main(options)
     values = _options(options)
     if values is None or verb not in ("bridge", "agent"):
         sys.stderr.write(USAGE + "\n")

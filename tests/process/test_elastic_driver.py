@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.engines.elastic_driver import SOCKET
+from distconsole_agent.engines.driver_line import SOCKET
 from distconsole_agent.system import unix
 from fakes.shims import REPOSITORY
 

@@ -1,7 +1,7 @@
 """Node 0's part of a run by elastic Horovod: what Horovod's driver asks of the run, and is told of it.
 
 It knows which ranks run on which node; it starts and ends no process. The driver is a process of
-this user below this shim (``elastic_driver``); still, what it says is checked like a stranger's.
+this user below this shim (``elastic_horovod``); still, what it says is checked like a stranger's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from distconsole_agent.coordination.channel import LinkError, Wire
-from distconsole_agent.engines.elastic_driver import SOCKET
+from distconsole_agent.engines.driver_line import SOCKET
 from distconsole_agent.system import unix
 from distconsole_agent.system.loop import READ, Loop
 

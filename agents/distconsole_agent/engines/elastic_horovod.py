@@ -1,11 +1,16 @@
 """Horovod's own elastic driver, with hosts from the run's coordinator and ranks started by the shims.
 
-What is changed of Horovod 0.28's is said at each place. It is imported by the driver's program
-alone, for it needs the node's Horovod.
+What is changed of Horovod 0.28's is said at each place. The driver's program alone imports it, for
+it needs the node's Horovod.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
+import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,12 +20,35 @@ from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import FAILURE, SUCCESS, WorkerStateRegistry
 from horovod.runner.gloo_run import create_slot_env_vars
 
-from distconsole_agent.engines.elastic_driver import in_thread
+from distconsole_agent.engines.driver_line import SOCKET, ShimLine, in_thread
+from distconsole_agent.supervisor.proctree import ENV_RUN_DIR
+from distconsole_agent.system.unix import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from distconsole_agent.engines.elastic_driver import ShimLine
+
+def main(argv: list[str]) -> int:
+    """Drive the run until it is over, as whose process this was started; return the exit code."""
+    run_dir = os.environ.get(ENV_RUN_DIR)
+    if argv or not run_dir:
+        sys.stderr.write("elastic-driver is started by the shim of a run\n")
+        return 2
+    logging.basicConfig(level=logging.ERROR, format="horovod: %(message)s")
+    with connect(os.path.join(run_dir, SOCKET), None) as sock, sock.makefile("rb") as heard:
+        line = ShimLine(sock)
+        line.take(json.loads(heard.readline()))
+        in_thread(_listen, line, heard)
+        line.send(over=drive(line))
+        # Threads of Horovod's wait for ranks that are not of interest any more.
+        os._exit(0)
+
+
+def _listen(line: ShimLine, lines: Iterable[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        for text in lines:
+            line.take(json.loads(text))
+    os._exit(1)  # the shim is gone
 
 
 def drive(line: ShimLine) -> str:

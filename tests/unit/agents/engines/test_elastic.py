@@ -11,6 +11,7 @@ import pytest
 
 from distconsole_agent.contract.runspec import parse_spec
 from distconsole_agent.coordination.blame import Failure
+from distconsole_agent.engines.driver_line import SOCKET
 from distconsole_agent.engines.elastic import (
     NO_PLACE,
     PATIENCE_SECONDS,
@@ -19,7 +20,6 @@ from distconsole_agent.engines.elastic import (
     Slot,
     host_name,
 )
-from distconsole_agent.engines.elastic_driver import SOCKET
 from distconsole_agent.engines.kvstore import Request
 from distconsole_agent.system.loop import Loop
 from distconsole_agent.system.unix import connect

@@ -1,4 +1,4 @@
-"""The program in which Horovod's own elastic driver runs on node 0, and its line to the shim there.
+"""The line between the shim of node 0 and the program in which Horovod's own elastic driver runs there.
 
 The driver (``elastic_horovod``) decides, as in horovodrun, which ranks there are and what becomes
 of a failure. It starts no process and listens nowhere: which hosts there are, the shim says; what
@@ -22,20 +22,12 @@ driver       ``over: reason``                            the run is over; empty 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-import os
-import socket
-import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent.supervisor.proctree import ENV_RUN_DIR
-from distconsole_agent.system.unix import connect
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import socket
 
 SOCKET = "driver.sock"
 
@@ -96,29 +88,3 @@ class Exited(threading.Event):
 def in_thread(target: Callable[..., None], *args: Any) -> None:
     """Call ``target`` on a thread that keeps nobody from ending."""
     threading.Thread(target=target, args=args, daemon=True).start()
-
-
-def _listen(line: ShimLine, lines: Iterable[bytes]) -> None:
-    with contextlib.suppress(OSError):
-        for text in lines:
-            line.take(json.loads(text))
-    os._exit(1)  # the shim is gone
-
-
-def main(argv: list[str]) -> int:
-    """Drive the run until it is over, as whose process this was started; return the exit code."""
-    run_dir = os.environ.get(ENV_RUN_DIR)
-    if argv or not run_dir:
-        sys.stderr.write("elastic-driver is started by the shim of a run\n")
-        return 2
-    # Late: only here does anything of ours need the node's Horovod.
-    from distconsole_agent.engines.elastic_horovod import drive
-
-    logging.basicConfig(level=logging.ERROR, format="horovod: %(message)s")
-    with connect(os.path.join(run_dir, SOCKET), None) as sock, sock.makefile("rb") as heard:
-        line = ShimLine(sock)
-        line.take(json.loads(heard.readline()))
-        in_thread(_listen, line, heard)
-        line.send(over=drive(line))
-        # Threads of Horovod's wait for ranks that are not of interest any more.
-        os._exit(0)
