@@ -13,6 +13,7 @@ from distconsole.checks.fixes.trying import (
     Tried,
     all_hosts,
     changes,
+    join_names,
     outcome,
 )
 from distconsole.checks.gather.nodes import fixed_port
@@ -41,8 +42,7 @@ def _compare_starts(
     began = bench.gathering.clock()
     before = judge(_read(bench, hosts, {}, wanted))
     after = judge(_read(bench, hosts, changes(findings, hosts), wanted))
-    where = ",".join(host.name for host in hosts)
-    ran = f"{ran} in a process started as by `run` on {where}"
+    ran = f"{ran} in a process started as by `run` on {join_names(hosts)}"
     return outcome(ran, before, after, hosts, bench.gathering.clock() - began)
 
 

@@ -17,7 +17,7 @@ from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.fixes import trials
 from distconsole.checks.fixes.cures import OMPI, attach_proof, mca_env
 from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS
-from distconsole.checks.fixes.trials import Came, both
+from distconsole.checks.fixes.trials import GLOO_NAME, Came
 from distconsole.checks.fixes.trying import (
     Bench,
     Prover,
@@ -25,6 +25,7 @@ from distconsole.checks.fixes.trying import (
     all_hosts,
     change_for,
     changes,
+    join_names,
     outcome,
 )
 from distconsole.checks.gather.addresses import Endpoint
@@ -39,7 +40,6 @@ MAX_PROOFS = 4
 
 LEAST_SECONDS = 4.0
 CONNECT_SECONDS = 2.0
-GLOO_NAME = "GLOO_SOCKET_IFNAME"
 
 
 def prove(
@@ -84,11 +84,10 @@ def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> Tried | 
 def _by_gloo(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     """Ranks as a script started by hand has them: nothing of what ``run`` sets."""
     hosts = bench.hosts(all_hosts(findings))
-    change = changes(findings, hosts)
-    return _gloo_trial(bench, hosts, {}, change, f"all-reduce by Gloo {_as_by_hand(hosts)}")
+    return _compare_gloo(bench, hosts, {}, changes(findings, hosts), "all-reduce by Gloo")
 
 
-def _gloo_trial(
+def _compare_gloo(
     bench: Bench,
     hosts: Sequence[Host],
     without: Mapping[str, HostCure],
@@ -97,16 +96,11 @@ def _gloo_trial(
 ) -> Tried | None:
     if not hosts:
         return None
-    trial = partial(trials.gloo, bench.gathering, hosts, bench.meet(), bound=False)
-    before, after = both(
-        lambda enough: trial(changes=without, enough=enough, seconds=bench.seconds),
-        lambda enough: trial(changes=change, enough=enough, seconds=bench.seconds),
+    trial = partial(trials.gloo, bench.gathering, hosts, bound=False, seconds=bench.seconds)
+    meet = bench.meet()
+    return bench.compare(
+        f"{ran} as by hand", hosts, partial(trial, meet, without), partial(trial, meet, change)
     )
-    return outcome(ran, before, after, hosts)
-
-
-def _as_by_hand(hosts: Sequence[Host]) -> str:
-    return f"as by hand on {','.join(host.name for host in hosts)}"
 
 
 def _one_name(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
@@ -117,42 +111,42 @@ def _one_name(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
         return None
     nic = change[hosts[1].name].env.get(GLOO_NAME, "")
     same = {str(host.name): HostCure(env={GLOO_NAME: nic}) for host in hosts}
-    ran = f"all-reduce by Gloo with {GLOO_NAME}={nic} on all, {_as_by_hand(hosts)}"
-    return _gloo_trial(bench, hosts, same, change, ran)
+    ran = f"all-reduce by Gloo with {GLOO_NAME}={nic} on all,"
+    return _compare_gloo(bench, hosts, same, change, ran)
 
 
 def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     """mpirun without the network that ``run`` names to it."""
-    cure, start = findings[0].cure, bench.start
+    cure = findings[0].cure
     hosts = bench.hosts(findings[0].hosts, 2)
-    if cure is None or start is None or len(hosts) < 2:
+    if cure is None or len(hosts) < 2:
         return None
     given = change_for([cure], hosts[0].name).env
     env = {**mca_env(cure), **{key: v for key, v in given.items() if key.startswith(OMPI)}}
-    if not env:
-        return None
-    trial = partial(trials.mpi, bench.gathering, start, hosts)
-    before, after = both(
-        lambda enough: trial({}, enough, seconds=bench.seconds),
-        lambda enough: trial(env, enough, seconds=bench.seconds),
-    )
-    return outcome(f"all-reduce by mpirun {_as_by_hand(hosts)}", before, after, hosts)
+    return _compare_mpi(bench, hosts, env, {}, by_hand=True) if env else None
 
 
 def _by_library(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     """mpirun as ``run`` starts it, with the library that the cure puts first."""
-    start = bench.start
     hosts = bench.hosts(all_hosts(findings), 2)
-    if start is None or len(hosts) < 2:
+    return _compare_mpi(bench, hosts, {}, changes(findings, hosts), by_hand=False)
+
+
+def _compare_mpi(
+    bench: Bench,
+    hosts: Sequence[Host],
+    env: Mapping[str, str],
+    change: Mapping[str, HostCure],
+    *,
+    by_hand: bool,
+) -> Tried | None:
+    if bench.start is None or len(hosts) < 2:
         return None
-    change = changes(findings, hosts)
-    trial = partial(trials.mpi, bench.gathering, start, hosts, by_hand=False)
-    before, after = both(
-        lambda enough: trial({}, enough, seconds=bench.seconds),
-        lambda enough: trial({}, enough, changes=change, seconds=bench.seconds),
+    trial = partial(
+        trials.mpi, bench.gathering, bench.start, hosts, by_hand=by_hand, seconds=bench.seconds
     )
-    names = ",".join(host.name for host in hosts)
-    return outcome(f"all-reduce by mpirun as `run` starts it on {names}", before, after, hosts)
+    ran = f"all-reduce by mpirun as {'by hand' if by_hand else '`run` starts it'}"
+    return bench.compare(ran, hosts, partial(trial, {}, {}), partial(trial, env, change))
 
 
 def _variables(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
@@ -185,23 +179,19 @@ def _other_network(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     }
     if len(hosts) < 2 or len(there) < len(hosts):
         return None
-    trial = partial(trials.gloo, bench.gathering, hosts, changes={}, bound=True)
-    meet = bench.meet()
-    names = ",".join(host.name for host in hosts)
-    ran = f"all-reduce by Gloo as `run` starts it on {names}"
+    trial = partial(trials.gloo, bench.gathering, hosts, bound=True, seconds=bench.seconds)
+    ran = "all-reduce by Gloo as `run` starts it"
     lost = _lost_way(bench, hosts)
     if lost is not None:
         # Ranks would only wait for this connection, and for nothing that is not known after it.
         before = _once_more(bench, *lost)
-        if not before.able or before.ok:
-            return outcome(ran, before, before, hosts)
-        after = trial(meet=there, enough=threading.Event(), seconds=bench.seconds)
-        return outcome(f"a connection, and {ran}", before, after, hosts)
-    before, after = both(
-        lambda enough: trial(meet=meet, enough=enough, seconds=bench.seconds),
-        lambda enough: trial(meet=there, enough=enough, seconds=bench.seconds),
-    )
-    return outcome(ran, before, after, hosts)
+        if before.able and not before.ok:
+            after = trial(there, {}, threading.Event())
+            ran = f"a connection, and {ran}"
+        else:
+            after = before
+        return outcome(f"{ran} on {join_names(hosts)}", before, after, hosts)
+    return bench.compare(ran, hosts, partial(trial, bench.meet(), {}), partial(trial, there, {}))
 
 
 def _lost_way(bench: Bench, hosts: Sequence[Host]) -> tuple[Host, Host, str] | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +17,20 @@ import msgspec
 
 from distconsole.checks.facts.collectives import RankReport
 from distconsole.checks.gather.addresses import Endpoint
-from distconsole.checks.gather.collective import STOP, STOP_SECONDS, reports
+from distconsole.checks.gather.collective import (
+    STOP,
+    STOP_SECONDS,
+    Job,
+    case,
+    free_port,
+    reports,
+    reports_of,
+    start_ranks,
+)
 from distconsole.checks.gather.engine_job import EngineJob, StartJob
 from distconsole.checks.gather.nodes import Gathering, interpreter
 from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.errors import ConsoleError, NodeError
-from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.findings import HostCure
 from distconsole.model.names import HostName
@@ -35,6 +44,7 @@ PATIENCE_SECONDS, PATIENCE = 2.0, 0.5
 as long, before it is ended as one that hangs."""
 
 ENDING_SECONDS = 20.0
+GLOO_NAME = "GLOO_SOCKET_IFNAME"
 WORDS = 160
 ELEMENTS = (1003, 1 << 18)
 """One message that fits into a packet's way anywhere, and one of a MiB, which finds MTU holes."""
@@ -118,7 +128,7 @@ def gloo(
     enough: threading.Event,
     *,
     bound: bool,
-    seconds: float = TRIAL_SECONDS,
+    seconds: float,
 ) -> Came:
     """Sum over one rank a host by torch and Gloo.
 
@@ -128,59 +138,53 @@ def gloo(
         bound: Whether ranks are bound to their interface of ``meet``, as ``run`` does.
     """
     began = gathering.clock()
-    token = secrets.token_hex(8)
-    address = meet[hosts[0].name].address
-    port = int(gathering.ask(hosts[0], "port.free", 3.0, {"address": address}).get("port", 0))
-    work = _work(len(hosts), seconds)
-    places = {host.name: (index,) for index, host in enumerate(hosts)}
+    job = Job(
+        tuple(hosts),
+        {host.name: (index,) for index, host in enumerate(hosts)},
+        {name: replace(end, interface=None) for name, end in meet.items()},
+        "gloo",
+        free_port(gathering, hosts[0], meet[hosts[0].name].address),
+    )
 
-    def start(host: Host) -> dict[str, Any]:
+    def conditions_on(host: Host) -> dict[str, Any]:
         change = changes.get(host.name, HostCure())
         nic = meet[host.name].interface if bound else None
-        names = {"GLOO_SOCKET_IFNAME": nic, "NCCL_SOCKET_IFNAME": f"={nic}"} if nic else {}
+        names = {GLOO_NAME: nic, "NCCL_SOCKET_IFNAME": f"={nic}"} if nic else {}
         change = msgspec.structs.replace(change, env={**names, **change.env})
-        job = {
-            "ranks": list(places[host.name]),
-            "world_size": len(hosts),
-            "master_address": address,
-            "master_port": port,
-            "interface": None,
-            "backend": "gloo",
-            "job": work,
-            "token": token,
-            **conditions(gathering, host, change, by_hand=not bound),
+        return conditions(gathering, host, change, by_hand=not bound)
+
+    with _stop_when(enough, gathering, job):
+        found = {
+            outcome.host: reports_of(job, outcome)
+            for outcome in start_ranks(
+                gathering, job, _work(len(hosts), seconds), seconds, conditions_on
+            )
         }
-        return gathering.ask(host, "coll", seconds, job)
-
-    over, failed = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.05):
-            if enough.is_set() or failed.is_set() or gathering.given_up.is_set():
-                gathering.stop(hosts, STOP, token, STOP_SECONDS)
-                return
-
-    watcher = threading.Thread(target=watch, name="proof-end", daemon=True)
-    watcher.start()
-    found: dict[str, tuple[RankReport, ...]] = {}
-    try:
-        for outcome in gathering.on_each(list(hosts), start, seconds):
-            ranks = places[outcome.host]
-            if isinstance(outcome, fan.Failed):
-                failed.set()
-                found[outcome.host] = reports((), ranks)
-            else:
-                found[outcome.host] = reports(outcome.value.get("ranks"), ranks)
-            if any(rank.exit_code != 0 for rank in found[outcome.host]):
-                failed.set()
-    finally:
-        over.set()
-        watcher.join(ENDING_SECONDS)
     came = conclude(found, (), len(hosts), gathering.clock() - began)
     bad = [rank for ranks in found.values() for rank in ranks if rank.exit_code != 0]
     early = [rank for rank in bad if last_stage(rank) in BEFORE_TORCH]
     by_itself = any(rank.exit_code and rank not in early for rank in bad)
     return replace(came, able=by_itself or not early)
+
+
+@contextmanager
+def _stop_when(enough: threading.Event, gathering: Gathering, job: Job) -> Iterator[None]:
+    """Stop the ranks of ``job`` once ``enough`` is set or nobody waits for the check any more."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            if enough.is_set() or gathering.given_up.is_set():
+                gathering.stop(job.hosts, STOP, job.token, STOP_SECONDS)
+                return
+
+    watcher = threading.Thread(target=watch, name="proof-end", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(ENDING_SECONDS)
 
 
 def conditions(
@@ -194,10 +198,9 @@ def conditions(
     own = interpreter(gathering, host)
     if by_hand and gathering.launch is not None:
         own |= {"env": dict(gathering.launch.env), "unset": []}
-    setup = [line for line in (own["setup"], change.setup) if line]
     return {
         **own,
-        "setup": "\n".join(setup) or None,
+        "setup": _join_setup(own["setup"], change),
         "set": dict(change.env),
         "remove": list(change.unset),
     }
@@ -208,26 +211,25 @@ def mpi(
     start: StartJob,
     hosts: Sequence[Host],
     env: Mapping[str, str],
+    changes: Mapping[str, HostCure],
     enough: threading.Event,
     *,
-    changes: Mapping[str, HostCure] | None = None,
-    by_hand: bool = True,
-    seconds: float = TRIAL_SECONDS,
+    by_hand: bool,
+    seconds: float,
 ) -> Came:
     """Sum over one rank a host by mpirun, started as ``run`` does but for what it sets of the network.
 
     Args:
-        by_hand: Without the network that ``run`` names.
         changes: Of which ``setup`` holds for the host.
+        by_hand: Without the network that ``run`` names.
     """
     began = gathering.clock()
-    placed = tuple(
-        replace(host, slots=1, setup=_setup(host, (changes or {}).get(host.name)))
-        for host in hosts
-    )
     job = EngineJob(
         LauncherName.MPI,
-        placed,
+        tuple(
+            replace(host, slots=1, setup=_join_setup(host.setup, changes.get(host.name)))
+            for host in hosts
+        ),
         _work(len(hosts), seconds),
         seconds,
         env,
@@ -242,21 +244,17 @@ def mpi(
     return conclude(found, answer.said, len(hosts), gathering.clock() - began)
 
 
-def _setup(host: Host, change: HostCure | None) -> str | None:
-    lines = [line for line in (host.setup, change.setup if change else "") if line]
-    return "\n".join(lines) or None
+def _join_setup(setup: str | None, change: HostCure | None) -> str | None:
+    """Return a host's own setup, and after it what ``change`` adds to it."""
+    return "\n".join(line for line in (setup, change and change.setup) if line) or None
 
 
 def _work(world: int, seconds: float) -> dict[str, Any]:
-    cases = [
-        {"op": "all_reduce", "dtype": "float32", "elements": count, "iterations": 0}
-        for count in ELEMENTS
-    ]
     return {
         "seed": secrets.randbelow(1 << 30),
         "timeout_seconds": seconds,
         "world_size": world,
-        "cases": cases,
+        "cases": [case("all_reduce", "float32", count, 0) for count in ELEMENTS],
         "sweep": None,
     }
 

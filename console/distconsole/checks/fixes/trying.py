@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
-from distconsole.checks.fixes.trials import TRIAL_SECONDS, Came
+from distconsole.checks.fixes.trials import TRIAL_SECONDS, Came, Trial, both
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.gather.engine_job import StartJob
 from distconsole.checks.gather.nodes import Gathering
@@ -52,6 +52,17 @@ class Bench:
     def named(self, names: Sequence[str]) -> list[Host]:
         """Return those of these hosts that answer."""
         return [host for host in self.gathering.reached() if host.name in names]
+
+    def compare(
+        self, ran: str, hosts: Sequence[Host], without: Trial, with_cure: Trial
+    ) -> Tried | None:
+        """Run both trials at once on ``hosts``; return what came of them."""
+        return outcome(f"{ran} on {join_names(hosts)}", *both(without, with_cure), hosts)
+
+
+def join_names(hosts: Sequence[Host]) -> str:
+    """Return the hosts as a proof names them."""
+    return ",".join(host.name for host in hosts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from distconsole.checks.engine.losses import is_lost, leave_out_for
@@ -50,7 +51,7 @@ class Job:
     endpoints: dict[str, Endpoint]
     backend: str
     port: int
-    token: str
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def world_size(self) -> int:
@@ -117,19 +118,20 @@ def work_for(
 def _few(timed: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return every type once, then sizes of the operation that training uses."""
     types = ("float32", "float64", "int64", "float16", "bfloat16")
-    found = [_case("all_reduce", dtype, ODD_ELEMENTS, 0) for dtype in types]
+    found = [case("all_reduce", dtype, ODD_ELEMENTS, 0) for dtype in types]
     operations = ("all_reduce_max", "broadcast", "all_gather")
-    found += [_case(operation, "float32", ODD_ELEMENTS, 0) for operation in operations]
-    found += [_case("all_reduce", "float32", size, _iterations(size)) for size in timed]
+    found += [case(operation, "float32", ODD_ELEMENTS, 0) for operation in operations]
+    found += [case("all_reduce", "float32", size, _iterations(size)) for size in timed]
     return found
 
 
 def _each_type(sweep: Sweep) -> list[dict[str, Any]]:
     ops = [op for op in sweep.ops if op != "barrier"]
-    return [_case(op, dtype, ODD_ELEMENTS, 0) for dtype in sweep.dtypes[1:] for op in ops]
+    return [case(op, dtype, ODD_ELEMENTS, 0) for dtype in sweep.dtypes[1:] for op in ops]
 
 
-def _case(op: str, dtype: str, elements: int, iterations: int) -> dict[str, Any]:
+def case(op: str, dtype: str, elements: int, iterations: int) -> dict[str, Any]:
+    """Return one operation as the ranks take it; none of ``iterations`` is timed."""
     return {"op": op, "dtype": dtype, "elements": elements, "iterations": iterations}
 
 
@@ -230,18 +232,20 @@ def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
     for host in hosts:
         ranks[host.name] = tuple(range(first, first + per_host[host.name]))
         first += per_host[host.name]
-    address = chosen[hosts[0].name].address
     needs = gathering.launch.needs if gathering.launch is not None else LaunchNeeds()
     fixed = _fixed_port(gathering, hosts[0])
-    answer = {} if fixed else gathering.ask(hosts[0], "port.free", 3.0, {"address": address})
     return Job(
         tuple(hosts),
         ranks,
         chosen,
         "nccl" if nccl and needs.backend != "gloo" else "gloo",
-        fixed or int(answer.get("port", 0)),
-        secrets.token_hex(8),
+        fixed or free_port(gathering, hosts[0], chosen[hosts[0].name].address),
     )
+
+
+def free_port(gathering: Gathering, host: Host, address: str) -> int:
+    """Return a port that is free at this address of ``host``."""
+    return int(gathering.ask(host, "port.free", 3.0, {"address": address}).get("port", 0))
 
 
 def _fixed_port(gathering: Gathering, host: Host) -> int | None:
@@ -275,59 +279,76 @@ def join_seconds(gathering: Gathering, seconds: float) -> float:
 def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) -> Iterator[str]:
     timeout = join_seconds(gathering, seconds)
     work = work_for(gathering.request.level, sweep, seconds, timeout, job.world_size)
-
-    def start(host: Host) -> dict[str, Any]:
-        return gathering.ask(
-            host,
-            "coll",
-            seconds,
-            {
-                "ranks": list(job.ranks[host.name]),
-                "world_size": job.world_size,
-                "master_address": job.endpoints[job.hosts[0].name].address,
-                "master_port": job.port,
-                "interface": job.endpoints[host.name].interface,
-                "backend": job.backend,
-                "job": work,
-                "token": job.token,
-                **interpreter(gathering, host),
-            },
-        )
-
-    waiting = {host.name: host for host in job.hosts}
     lost: list[str] = []
-    try:
-        for outcome in gathering.on_each(list(job.hosts), start, seconds):
-            waiting.pop(outcome.host)
-            evidence = gathering.hosts[outcome.host]
-            if isinstance(outcome, fan.Failed):
-                evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
-                lost += [outcome.host] if is_lost(gathering, outcome.host) else []
-            else:
-                evidence.learn(_facts(job, outcome.host, outcome.value, timeout))
-            facts = evidence.known.get(CollFacts)
-            well = isinstance(facts, CollFacts) and not any(rank.exit_code for rank in facts.ranks)
-            if waiting and not well:
-                # They would only wait for who failed.
-                gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
-            yield outcome.host
-    except BaseException:
-        # Ctrl-C, or a consumer that went away: nobody waits for the ranks any more.
-        gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
-        raise
+    for outcome in start_ranks(gathering, job, work, seconds, partial(interpreter, gathering)):
+        evidence = gathering.hosts[outcome.host]
+        if isinstance(outcome, fan.Failed):
+            evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
+            lost += [outcome.host] if is_lost(gathering, outcome.host) else []
+        else:
+            evidence.learn(
+                CollFacts(
+                    backend=job.backend,
+                    world_size=job.world_size,
+                    planned=job.ranks[outcome.host],
+                    ranks=reports_of(job, outcome),
+                    timeout_seconds=timeout,
+                )
+            )
+        yield outcome.host
     if lost:
         leave_out_for(gathering, CollFacts, [host.name for host in job.hosts], lost)
 
 
-def _facts(job: Job, host: str, answer: dict[str, Any], timeout: float) -> CollFacts:
-    """Return what the ranks of a host said."""
-    return CollFacts(
-        backend=job.backend,
-        world_size=job.world_size,
-        planned=job.ranks[host],
-        ranks=reports(answer.get("ranks"), job.ranks[host]),
-        timeout_seconds=timeout,
-    )
+def start_ranks(
+    gathering: Gathering,
+    job: Job,
+    work: Mapping[str, Any],
+    seconds: float,
+    conditions: Callable[[Host], dict[str, Any]],
+) -> Iterator[fan.Outcome[dict[str, Any]]]:
+    """Start the ranks of ``job`` and yield what each host says of its own once they have ended.
+
+    Once a rank fails, the ranks of the other hosts are stopped: they would only wait for it.
+
+    Args:
+        conditions: How a host starts processes, as the probe ``coll`` takes it.
+    """
+
+    def start(host: Host) -> dict[str, Any]:
+        asked = {
+            "ranks": list(job.ranks[host.name]),
+            "world_size": job.world_size,
+            "master_address": job.endpoints[job.hosts[0].name].address,
+            "master_port": job.port,
+            "interface": job.endpoints[host.name].interface,
+            "backend": job.backend,
+            "job": work,
+            "token": job.token,
+            **conditions(host),
+        }
+        return gathering.ask(host, "coll", seconds, asked)
+
+    waiting = {host.name: host for host in job.hosts}
+    try:
+        for outcome in gathering.on_each(list(job.hosts), start, seconds):
+            waiting.pop(outcome.host)
+            well = isinstance(outcome, fan.Ok) and not any(
+                rank.exit_code for rank in reports_of(job, outcome)
+            )
+            if waiting and not well:
+                gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
+            yield outcome
+    except BaseException:
+        # Ctrl-C, or a consumer that went away: nobody waits for the ranks any more.
+        gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
+        raise
+
+
+def reports_of(job: Job, outcome: fan.Outcome[dict[str, Any]]) -> tuple[RankReport, ...]:
+    """Return what a host says of its ranks of ``job``; one that failed says nothing of any."""
+    answer = outcome.value if isinstance(outcome, fan.Ok) else {}
+    return reports(answer.get("ranks"), job.ranks[outcome.host])
 
 
 def reports(entries: object, planned: tuple[int, ...]) -> tuple[RankReport, ...]:
