@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -77,6 +78,11 @@ def add_to_hint(hint: str, cure: Cure, before: str = "by hand") -> str:
     lines = [hint] if hint else []
     lines += [f"`distconsole run` {cure.by_run}"] if cure.by_run else []
     return "\n".join([*lines, *(f"{before}: {line}" for line in lines_to_type(cure))])
+
+
+def offer(cure: Cure | None, hint: str = "", before: str = "by hand") -> dict[str, Any]:
+    """Return what a finding takes of ``cure``, and ``hint`` with its lines; without one ``hint`` alone."""
+    return {"hint": add_to_hint(hint, cure, before) if cure else hint, "cure": cure}
 
 
 def attach_proof(finding: Finding, proof: Proof) -> Finding:

@@ -7,7 +7,7 @@ from typing import Any
 
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import Edge, ReachFacts
-from distconsole.checks.fixes.cures import BTL, add_to_hint, by_run, on_network
+from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints_in
 from distconsole.model.findings import Cure, HostCure
 
@@ -28,7 +28,7 @@ def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
         whole = len(pairs) == everyone * (everyone - 1) and len(there) == everyone
         if whole and all(edge.ok and edge.bulk is not False for edge in tried):
             cure = Cure(hosts={name: HostCure(nic=e.interface or "") for name, e in there.items()})
-            return {"hint": add_to_hint(hint, cure, f"or by {network}, which works"), "cure": cure}
+            return offer(cure, hint, f"or by {network}, which works")
     return {"hint": hint}
 
 
@@ -38,7 +38,7 @@ def other_port(lost: Sequence[Edge], open_ports: Sequence[int]) -> dict[str, Any
         return {}
     cure = Cure(port=open_ports[0], by_run="takes a port of the kernel's choice")
     hint = f"allow TCP port {lost[0].port} between the hosts: sudo iptables -S"
-    return {"hint": add_to_hint(hint, cure), "cure": cure}
+    return offer(cure, hint)
 
 
 def through_ports(host: str, lost: Sequence[int], open_ports: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rul
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts, PortFacts
 from distconsole.checks.facts.node import ClockFacts, SshFacts
-from distconsole.checks.fixes.cures import BTL, add_to_hint, by_run, on_network
+from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
 from distconsole.checks.rules.majority import dissent, named, these_have
 from distconsole.checks.rules.wording import who
@@ -69,7 +69,7 @@ def _excluded(view: View, interfaces: list[str], networks: list[str]) -> dict[st
         mca=on_network(networks[0]),
         by_run=by_run(view, (BTL, "NCCL_SOCKET_IFNAME"), "names the network to each of them"),
     )
-    return {"hint": add_to_hint("", cure), "cure": cure}
+    return offer(cure)
 
 
 @rule("net.address", "net", Level.QUICK, NetFacts, SshFacts)
@@ -128,8 +128,7 @@ def _nic_names(view: View) -> Iterator[Said]:
             split.told("its training address on"),
             split.minority,
             expected="one interface name on every host, for Horovod's and NCCL's variables",
-            hint=add_to_hint("", cure),
-            cure=cure,
+            **offer(cure),
         )
 
 
@@ -157,15 +156,13 @@ def _route(view: View) -> Iterator[Said]:
         taken = {entry.iface for entry in view.of(NetFacts)[name].addresses} & ways
         one = next(iter(taken)) if len(ways) == 1 and taken else ""
         cure = Cure(hosts={name: HostCure(nic=one)}) if one else None
+        look = f"on {name}: ip route get ADDRESS"
         yield warn(
             f"{name} sends to {len(peers)} peers by another interface than {own.interface}",
             (name,),
             seen=", ".join(peers[:8]),
             expected=f"everything from {own.address} ({own.interface})",
-            hint=add_to_hint(f"on {name}: ip route get ADDRESS", cure, "or")
-            if cure
-            else f"on {name}: ip route get ADDRESS; distconsole run --nic NAME ...",
-            cure=cure,
+            **offer(cure, look if cure else f"{look}; distconsole run --nic NAME ...", "or"),
         )
 
 
@@ -222,8 +219,7 @@ def _master_port(view: View) -> Iterator[Said]:
                 (name,),
                 seen=f"bind: {port.why}; pid {pid or 'unknown'}",
                 expected="a free rendezvous port on the first host",
-                hint=add_to_hint(_leftover(name, pid), cure) if cure else _leftover(name, pid),
-                cure=cure,
+                **offer(cure, _leftover(name, pid)),
             )
 
 

@@ -18,7 +18,7 @@ from distconsole.checks.fixes.closed_ways import (
     split_neighbours,
     tell_pairs,
 )
-from distconsole.checks.fixes.cures import add_to_hint
+from distconsole.checks.fixes.cures import offer
 from distconsole.checks.fixes.ways_around import off_it, or_elsewhere, other_port, through_ports
 from distconsole.checks.gather.attribution import (
     BlamedHost,
@@ -348,14 +348,12 @@ def _elsewhere(view: View) -> Iterator[Said]:
         culprits += [name for pair in (*found_blame.links, *found_blame.one_way) for name in pair]
         hosts = list(dict.fromkeys(culprits))
         good = next((e.network for f in view.of(ReachFacts).values() for e in f.edges), "")
-        cure = off_it(view, good)
         yield warn(
             f"connections on {network} fail at {named(hosts)}; {good or 'another'} works",
             hosts,
             seen="\n".join(f"{a} -> {b}: {error}" for (a, b), error in list(broken.items())[:8]),
             expected="every network that all hosts share works, or engines are kept off it",
-            hint=add_to_hint("", cure),
-            cure=cure,
+            **offer(off_it(view, good)),
         )
 
 

@@ -86,116 +86,77 @@ def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
     return None
 
 
+def _judge_job(job: Judged, *rows: tuple[str, str, str]) -> list[Rule]:
+    """Return the checks of one job, of each row: name, what it catches, what to do."""
+    judges = (met, who, exact, parted)
+    return [
+        Rule(name, "coll", Level.STANDARD, (job.kind,), catches, hint, partial(judge, job))
+        for judge, (name, catches, hint) in zip(judges, rows, strict=True)
+    ]
+
+
+NOT_MET = "See the findings of net.* and os.hostname_bindable."
+CRASHED = "Look at the rank's last lines."
+
 RULES: tuple[Rule, ...] = (
-    Rule(
-        "coll.init",
-        "coll",
-        Level.STANDARD,
-        (CollFacts,),
-        "Ranks that do not meet; names those that did not arrive, within seconds.",
-        "See the findings of net.* and os.hostname_bindable.",
-        partial(met, TORCH),
+    *_judge_job(
+        TORCH,
+        (
+            "coll.init",
+            "Ranks that do not meet; names those that did not arrive, within seconds.",
+            NOT_MET,
+        ),
+        (
+            "coll.rank_size",
+            "Ranks that are not who they should be: world size 1 everywhere, a rank twice.",
+            "Look at the variables RANK and WORLD_SIZE of the hosts.",
+        ),
+        (
+            "coll.correct",
+            "Wrong sums, and collectives that hang from some size on (MTU, locked memory).",
+            "Take the host out; for a hang, look at the size at which it began.",
+        ),
+        ("coll.ending", "Ranks that crash when the group is taken down.", CRASHED),
     ),
-    Rule(
-        "coll.rank_size",
-        "coll",
-        Level.STANDARD,
-        (CollFacts,),
-        "Ranks that are not who they should be: world size 1 everywhere, a rank twice.",
-        "Look at the variables RANK and WORLD_SIZE of the hosts.",
-        partial(who, TORCH),
-    ),
-    Rule(
-        "coll.correct",
-        "coll",
-        Level.STANDARD,
-        (CollFacts,),
-        "Wrong sums, and collectives that hang from some size on (MTU, locked memory).",
-        "Take the host out; for a hang, look at the size at which it began.",
-        partial(exact, TORCH),
-    ),
-    Rule(
-        "coll.ending",
-        "coll",
-        Level.STANDARD,
-        (CollFacts,),
-        "Ranks that crash when the group is taken down.",
-        "Look at the rank's last lines.",
-        partial(parted, TORCH),
-    ),
-    Rule(
-        "horovod.init",
-        "coll",
-        Level.STANDARD,
-        (HorovodCollFacts,),
-        "Horovod's ranks, started as `run --launcher horovod` starts them, do not meet; names the missing.",
-        "See the findings of net.* and os.hostname_bindable.",
-        partial(met, HOROVOD),
-    ),
-    Rule(
-        "horovod.rank_size",
-        "coll",
-        Level.STANDARD,
-        (HorovodCollFacts,),
-        "Horovod's rank, size, local and cross rank are not as planned: every rank has local_rank 0.",
-        "Look at the HOROVOD_* variables of the hosts.",
-        partial(who, HOROVOD),
-    ),
-    Rule(
-        "horovod.correct",
-        "coll",
-        Level.STANDARD,
-        (HorovodCollFacts,),
-        "Wrong sums by Horovod, and collectives of it that hang.",
-        "Rebuild Horovod against the torch that is there.",
-        partial(exact, HOROVOD),
-    ),
-    Rule(
-        "horovod.ending",
-        "coll",
-        Level.STANDARD,
-        (HorovodCollFacts,),
-        "Ranks that crash in hvd.shutdown().",
-        "Look at the rank's last lines.",
-        partial(parted, HOROVOD),
+    *_judge_job(
+        HOROVOD,
+        (
+            "horovod.init",
+            "Horovod's ranks, started as `run --launcher horovod` starts them, do not meet; names the missing.",
+            NOT_MET,
+        ),
+        (
+            "horovod.rank_size",
+            "Horovod's rank, size, local and cross rank are not as planned: every rank has local_rank 0.",
+            "Look at the HOROVOD_* variables of the hosts.",
+        ),
+        (
+            "horovod.correct",
+            "Wrong sums by Horovod, and collectives of it that hang.",
+            "Rebuild Horovod against the torch that is there.",
+        ),
+        ("horovod.ending", "Ranks that crash in hvd.shutdown().", CRASHED),
     ),
     _by_mpi,
-    Rule(
-        "mpi.launch",
-        "coll",
-        Level.STANDARD,
-        (MpiCollFacts,),
-        "mpirun, as `run --launcher mpi` starts it (no ssh between hosts), does not start its ranks: "
-        "no daemon on the PATH, MPIs that differ, a network that does not lead back.",
-        "Put one MPI first on the PATH of every host by --setup.",
-        partial(met, MPI),
-    ),
-    Rule(
-        "mpi.rank_size",
-        "coll",
-        Level.STANDARD,
-        (MpiCollFacts,),
-        "MPI says size 1 everywhere: the library is another MPI's than mpirun.",
-        "Put the right MPI first on PATH and LD_LIBRARY_PATH.",
-        partial(who, MPI),
-    ),
-    Rule(
-        "mpi.correct",
-        "coll",
-        Level.STANDARD,
-        (MpiCollFacts,),
-        "Wrong sums by MPI, and an all-reduce that hangs (docker0's address on several hosts).",
-        "Include the real network by its subnet: btl_tcp_if_include.",
-        partial(exact, MPI),
-    ),
-    Rule(
-        "mpi.ending",
-        "coll",
-        Level.STANDARD,
-        (MpiCollFacts,),
-        "Ranks that crash in MPI_Finalize.",
-        "Look at the rank's last lines.",
-        partial(parted, MPI),
+    *_judge_job(
+        MPI,
+        (
+            "mpi.launch",
+            "mpirun, as `run --launcher mpi` starts it (no ssh between hosts), does not start its ranks: "
+            "no daemon on the PATH, MPIs that differ, a network that does not lead back.",
+            "Put one MPI first on the PATH of every host by --setup.",
+        ),
+        (
+            "mpi.rank_size",
+            "MPI says size 1 everywhere: the library is another MPI's than mpirun.",
+            "Put the right MPI first on PATH and LD_LIBRARY_PATH.",
+        ),
+        (
+            "mpi.correct",
+            "Wrong sums by MPI, and an all-reduce that hangs (docker0's address on several hosts).",
+            "Include the real network by its subnet: btl_tcp_if_include.",
+        ),
+        ("mpi.ending", "Ranks that crash in MPI_Finalize.", CRASHED),
     ),
     _limits,
 )

@@ -9,7 +9,7 @@ from distconsole.checks.engine.rule import Said, differ, fail, hint, info, rule,
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, PythonFacts, SshFacts
-from distconsole.checks.fixes.cures import add_to_hint, by_run
+from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.rules.majority import dissent, named
 from distconsole.checks.rules.script.script_imports import imported_packages
@@ -262,8 +262,7 @@ def _iface(view: View) -> Iterator[Said]:
                     (name,),
                     seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
                     expected="an interface that is up and has an address",
-                    hint=add_to_hint("", cure),
-                    cure=cure,
+                    **offer(cure),
                 )
 
 

@@ -10,7 +10,7 @@ from distconsole.checks.engine.rule import Said, differ, fail, hint, info, rule,
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, OsFacts, ResolvedAddress, SshFacts
-from distconsole.checks.fixes.cures import add_to_hint, by_run
+from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
 from distconsole.checks.rules.majority import dissent, named
 from distconsole.model.addresses import gloo_connects
@@ -92,13 +92,9 @@ def _listens_at(facts: OsFacts) -> str:
 
 
 def _cured(view: View, name: str, nic: str, hint: str) -> dict[str, Any]:
-    if not nic:
-        return {"hint": hint}
-    cure = Cure(
-        hosts={name: HostCure(env={GLOO: nic})},
-        by_run=by_run(view, (GLOO,), f"sets {GLOO} on every host by itself"),
-    )
-    return {"hint": add_to_hint(hint, cure, "until then, for jobs started by hand"), "cure": cure}
+    ours = by_run(view, (GLOO,), f"sets {GLOO} on every host by itself")
+    cure = Cure(hosts={name: HostCure(env={GLOO: nic})}, by_run=ours) if nic else None
+    return offer(cure, hint, "until then, for jobs started by hand")
 
 
 def _trap(entry: ResolvedAddress) -> bool:
