@@ -25,7 +25,6 @@ from distconsole.checks.rules.software import (
 from distconsole.checks.rules.system import (
     budgets,
     expected,
-    folder_use,
     folders,
     identity,
     kernel_log,
@@ -42,7 +41,6 @@ CATALOGUE: tuple[Rule, ...] = (
     *names.RULES,
     *limits.RULES,
     *folders.RULES,
-    *folder_use.RULES,
     *budgets.RULES,
     *system.RULES,
     *leftovers.RULES,

@@ -51,8 +51,8 @@ from distconsole.checks.gather import (
     folder_stage,
     gpu_stage,
     pair_bandwidth,
-    peer_names,
     reachability,
+    second_questions,
     slurm_stage,
 )
 from distconsole.checks.gather.engine_job import StartJob
@@ -189,7 +189,7 @@ class _Checking:
             yield from self._stage("slurm.limits", steps)
         yield from self._judge(needed & NETWORK)
         if NameFacts in needed:
-            yield from self._stage("os.peer_names", peer_names.ask_names(self.gathering))
+            yield from self._stage("os.peer_names", second_questions.ask_names(self.gathering))
             yield from self._judge(needed & NETWORK - {NameFacts})
         if SpeedFacts in needed:
             yield from self._stage("fs.speed", folder_stage.measure(self.gathering))

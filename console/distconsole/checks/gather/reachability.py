@@ -17,8 +17,8 @@ from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.facts.pairs import pair_reports
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
-from distconsole.checks.gather.kernels import ask_kernels
 from distconsole.checks.gather.nodes import Gathering, fixed_port
+from distconsole.checks.gather.second_questions import ask_kernels
 from distconsole.checks.interfaces.panel import untried
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host

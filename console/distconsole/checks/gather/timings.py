@@ -12,6 +12,7 @@ from distconsole.checks.facts.collectives import (
     MpiCollFacts,
 )
 from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.node import OsFacts
 from distconsole.model.reports import CollectiveReport, VerifiedReport
 
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
@@ -110,3 +111,12 @@ def left_out_of(view: View) -> tuple[str, ...]:
                     for op, dtype, elements in said.get("left_out", ()):
                         found[f"{facts.launcher} {op} of {elements} {dtype}"] = None
     return tuple(found)
+
+
+BUSY = 2.0
+"""Processes for each processor, over the last minute."""
+
+
+def busy_hosts(view: View) -> dict[str, float]:
+    """Return the hosts with more to do than they can, with their processes for each processor."""
+    return {name: os.busy for name, os in view.of(OsFacts).items() if os.busy > BUSY}

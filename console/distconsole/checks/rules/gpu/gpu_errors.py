@@ -1,14 +1,21 @@
-"""The check of group ``gpu`` on the errors that the kernel's log has of GPUs and NVSwitches."""
+"""The check of group ``gpu`` on the errors that the kernel's log has of GPUs and NVSwitches.
+
+Numbers, meanings and immediate actions are those of NVIDIA's Xid catalog for A100, H100, B100 and
+GB200 (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), in our words; numbers that it
+calls unused are left out. What SXid lines say of themselves: Fabric Manager User Guide, appendix D.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
 from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.host import KernelEvent, KernelFacts
 from distconsole.checks.facts.node import GpuFacts
-from distconsole.checks.rules.gpu.xids import fatal, xid
 from distconsole.checks.rules.system.kernel_log import unreadable
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Level
@@ -74,3 +81,141 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
 
 
 RULES = (_xid,)
+
+
+class Remedy(StrEnum):
+    """Who has something to do; the catalog's immediate actions."""
+
+    PROGRAM = "look at the program (compute-sanitizer names the line): the GPU itself is healthy"
+    SYMPTOM = "nothing of itself: look at the error before it"
+    WATCH = "nothing yet; where it comes again: dcgmi diag -r 3, and the vendor"
+    RESTART = "start the program again; where it comes again on this GPU: dcgmi diag -r 3"
+    LATER = (
+        "start the program again; reset the GPU when that is convenient: sudo nvidia-smi -r -i GPU"
+    )
+    VENDOR = "jobs may go on; tell the vendor: the GPU has no spare part left for this"
+    RESET = (
+        "end what uses the GPU, then: sudo nvidia-smi -r -i GPU, or reboot; "
+        "where it comes again: dcgmi diag -r 3, and the vendor"
+    )
+    LINK = (
+        "end what uses the GPUs, then: sudo nvidia-smi -r, or reboot; nvidia-smi nvlink -e names the "
+        "link, and the cause may be the GPU or switch at its other end"
+    )
+    DRAIN = "end what uses this GPU and its NVLink peers, then: sudo nvidia-smi -r"
+    REBOOT = (
+        "restart the machine, by power if need be; where it comes again, reseat or replace the GPU"
+    )
+    MECHANICS = "connect the GPU's auxiliary power cable"
+    REPLACE = (
+        "drain the host; sudo nvidia-smi -r -i GPU; where it comes again, have the GPU replaced: "
+        "dcgmi diag -r 3 gives the evidence"
+    )
+    MACHINE = "restart the machine, in a virtual one the guest"
+
+
+FAILURES = (
+    Remedy.RESET,
+    Remedy.LINK,
+    Remedy.DRAIN,
+    Remedy.REBOOT,
+    Remedy.MECHANICS,
+    Remedy.REPLACE,
+    Remedy.MACHINE,
+)
+"""With these the host should get no job before somebody has done something."""
+WARNINGS = (Remedy.LATER, Remedy.VENDOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One number."""
+
+    meaning: str
+    remedy: Remedy
+
+    @property
+    def severity(self) -> Severity:
+        """How much a job has to fear of it, when it was reported just now."""
+        if self.remedy in FAILURES:
+            return Severity.FAIL
+        return Severity.WARN if self.remedy in WARNINGS else Severity.INFO
+
+
+_COPY = Xid("an exception in a copy engine", Remedy.RESTART)
+_VIDEO = Xid("an exception in a video or image decoder", Remedy.RESTART)
+_STREAM = Xid("an invalid or corrupted stream of commands", Remedy.PROGRAM)
+_NVLINK5 = "an error of an NVLink"
+
+XIDS: dict[int, Xid] = {
+    8: Xid("the GPU stopped processing for a program", Remedy.RESTART),
+    11: _STREAM,
+    13: Xid("an exception in a kernel, as by an access out of bounds", Remedy.PROGRAM),
+    25: _STREAM,
+    31: Xid("a GPU page fault: an illegal address in a kernel", Remedy.PROGRAM),
+    32: Xid("a corrupted stream of commands, mostly by a bad PCIe link", Remedy.RESTART),
+    **dict.fromkeys((39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)), _COPY),
+    43: Xid("a program ran into a fault of its own and was ended", Remedy.PROGRAM),
+    45: Xid("the GPU's work for a program was cleared away, after its end", Remedy.SYMPTOM),
+    46: Xid("the GPU stopped processing", Remedy.RESET),
+    48: Xid("an uncorrectable memory error", Remedy.RESET),
+    54: Xid("its auxiliary power is not connected", Remedy.MECHANICS),
+    62: Xid("its microcontroller halted", Remedy.RESET),
+    63: Xid("a row of its memory is remapped, or will be at the next reset", Remedy.WATCH),
+    64: Xid("a row of its memory could not be remapped", Remedy.REPLACE),
+    **dict.fromkeys((60, 68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139, 142), _VIDEO),
+    69: Xid("an exception in a kernel's class of commands", Remedy.PROGRAM),
+    74: Xid(_NVLINK5, Remedy.LINK),
+    79: Xid("the GPU fell off the bus", Remedy.REBOOT),
+    80: Xid("corrupted data was sent to it", Remedy.RESTART),
+    92: Xid("many corrected memory errors", Remedy.WATCH),
+    94: Xid("an uncorrectable memory error that ended one program only", Remedy.LATER),
+    95: Xid("an uncorrectable memory error that hit several programs", Remedy.RESET),
+    109: Xid("it did not switch between programs in time", Remedy.RESET),
+    110: Xid("a security fault, rare unless its hardware fails", Remedy.RESET),
+    119: Xid("its system processor (GSP) does not answer", Remedy.RESET),
+    120: Xid("its system processor (GSP) failed", Remedy.RESET),
+    121: Xid("a corrected error of the link to the Grace processor", Remedy.WATCH),
+    136: Xid("an NVLink failed in training", Remedy.LINK),
+    137: Xid("an illegal access over NVLink to another GPU's memory", Remedy.PROGRAM),
+    140: Xid("an uncorrectable memory error that could not be taken out of use", Remedy.RESET),
+    143: Xid("its initialisation failed", Remedy.RESET),
+    **dict.fromkeys(range(144, 151), Xid(_NVLINK5, Remedy.LINK)),
+    151: Xid("the rotation of its keys failed (confidential computing)", Remedy.MACHINE),
+    154: Xid("the driver says what brings the GPU back", Remedy.SYMPTOM),
+    155: Xid("an NVLink was taken down on purpose", Remedy.LINK),
+    156: Xid("a bad part of it is taken out of use at the next reset", Remedy.RESET),
+    157: Xid("a bad part of it could not be taken out of use", Remedy.VENDOR),
+    158: Xid("it did not answer in time", Remedy.RESET),
+    163: Xid("its power smoothing is off", Remedy.WATCH),
+    164: Xid("its power smoothing is nearly worn out", Remedy.WATCH),
+    165: Xid("its power smoothing is worn out", Remedy.WATCH),
+    168: Xid("it has less memory, as its ECC is off and errors were found", Remedy.WATCH),
+    171: Xid("an uncorrectable error in its DRAM (with Xid 48)", Remedy.SYMPTOM),
+    172: Xid("an uncorrectable error in its SRAM (with Xid 48)", Remedy.SYMPTOM),
+}
+UNKNOWN = Xid("see NVIDIA's table of Xid errors", Remedy.WATCH)
+
+_RECOVERY = re.compile(r"recovery action changed.* to 0x(?P<action>[0-9a-f]+)", re.IGNORECASE)
+_RECOVERIES = {
+    "0": Xid("the driver says that the GPU can be used again", Remedy.SYMPTOM),
+    "1": Xid("the driver says that the GPU needs a reset", Remedy.RESET),
+    "2": Xid("the driver says that the machine needs a reboot", Remedy.REBOOT),
+    "3": Xid("the driver says that all its peer-to-peer traffic must end", Remedy.DRAIN),
+    "4": Xid("the driver says that its programs must end, then a reset", Remedy.DRAIN),
+}
+"""Xid 154 by nvml.h's nvmlDeviceGpuRecoveryAction_t, which the line has in words, too."""
+
+
+def xid(number: int | None, line: str = "") -> Xid:
+    """Return what is known of a number, and of the kernel's line where that says more."""
+    if number == 154 and (found := _RECOVERY.search(line)):
+        return _RECOVERIES.get(found["action"], XIDS[154])
+    if number in range(144, 151) and "fatal" in line.lower() and not fatal(line):
+        return Xid(f"{_NVLINK5}, not fatal", Remedy.WATCH)
+    return XIDS.get(number or 0, UNKNOWN)
+
+
+def fatal(line: str) -> bool:
+    """Whether a line of an NVLink or NVSwitch calls its error fatal."""
+    return re.search(r"(?<!non)(?<!non-)\bfatal\b", line, re.IGNORECASE) is not None

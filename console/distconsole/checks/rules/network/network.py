@@ -15,11 +15,14 @@ from distconsole.checks.fixes.closed_ways import (
     by_cause,
     cause_of,
     cure_of,
+    off_it,
+    or_elsewhere,
+    other_port,
     split_neighbours,
     tell_pairs,
+    through_ports,
 )
 from distconsole.checks.fixes.cures import offer
-from distconsole.checks.fixes.ways_around import off_it, or_elsewhere, other_port, through_ports
 from distconsole.checks.gather.attribution import (
     BlamedHost,
     Direction,

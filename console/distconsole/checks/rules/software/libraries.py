@@ -10,7 +10,7 @@ from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, r
 from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.host import ImportFacts
 from distconsole.checks.facts.node import GpuFacts, TorchFacts
-from distconsole.checks.gather.load import busy_hosts
+from distconsole.checks.gather.timings import busy_hosts
 from distconsole.checks.rules.majority import named
 from distconsole.model.requests import Level
 

@@ -9,7 +9,7 @@ from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.host import BetweenFacts, ImportFacts
 from distconsole.checks.facts.node import EnvFacts, HorovodFacts
-from distconsole.checks.gather.load import busy_hosts
+from distconsole.checks.gather.timings import busy_hosts
 from distconsole.checks.rules.majority import named
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level

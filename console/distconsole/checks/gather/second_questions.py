@@ -1,14 +1,35 @@
-"""Asks every host what the others' names mean on it: a second question, once the names are known."""
+"""Second questions to the hosts: what the others' names mean there, what the kernel says of lost connections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from distconsole.checks.facts.evidence import ALONE, Outcome
-from distconsole.checks.facts.host import NameFacts
+from distconsole.checks.facts.host import KernelFacts, NameFacts
+from distconsole.checks.facts.network import Edge
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.nodes import Gathering, learn_outcome
+from distconsole.model.cluster import Host
+
+SECONDS = 2.0
+
+
+def ask_kernels(gathering: Gathering, broken: Iterable[Edge]) -> None:
+    """Read the kernel's log on both ends of connections that failed, as it is since they did."""
+    names = {name for edge in broken for name in (edge.source, edge.target)}
+    hosts = [host for host in gathering.reached() if host.name in names]
+    seconds = gathering.left(SECONDS)
+    if not hosts or seconds < SECONDS:
+        return
+
+    def ask(host: Host) -> dict[str, Any]:
+        return gathering.ask(host, "kernel", seconds, {})
+
+    for outcome in gathering.on_each(hosts, ask, seconds):
+        learn_outcome(gathering.hosts[outcome.host], KernelFacts, outcome)
+
 
 RESOLVE_SECONDS = 6.0
 """A resolver asks its first dead server for 5 s (resolv.conf(5))."""
