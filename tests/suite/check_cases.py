@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from distconsole.checks.engine.catalogue import rule_called
+from distconsole.checks.engine.catalogue import find_rule
 from distconsole.checks.facts.groups import GROUP_NAMES
 
 CASES = Path(__file__).parents[1] / "unit" / "checks" / "cases"
@@ -96,7 +96,7 @@ def _kind(kind: str, healthy: dict[str, Any]) -> dict[str, Any]:
 def expand(case: dict[str, Any], healthy: dict[str, Any]) -> dict[str, Any]:
     """Return a case whose hosts have all facts that its rule reads."""
     names = list(hosts_of(case["hosts"]))
-    rule = rule_called(case["rule"])
+    rule = find_rule(case["rule"])
     assert rule is not None, case["rule"]
     groups = {GROUP_NAMES[kind] for kind in (*rule.needs, *rule.after)}
     full = healthy_hosts(case.get("kind", "cpu"), names, healthy)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from distconsole.checks.engine.catalogue import CATALOGUE, rule_called
+from distconsole.checks.engine.catalogue import CATALOGUE, find_rule
 from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.engine.target import Launch
@@ -54,7 +54,7 @@ def judge_case(case: dict[str, Any], rule: Rule) -> Verdicts:
 
 
 def judge_by_its_rule(case: dict[str, Any]) -> Verdicts:
-    rule = rule_called(case["rule"])
+    rule = find_rule(case["rule"])
     assert rule is not None
     return judge_case(case, rule)
 

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from distconsole.checks.engine.catalogue import rule_called
+from distconsole.checks.engine.catalogue import find_rule
 from distconsole.checks.engine.select import at_level
 from distconsole.model.requests import Level
 from testbed.faults import BY_NAME, FAULTS, THREE_AT_ONCE, Fault
@@ -21,7 +21,7 @@ WHY_A_HOST_IS_LEFT_OUT = "net.reach_tcp"
 def test_what_must_be_found_can_be_found(fault: Fault) -> None:
     assert fault.expected
     for expected in fault.expected:
-        rule = rule_called(expected.check)
+        rule = find_rule(expected.check)
         assert rule is not None
         assert at_level(rule, Level(fault.level))
         assert (

@@ -254,7 +254,7 @@ class Passports:
         return self._folder / f"{name}.json"
 
 
-def compared(report: CheckReport, passports: Passports) -> CheckReport:
+def compare_passports(report: CheckReport, passports: Passports) -> CheckReport:
     """Return ``report`` with what has changed since the last one that was green."""
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
     if report.target is not None:

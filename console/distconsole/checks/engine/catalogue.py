@@ -70,6 +70,6 @@ CATALOGUE: tuple[Rule, ...] = (
 )
 
 
-def rule_called(check: str) -> Rule | None:
+def find_rule(check: str) -> Rule | None:
     """Return the check with this id, or None."""
     return next((rule for rule in CATALOGUE if rule.id == check), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from distconsole.checks.engine.catalogue import CATALOGUE, rule_called
+from distconsole.checks.engine.catalogue import CATALOGUE, find_rule
 from distconsole.checks.facts.groups import GROUP_NAMES
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
@@ -19,7 +19,7 @@ def explain(check: str) -> str:
     Raises:
         UsageError: if there is none of this id.
     """
-    rule = rule_called(check)
+    rule = find_rule(check)
     if rule is None:
         some = [each for each in CATALOGUE if each.group == check or each.id.startswith(check)]
         if check and some:

@@ -82,7 +82,7 @@ def make_report(
         seconds=round(seconds, 3),
         cells=cells,
         why=why,
-        uncovered=_uncovered(request, verdicts, rules),
+        uncovered=_say_uncovered(request, verdicts, rules),
         target=gathering.launch.report() if gathering.launch is not None else None,
     )
     return with_outcome(report, strict=request.strict)
@@ -99,7 +99,7 @@ def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
     return tuple(pair_reports(edges, streams))
 
 
-def _uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tuple[str, ...]:
+def _say_uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tuple[str, ...]:
     reasons: dict[str, set[str]] = {}
     for cells in verdicts.cells.values():
         for check, cell in cells.items():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from distconsole.checks.engine import losses
 from distconsole.checks.engine.at_once import at_once
-from distconsole.checks.engine.baseline import Passports, compared
+from distconsole.checks.engine.baseline import Passports, compare_passports
 from distconsole.checks.engine.catalogue import CATALOGUE
 from distconsole.checks.engine.files import write_files
 from distconsole.checks.engine.judge import Verdicts, judge
@@ -134,7 +134,7 @@ def run_check(
         for finding in report.findings[len(checking.verdicts.findings) :]:
             yield FindingMade(finding=finding)
         write_files(request, report, session.cluster)
-        return report if passports is None else compared(report, passports)
+        return report if passports is None else compare_passports(report, passports)
 
     try:
         yield from checking.stages()
@@ -219,7 +219,7 @@ class _Checking:
         gathering.lack((*gathering.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
         losses.note_life(gathering)
         if gathering.launch is None:
-            yield from self._leave_out(_without_launch if self.plan is None else _unplanned)
+            yield from self._leave_out(_without_launch if self.plan is None else _why_unplanned)
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
 
@@ -387,5 +387,5 @@ def _without_launch(rule: Rule) -> str:
     return "no script was given" if rule.group == "script" else ""
 
 
-def _unplanned(rule: Rule) -> str:
+def _why_unplanned(rule: Rule) -> str:
     return CANCELLED if rule.group == "script" else ""

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import list_some
 from distconsole.model.findings import Cure, Finding
 
 HERE = "\0"
 """In a finding's words it stands for the hosts, which are known only at the end."""
-MAX_LISTED = 8
 
 
 def merge_alike(findings: Iterable[Finding]) -> list[Finding]:
@@ -27,7 +27,7 @@ def merge_alike(findings: Iterable[Finding]) -> list[Finding]:
 
 def _in_one(findings: Sequence[Finding]) -> Finding:
     hosts = list(dict.fromkeys(name for found in findings for name in found.hosts))
-    names, first = named(hosts), findings[0]
+    names, first = name_hosts(hosts), findings[0]
     return msgspec.structs.replace(
         first,
         hosts=tuple(hosts),
@@ -35,11 +35,11 @@ def _in_one(findings: Sequence[Finding]) -> Finding:
         seen=_each([(found.hosts, found.seen) for found in findings]),
         expected=first.expected.replace(HERE, names),
         hint=_once([found.hint for found in findings]).replace(HERE, names),
-        cure=_merged([found.cure for found in findings if found.cure is not None]),
+        cure=_merge_cures([found.cure for found in findings if found.cure is not None]),
     )
 
 
-def _merged(cures: Sequence[Cure]) -> Cure | None:
+def _merge_cures(cures: Sequence[Cure]) -> Cure | None:
     """Return what to change on each host; the rest is the same for all."""
     if not cures:
         return None
@@ -51,14 +51,8 @@ def _each(texts: Sequence[tuple[Sequence[str], str]]) -> str:
     """Return what hosts have in common once, and else each host's with its name."""
     if len({text for _, text in texts}) == 1:
         return texts[0][1]
-    lines = [f"{named(hosts)}: {text}" for hosts, text in texts if text]
-    return _cut(lines)
+    return list_some([f"{name_hosts(hosts)}: {text}" for hosts, text in texts if text])
 
 
 def _once(texts: Sequence[str]) -> str:
-    return _cut(list(dict.fromkeys(filter(None, texts))))
-
-
-def _cut(lines: Sequence[str]) -> str:
-    more = len(lines) - MAX_LISTED
-    return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
+    return list_some(list(dict.fromkeys(filter(None, texts))))

@@ -33,7 +33,7 @@ def find_unmade(
 ) -> Iterator[Finding]:
     """Yield a finding for each reason; nothing that could not be looked at may pass for healthy."""
     yield from _unknown(cells, why, findings)
-    yield from _unjudged(cells, why, only)
+    yield from _find_unjudged(cells, why, only)
 
 
 def _unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def _unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[
     for host, outcomes in cells.items():
         for check, outcome in outcomes.items():
             reason = why.get(host, {}).get(check, "")
-            if outcome in UNKNOWN and host not in lost and not _explained(reason, findings):
+            if outcome in UNKNOWN and host not in lost and not _explains(reason, findings):
                 checks, hosts = reasons.setdefault(reason, (set(), set()))
                 checks.add(check)
                 hosts.add(host)
@@ -58,22 +58,22 @@ def _unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[
         )
 
 
-def _unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
+def _find_unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
     """Yield what is not there to be judged: everything, a word of ``--only``, or all of it on a host."""
     every = set[str]().union(*cells.values())
-    if not any(_is_judged(outcomes, every) for outcomes in cells.values()):
+    if not any(_judges_host(outcomes, every) for outcomes in cells.values()):
         named = f" of {', '.join(only[:MAX_WORDS])}" if only else ""
         yield _nothing(named, list(cells), _reasons(why, every))
         return
     for word in only:
         ids = {rule.id for rule in select_rules(CATALOGUE, [word])}
         reasons = _reasons(why, ids)
-        judged = any(_is_judged(outcomes, ids) for outcomes in cells.values())
+        judged = any(_judges_host(outcomes, ids) for outcomes in cells.values())
         if not judged and ELSEWHERE not in reasons:
             yield _nothing(f" of {word}", list(cells), reasons)
     alike: dict[tuple[str, ...], list[str]] = {}
     for host, outcomes in cells.items():
-        if not _is_judged(outcomes, every):
+        if not _judges_host(outcomes, every):
             reasons = _reasons({host: why.get(host, {})}, every)
             alike.setdefault(tuple(reasons), []).append(host)
     for told, hosts in alike.items():
@@ -81,7 +81,7 @@ def _unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding
             yield _nothing("", hosts, told)
 
 
-def _is_judged(outcomes: Mapping[str, str], ids: Set[str]) -> bool:
+def _judges_host(outcomes: Mapping[str, str], ids: Set[str]) -> bool:
     """Whether a check of ``ids`` says something of a host, were it that it could not be made."""
     return any(outcomes[check] != Outcome.SKIPPED for check in ids & outcomes.keys())
 
@@ -121,7 +121,7 @@ def _hint(reason: str) -> str:
     return "give more time with --budget, or leave them out with --skip"
 
 
-def _explained(why: str, findings: Sequence[Finding]) -> bool:
+def _explains(why: str, findings: Sequence[Finding]) -> bool:
     """Whether another finding says already why a cell is empty."""
     by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
     telling = ("net.",) if BROKEN in why else (LOST_CHECK,) if LOST in why else by.get(why, ())

@@ -15,6 +15,7 @@ from distconsole.checks.facts.network import Edge, ReachFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints_in
 from distconsole.checks.gather.attribution import Pair
+from distconsole.checks.rules.wording import list_some
 from distconsole.model.findings import Cure, HostCure
 
 RECENT_SECONDS = 60.0
@@ -135,20 +136,18 @@ def cure_of(cause: Cause, facts: Mapping[str, ReachFacts], source: str, target: 
             )
 
 
-def tell_pairs(view: View, matrix: Matrix, pairs: Sequence[Pair], most: int) -> str:
+def format_pairs(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> str:
     """Return the evidence: what became of ``pairs``, and what the kernels' logs say."""
     lines = []
-    for pair in pairs[:most]:
-        errors = sorted({_told(edge) for edge in matrix.edges.get(pair, ()) if edge.error})
+    for pair in pairs:
+        errors = sorted({_format_edge(edge) for edge in matrix.edges.get(pair, ()) if edge.error})
         lines.append(f"{pair[0]} -> {pair[1]}: {', '.join(errors) or 'ok'}")
-    if len(pairs) > most:
-        lines.append(f"and {len(pairs) - most} more")
     full = overflows(view, {name for pair in pairs for name in pair})
-    lines += [f"kernel's log on {name}: {text}" for name, text in list(full.items())[:2]]
-    return "\n".join(lines)
+    logs = [f"kernel's log on {name}: {text}" for name, text in list(full.items())[:2]]
+    return "\n".join(filter(None, [list_some(lines), *logs]))
 
 
-def _told(edge: Edge) -> str:
+def _format_edge(edge: Edge) -> str:
     return f"{edge.error} ({edge.errno})" if edge.errno else edge.error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.config.pasting import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 
@@ -32,8 +32,8 @@ def lines_to_type(cure: Cure) -> list[str]:
     lines += _networks(cure)
     alike: dict[str, list[str]] = {}
     for name, change in cure.hosts.items():
-        alike.setdefault("; ".join(_typed_on_host(change)), []).append(name)
-    return lines + [f"on {named(names)}: {words}" for words, names in alike.items() if words]
+        alike.setdefault("; ".join(_lines_on_host(change)), []).append(name)
+    return lines + [f"on {name_hosts(names)}: {words}" for words, names in alike.items() if words]
 
 
 def _networks(cure: Cure) -> list[str]:
@@ -55,15 +55,15 @@ def _networks(cure: Cure) -> list[str]:
 
 def exports(env: Mapping[str, str]) -> str:
     """Return the line of shell that sets variables."""
-    return "export " + " ".join(f"{name}={_quoted(value)}" for name, value in env.items())
+    return "export " + " ".join(f"{name}={_quote(value)}" for name, value in env.items())
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     """zsh makes a path of ``=eth0``, which ``shlex`` leaves as it is."""
     return f"'{value}'" if value.startswith("=") and "'" not in value else shlex.quote(value)
 
 
-def _typed_on_host(change: HostCure) -> list[str]:
+def _lines_on_host(change: HostCure) -> list[str]:
     lines = [exports(change.env)] if change.env else []
     lines += [f"unset {' '.join(change.unset)}"] if change.unset else []
     return lines + ([change.setup] if change.setup else [])

@@ -209,7 +209,7 @@ def _once_more(bench: Bench, source: Host, target: Host, address: str) -> Came:
     ask = {"address": address, "ports": [], "ephemeral": 1}
     results, opened = _connections(bench, source, target, ask, [(address, None)])
     port = opened[0].get("port") if opened else 0
-    came = _connected(results.get("0", {}), address, port if isinstance(port, int) else 0)
+    came = _judge_connection(results.get("0", {}), address, port if isinstance(port, int) else 0)
     return replace(came, words=f"{source.name} -> {came.words}")
 
 
@@ -253,7 +253,7 @@ def _connect(
     if not opened:
         return None
     before, after = (
-        _connected(results.get(str(number), {}), to, port)
+        _judge_connection(results.get(str(number), {}), to, port)
         for number, (to, port) in enumerate(ends)
     )
     ran = f"a connection from {source.name} to {target.name}"
@@ -288,7 +288,7 @@ def _connections(
     return {entry.get("id"): entry for entry in came.get("results", ())}, opened
 
 
-def _connected(entry: Mapping[str, object], address: str, port: int) -> Came:
+def _judge_connection(entry: Mapping[str, object], address: str, port: int) -> Came:
     ok = entry.get("ok") is True
     words = "connected" if ok else entry.get("error") or "timeout"
     return Came(ok, f"{address} port {port}: {words}", able=bool(entry))

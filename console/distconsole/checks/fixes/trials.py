@@ -109,10 +109,10 @@ def both(without: Trial, with_cure: Trial) -> tuple[Came, Came]:
         for thread, event in zip(threads, ended, strict=True):
             if thread.ident is not None:
                 event.wait(ENDING_SECONDS)
-    return _came(came[0]), _came(came[1])
+    return _result_or_raise(came[0]), _result_or_raise(came[1])
 
 
-def _came(entry: Came | BaseException) -> Came:
+def _result_or_raise(entry: Came | BaseException) -> Came:
     if isinstance(entry, ConsoleError):
         return Came(False, entry.message[:WORDS], able=False)
     if isinstance(entry, BaseException):

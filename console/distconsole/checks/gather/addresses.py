@@ -56,8 +56,8 @@ def endpoints(view: View) -> dict[str, Endpoint]:
     hosts = [host for host in view.hosts if host.name in facts]
     if len(hosts) > 1 and one_machine(view):
         return {
-            host.name: _planned(view, host, facts[host.name])
-            or _given(host, facts[host.name])
+            host.name: _endpoint_by_launch(view, host, facts[host.name])
+            or _endpoint_by_config(host, facts[host.name])
             or LOOPBACK
             for host in hosts
         }
@@ -68,7 +68,9 @@ def endpoints(view: View) -> dict[str, Endpoint]:
     best = {name: _endpoint(item) for name, item in chosen_in.items()}
     for host in hosts:
         reached_at = ssh[host.name].reached_at if host.name in ssh else ""
-        chosen = _planned(view, host, facts[host.name]) or _given(host, facts[host.name])
+        chosen = _endpoint_by_launch(view, host, facts[host.name]) or _endpoint_by_config(
+            host, facts[host.name]
+        )
         chosen = chosen or best.get(host.name)
         chosen = chosen or _fallback(host, facts[host.name], reached_at)
         if chosen is not None:
@@ -109,7 +111,7 @@ def _endpoint(item: Interface) -> Endpoint:
     return Endpoint(item.address, item.name, "" if network is None else str(network))
 
 
-def _given(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+def _endpoint_by_config(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
     """Return what the configuration fixes for this host."""
     wanted = host.host
     for address in facts.addresses:
@@ -122,7 +124,7 @@ def _given(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
     return None
 
 
-def _planned(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+def _endpoint_by_launch(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
     """Return what the launch that is checked has planned for this host."""
     planned = view.launch.hosts.get(host.name) if view.launch is not None else None
     if planned is None or not planned.address:

@@ -193,10 +193,10 @@ def able(
             evidence.lack(kind, Outcome.COULD_NOT_RUN, why)
         else:
             hosts.append(host)
-    return _connected(gathering, hosts, kind) if len(gathering.hosts) > 1 else hosts
+    return _leave_out_broken(gathering, hosts, kind) if len(gathering.hosts) > 1 else hosts
 
 
-def _connected(gathering: Gathering, hosts: list[Host], kind: type[Facts]) -> list[Host]:
+def _leave_out_broken(gathering: Gathering, hosts: list[Host], kind: type[Facts]) -> list[Host]:
     """Leave out hosts whose connections are broken: a job with them would only hang."""
     facts = gathering.view((ReachFacts,)).of(ReachFacts)
     matrix = matrix_of(facts)
@@ -233,7 +233,7 @@ def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
         ranks[host.name] = tuple(range(first, first + per_host[host.name]))
         first += per_host[host.name]
     needs = gathering.launch.needs if gathering.launch is not None else LaunchNeeds()
-    fixed = _fixed_port(gathering, hosts[0])
+    fixed = _port_of_launch(gathering, hosts[0])
     return Job(
         tuple(hosts),
         ranks,
@@ -248,7 +248,7 @@ def free_port(gathering: Gathering, host: Host, address: str) -> int:
     return int(gathering.ask(host, "port.free", 3.0, {"address": address}).get("port", 0))
 
 
-def _fixed_port(gathering: Gathering, host: Host) -> int | None:
+def _port_of_launch(gathering: Gathering, host: Host) -> int | None:
     """Return the port that the launch fixes, unless it is held there: that is another finding."""
     launch = gathering.launch
     if launch is None or launch.port is None:

@@ -13,7 +13,7 @@ from typing import Any
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.folders import Folder, FolderFacts, SpeedFacts
 from distconsole.checks.facts.node import OsFacts
-from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believed, learn_outcome
+from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believe, learn_outcome
 from distconsole.checks.rules.system.slow_folders import suspects
 from distconsole.model.cluster import Host
 from distconsole.model.requests import Level
@@ -94,7 +94,7 @@ def _ask(
 
 
 def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
-    said = believed(evidence, FolderFacts, answer, SpeedFacts)
+    said = believe(evidence, FolderFacts, answer, SpeedFacts)
     if said is None:
         return
     known = evidence.known.get(SpeedFacts)

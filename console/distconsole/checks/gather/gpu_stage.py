@@ -14,7 +14,7 @@ import msgspec
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuLoadFacts, LoadedGpu
 from distconsole.checks.facts.node import GpuFacts
-from distconsole.checks.gather.nodes import Gathering, believed, learn_outcome
+from distconsole.checks.gather.nodes import Gathering, believe, learn_outcome
 from distconsole.checks.rules.gpu.gpu_links import suspects
 from distconsole.model.cluster import Host
 
@@ -93,7 +93,7 @@ def _ask(
 
 
 def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
-    said = believed(evidence, GpuLoadFacts, answer)
+    said = believe(evidence, GpuLoadFacts, answer)
     if said is None:
         return
     known = evidence.known.get(GpuLoadFacts)

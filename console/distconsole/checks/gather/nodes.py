@@ -357,12 +357,12 @@ def _facts_or_reason(
 
 def learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
     """Add a node's answer as facts of ``kind``; one that does not fit is not believed."""
-    facts = believed(evidence, kind, answer)
+    facts = believe(evidence, kind, answer)
     if facts is not None:
         evidence.learn(facts, answer if isinstance(answer, dict) else None)
 
 
-def believed(
+def believe(
     evidence: HostEvidence, kind: type[F], answer: object, lacking: type[Facts] | None = None
 ) -> F | None:
     """Return a node's answer as ``kind``; where it does not fit, None.

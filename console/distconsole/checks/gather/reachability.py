@@ -19,7 +19,7 @@ from distconsole.checks.facts.pairs import pair_reports
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.nodes import Gathering, fixed_port
 from distconsole.checks.gather.second_questions import ask_kernels
-from distconsole.checks.interfaces.panel import untried
+from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.events import PairProgress
@@ -131,7 +131,7 @@ def _choices(
 ) -> Generator[Told, None, dict[str, tuple[Edge, ...]]]:
     """Try addresses that an engine will choose and that some hosts have no network of."""
     edges: dict[str, tuple[Edge, ...]] = {}
-    for there in untried(gathering.view((NetFacts, SshFacts))):
+    for there in plan_untried(gathering.view((NetFacts, SshFacts))):
         found, _ = yield from _try_network(gathering, hosts, there, secret, 1, timeout)
         for name, (tried, _) in found.items():
             edges[name] = (*edges.get(name, ()), *tried)
@@ -164,7 +164,7 @@ def _try_network(
         doubtful = _doubtful(found, targets)
         if doubtful and gathering.left(2 * AGAIN_SECONDS) >= 2 * AGAIN_SECONDS:
             again = yield from _connect_all(gathering, doubtful, listening, secret, AGAIN_SECONDS)
-            found = _with_second(found, again)
+            found = _replace_tries(found, again)
             if first:
                 edges = [edge for name in again for edge in found[name][0]]
                 yield _progress(gathering, edges)
@@ -335,7 +335,7 @@ def _doubtful(
     return doubtful
 
 
-def _with_second(first: Tried, second: Tried) -> Tried:
+def _replace_tries(first: Tried, second: Tried) -> Tried:
     """Return ``first`` with what came of each second try in its place."""
     whole = dict(first)
     for name, (edges, _) in second.items():

@@ -46,7 +46,9 @@ def exchange(gathering: Gathering) -> Iterator[HostEvidence]:
         ]
         return gathering.ask(host, "slurm.decode", seconds, {"credentials": others})
 
-    yield from _learned(gathering, hosts, MungeFacts, gathering.on_each(hosts, decode, seconds))
+    yield from _learn_outcomes(
+        gathering, hosts, MungeFacts, gathering.on_each(hosts, decode, seconds)
+    )
 
 
 def step_limits(gathering: Gathering, environ: Mapping[str, str]) -> Iterator[HostEvidence]:
@@ -70,7 +72,7 @@ def step_limits(gathering: Gathering, environ: Mapping[str, str]) -> Iterator[Ho
         return {"job": job, **gathering.ask(host, "slurm.limits", seconds, where)}
 
     hosts = [host for host in gathering.reached() if host.name in names]
-    yield from _learned(gathering, hosts, StepFacts, gathering.on_each(hosts, ask, seconds))
+    yield from _learn_outcomes(gathering, hosts, StepFacts, gathering.on_each(hosts, ask, seconds))
 
 
 def _nodes(nodelist: str) -> set[str]:
@@ -100,7 +102,7 @@ def _sources(name: str, names: list[str]) -> list[str]:
     return [names[(names.index(name) + 1) % len(names)]]
 
 
-def _learned(
+def _learn_outcomes(
     gathering: Gathering,
     hosts: list[Host],
     kind: type[Facts],

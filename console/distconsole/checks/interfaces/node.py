@@ -111,7 +111,7 @@ def nodes_of(view: View) -> dict[str, Node]:
             addresses=net.addresses,
             interfaces=net.interfaces,
             routes=net.routes,
-            variables=_with_nccl_files(environments[name]),
+            variables=_add_nccl_files(environments[name]),
             parameters=_assignments(chain(*environments[name].parameters.values())),
             named=tuple(e.address for e in systems[name].resolution.addresses if e.bindable),
             infiniband=systems[name].infiniband,
@@ -121,7 +121,7 @@ def nodes_of(view: View) -> dict[str, Node]:
     }
 
 
-def _with_nccl_files(facts: EnvFacts) -> dict[str, str]:
+def _add_nccl_files(facts: EnvFacts) -> dict[str, str]:
     """Add what nccl.conf says; a variable wins over ~/.nccl.conf, and that over /etc/nccl.conf.
 
     param.cc of NCCL: ``initEnv`` reads the user's file first, and ``setenv`` keeps what is there.

@@ -34,33 +34,35 @@ MAX_MATCHED = 6
 
 def choose(node: Node) -> tuple[Pick, ...]:
     """Return the interfaces that its ranks use, all of them at once."""
-    return _chosen(node, _said(node, INCLUDE), _said(node, EXCLUDE) or DEFAULT_EXCLUDED, INCLUDE)
+    return _choose_picks(
+        node, _parameter(node, INCLUDE), _parameter(node, EXCLUDE) or DEFAULT_EXCLUDED, INCLUDE
+    )
 
 
 def choose_for_daemons(node: Node) -> tuple[Pick, ...]:
     """Return the addresses that its daemons tell each other; the first that answers is used."""
-    include = _said(node, DAEMON_INCLUDE) or _said(node, PRRTE_INCLUDE, "PRTE_MCA_")
-    exclude = _said(node, DAEMON_EXCLUDE) or _said(node, PRRTE_EXCLUDE, "PRTE_MCA_")
-    return _chosen(node, include, exclude, DAEMON_INCLUDE)
+    include = _parameter(node, DAEMON_INCLUDE) or _parameter(node, PRRTE_INCLUDE, "PRTE_MCA_")
+    exclude = _parameter(node, DAEMON_EXCLUDE) or _parameter(node, PRRTE_EXCLUDE, "PRTE_MCA_")
+    return _choose_picks(node, include, exclude, DAEMON_INCLUDE)
 
 
-def _said(node: Node, name: str, prefix: str = "OMPI_MCA_") -> str:
+def _parameter(node: Node, name: str, prefix: str = "OMPI_MCA_") -> str:
     return node.variables.get(f"{prefix}{name}") or node.parameters.get(name, "")
 
 
-def _chosen(node: Node, include: str, exclude: str, parameter: str) -> tuple[Pick, ...]:
+def _choose_picks(node: Node, include: str, exclude: str, parameter: str) -> tuple[Pick, ...]:
     up = [each for each in node.addresses if each.family == 4 and each.up and not each.loopback]
     if include:
         how = f"{parameter}={include}"
-        found = [each for each in up if _listed(each.iface, each.address, include)]
+        found = [each for each in up if _is_in_list(each.iface, each.address, include)]
     else:
         how = "every interface that is up"
-        found = [each for each in up if not _listed(each.iface, each.address, exclude)]
+        found = [each for each in up if not _is_in_list(each.iface, each.address, exclude)]
     picks = tuple(Pick(each.iface, each.address, how) for each in found)
     return picks or (Pick("", "", f"{how}: it has none" if include else "no interface is up"),)
 
 
-def _listed(interface: str, address: str, words: str) -> bool:
+def _is_in_list(interface: str, address: str, words: str) -> bool:
     """Whether an interface is named, or its address lies in a subnet that is."""
     for word in words.split(","):
         if word == interface:
@@ -88,16 +90,16 @@ class Side:
 def side_of(node: Node) -> Side:
     """Return what a host's ranks can pair."""
     picks = tuple(pick for pick in choose(node) if pick.address)
-    return Side(picks, tuple(_weighed(node, pick) for pick in picks))
+    return Side(picks, tuple(_weigh(node, pick) for pick in picks))
 
 
 def pairs(one: Side, other: Side) -> Matched:
     """Return which interface of ``one`` its ranks pair with which of ``other``, by their places."""
-    return _matched(tuple(tuple(_weight(a, b) for b in other.weighed) for a in one.weighed))
+    return _match_weights(tuple(tuple(_weight(a, b) for b in other.weighed) for a in one.weighed))
 
 
 @lru_cache(maxsize=256)
-def _matched(weights: tuple[tuple[int, ...], ...]) -> Matched:
+def _match_weights(weights: tuple[tuple[int, ...], ...]) -> Matched:
     if max(len(weights), *map(len, weights), 0) > MAX_MATCHED:
         return _heaviest_first(weights)
     return _best(weights, 0, frozenset())[2]
@@ -127,7 +129,7 @@ def _heaviest_first(weights: Sequence[Sequence[int]]) -> Matched:
     return tuple(matched)
 
 
-def _weighed(node: Node, pick: Pick) -> tuple[int, int, int, bool, int]:
+def _weigh(node: Node, pick: Pick) -> tuple[int, int, int, bool, int]:
     ip, network = ipaddress.ip_address(pick.address), node.network(pick.address)
     known = node.interfaces.get(pick.interface)
     speed = (known.speed_mbit if known is not None else 0) or 0

@@ -109,7 +109,7 @@ def run_variables(
     return found
 
 
-def untried(view: View) -> list[dict[str, Endpoint]]:
+def plan_untried(view: View) -> list[dict[str, Endpoint]]:
     """Return rounds of addresses that are chosen, and to which only a route may lead from some hosts.
 
     Each round has at most one address a host; whoever listens there and who cannot get to it tells
@@ -240,7 +240,7 @@ def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, by_gloo: boo
             if by_gloo:
                 found = _without_listeners(found, place, pick, picks)
             if by_gloo and mixed:
-                found = _of_one_family(found, name, pick, families)
+                found = _keep_family(found, name, pick, families)
             yield name, pick, found
 
 
@@ -257,7 +257,7 @@ def _without_listeners(
     return Around(shut, found.unknown, found.peers)
 
 
-def _of_one_family(
+def _keep_family(
     found: Around, name: str, pick: Pick, families: Mapping[str, set[bool]]
 ) -> Around:
     other = {

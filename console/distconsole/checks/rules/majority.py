@@ -51,7 +51,7 @@ def dissent(values: Mapping[str, V]) -> Dissent[V] | None:
     return Dissent(ordered, value, tuple(host for host in values if host not in hosts))
 
 
-def named(hosts: Sequence[str], limit: int = 6) -> str:
+def name_hosts(hosts: Sequence[str], limit: int = 6) -> str:
     """Return hosts as text, at most ``limit`` of them: ``a, b and 5 more``."""
     if len(hosts) <= limit:
         return ", ".join(hosts)
@@ -59,5 +59,5 @@ def named(hosts: Sequence[str], limit: int = 6) -> str:
 
 
 def these_have(hosts: Sequence[str]) -> str:
-    """Return hosts as ``named`` has them, with their verb: ``a has``, ``a, b have``."""
-    return f"{named(hosts)} {'has' if len(hosts) == 1 else 'have'}"
+    """Return hosts as ``name_hosts`` has them, with their verb: ``a has``, ``a, b have``."""
+    return f"{name_hosts(hosts)} {'has' if len(hosts) == 1 else 'have'}"

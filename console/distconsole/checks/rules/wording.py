@@ -1,13 +1,20 @@
-"""Sizes and processes as findings say them."""
+"""Sizes, processes and long lists as findings say them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from distconsole.checks.facts.node import Who
 from distconsole.model.time_text import age_text
 
+MAX_LISTED = 8
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
+
+
+def list_some(lines: Sequence[str], most: int = MAX_LISTED) -> str:
+    """Return the first lines, and in another line how many more there are."""
+    more = len(lines) - most
+    return "\n".join([*lines[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
 def size(count: int) -> str:

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from distconsole.checks.engine.catalogue import rule_called
+from distconsole.checks.engine.catalogue import find_rule
 from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.host import KernelEvent, KernelFacts
@@ -55,7 +55,7 @@ def found_in(
     verdicts = Verdicts()
     view = View(tuple(hosts), tuple(names))
     for check in ("net.reach_tcp", "net.asymmetric", "net.port_ephemeral"):
-        rule = rule_called(check)
+        rule = find_rule(check)
         assert rule is not None
         judge(rule, hosts, view, verdicts)
     return verdicts.findings

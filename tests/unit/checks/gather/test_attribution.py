@@ -8,7 +8,7 @@ import pytest
 
 from distconsole.checks.gather.attribution import Direction, blame, cover, usual
 from distconsole.checks.gather.pair_bandwidth import MATCHINGS, rounds_of
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 
 
 def pairs(names: str) -> list[tuple[str, str]]:
@@ -80,7 +80,7 @@ def test_agreement_is_no_dissent() -> None:
 
 
 def test_long_lists_of_hosts_are_cut() -> None:
-    assert named([f"h{number}" for number in range(9)]) == "h0, h1, h2, h3, h4 and 4 more"
+    assert name_hosts([f"h{number}" for number in range(9)]) == "h0, h1, h2, h3, h4 and 4 more"
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 16, 32])

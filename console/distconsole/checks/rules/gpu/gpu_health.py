@@ -13,8 +13,8 @@ from distconsole.checks.facts.host import FabricFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import GpuFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.gpu.gpus import on_gpu_hosts, with_gpus
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.gpu.gpus import gpus_by_host, on_gpu_hosts
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.checks.rules.wording import numbers
 from distconsole.model.requests import Level
 
@@ -38,13 +38,13 @@ def silent(view: View, *fields: str) -> Iterator[Said]:
     """Leave out the hosts whose driver has no answer for any of their GPUs."""
     names = tuple(
         name
-        for name, found in with_gpus(view).items()
+        for name, found in gpus_by_host(view).items()
         if all(getattr(each, field) is None for each in found.health for field in fields)
     )
     yield Unjudged(names, "the driver does not say")
 
 
-def _loaded(view: View) -> dict[str, dict[int, LoadedGpu]]:
+def _loads_by_index(view: View) -> dict[str, dict[int, LoadedGpu]]:
     """Return by host and index the GPUs that were measured while something was copied to them."""
     return {
         name: {gpu.index: gpu for gpu in load.gpus if gpu.measured}
@@ -54,9 +54,9 @@ def _loaded(view: View) -> dict[str, dict[int, LoadedGpu]]:
 
 def clock_reasons(view: View) -> dict[str, dict[int, int]]:
     """Return by host and index why clocks are held back, at rest or at work."""
-    loaded = _loaded(view)
+    loaded = _loads_by_index(view)
     found: dict[str, dict[int, int]] = {}
-    for name, facts in with_gpus(view).items():
+    for name, facts in gpus_by_host(view).items():
         rest = {each.index: each.clock_reasons or 0 for each in facts.health}
         work = {index: gpu.clock_reasons for index, gpu in loaded.get(name, {}).items()}
         found[name] = {index: reasons | work.get(index, 0) for index, reasons in rest.items()}
@@ -70,7 +70,7 @@ def _throttle(view: View) -> Iterator[Said]:
     """GPUs that heat or power holds back, at rest or while something is copied: stragglers."""
     yield from silent(view, "clock_reasons")
     held = clock_reasons(view)
-    for name, found in with_gpus(view).items():
+    for name, found in gpus_by_host(view).items():
         slow = {
             index: [why for bit, why in SLOWDOWNS.items() if reasons & bit]
             for index, reasons in held[name].items()
@@ -97,7 +97,7 @@ def _throttle(view: View) -> Iterator[Said]:
 def _memory_errors(view: View) -> Iterator[Said]:
     """Uncorrectable memory errors, now or too many ever, rows that wait for a reset, memory beyond repair."""
     yield from silent(view, "remap_pending", "remap_failed", "uncorrected")
-    for name, found in with_gpus(view).items():
+    for name, found in gpus_by_host(view).items():
         failed = [each.index for each in found.health if each.remap_failed]
         pending = [each.index for each in found.health if each.remap_pending]
         errors = {each.index: each.uncorrected for each in found.health if each.uncorrected}
@@ -149,8 +149,8 @@ def _pcie(view: View) -> Iterator[Said]:
     At rest some GPUs use fewer lanes: where it was measured at work, gpu.pcie_load judges them.
     """
     yield from silent(view, "pcie_width", "pcie_generation_max")
-    found = with_gpus(view)
-    loaded = _loaded(view)
+    found = gpus_by_host(view)
+    loaded = _loads_by_index(view)
     for name, facts in found.items():
         narrow = {
             each.index: (each.pcie_width, each.pcie_width_max)
@@ -188,7 +188,7 @@ def _nvlink(view: View) -> Iterator[Said]:
 
     Cards without a bridge have links that are down; what most GPUs of a kind have is right.
     """
-    found = with_gpus(view)
+    found = gpus_by_host(view)
     usual: dict[str, Counter[int]] = defaultdict(Counter)
     for facts in found.values():
         models = facts.models
@@ -220,7 +220,7 @@ def _nvlink(view: View) -> Iterator[Said]:
 def _fabric(view: View) -> Iterator[Said]:
     """NVSwitches without a fabric manager: CUDA error 802, `system not yet initialized`."""
     fabric = view.of(FabricFacts)
-    for name, facts in with_gpus(view).items():
+    for name, facts in gpus_by_host(view).items():
         states = {
             each.index: FABRIC_STATES[each.fabric_state]
             for each in facts.health
@@ -259,13 +259,13 @@ def _persistence(view: View) -> Iterator[Said]:
     """Persistence mode off on some hosts: their ranks start seconds later."""
     unknown = tuple(
         name
-        for name, facts in with_gpus(view).items()
+        for name, facts in gpus_by_host(view).items()
         if any(gpu.persistence is None for gpu in facts.gpus)
     )
     yield Unjudged(unknown, "the driver does not say")
     modes = {
         name: "on" if all(gpu.persistence for gpu in facts.gpus) else "off"
-        for name, facts in with_gpus(view).items()
+        for name, facts in gpus_by_host(view).items()
         if facts.gpus and name not in unknown
     }
     yield from differ(
@@ -280,11 +280,11 @@ def _persistence(view: View) -> Iterator[Said]:
 @rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts)
 @hint("docker run --gpus device=…")
 @on_gpu_hosts
-def _shared(view: View) -> Iterator[Said]:
+def _find_shared(view: View) -> Iterator[Said]:
     """Containers of one machine that were given the same GPUs: `Duplicate GPU detected`."""
     machine_of = machines(view)
     owners: dict[str, list[str]] = defaultdict(list)
-    for name, facts in with_gpus(view).items():
+    for name, facts in gpus_by_host(view).items():
         for gpu in facts.gpus:
             if gpu.uuid:
                 owners[gpu.uuid].append(name)
@@ -294,7 +294,7 @@ def _shared(view: View) -> Iterator[Said]:
             by_hosts[tuple(names)].append(uuid)
     for hosts, uuids in by_hosts.items():
         yield fail(
-            f"{named(hosts)} have the same {len(uuids)} GPUs: they are containers of one machine",
+            f"{name_hosts(hosts)} have the same {len(uuids)} GPUs: they are containers of one machine",
             hosts,
             seen=f"UUID {', '.join(uuids[:4])} on each",
             expected="GPUs of its own for each host; NCCL refuses two ranks on one",
@@ -302,4 +302,4 @@ def _shared(view: View) -> Iterator[Said]:
         )
 
 
-RULES = (_shared, _persistence, _throttle, _memory_errors, _pcie, _nvlink, _fabric)
+RULES = (_find_shared, _persistence, _throttle, _memory_errors, _pcie, _nvlink, _fabric)

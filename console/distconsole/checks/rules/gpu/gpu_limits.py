@@ -10,8 +10,8 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuLoadFacts
 from distconsole.checks.facts.node import GpuFacts
 from distconsole.checks.rules.gpu.gpu_health import clock_reasons, silent
-from distconsole.checks.rules.gpu.gpus import on_gpu_hosts, with_gpus
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.gpu.gpus import gpus_by_host, on_gpu_hosts
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.model.requests import Level
 
 CLOCKS_SET = 0x02
@@ -23,7 +23,7 @@ CLOCKS_SET = 0x02
 @on_gpu_hosts
 def _limits(view: View) -> Iterator[Said]:
     """A power limit, or clocks, that somebody set on some GPUs only: stragglers."""
-    facts = with_gpus(view)
+    facts = gpus_by_host(view)
     yield from silent(view, "power_limit_mw")
     yield from _power(facts)
     yield from _clocks(view, facts)
@@ -56,7 +56,7 @@ def _power(facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
             )
     if capped and not differs:
         yield info(
-            f"the GPUs of {named(list(capped))} may not use their full power",
+            f"the GPUs of {name_hosts(list(capped))} may not use their full power",
             tuple(capped),
             seen="; ".join(f"{name}: {words}" for name, words in list(capped.items())[:8]),
             hint="sudo nvidia-smi -pl WATTS, where it is not meant",
@@ -75,7 +75,7 @@ def _clocks(view: View, facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
         if held and 2 * len(held) < len(gpus):
             hosts = tuple(dict.fromkeys(name for name, _ in held))
             yield warn(
-                f"somebody set the clocks of {len(held)} of {len(gpus)} GPUs, on {named(hosts)}",
+                f"somebody set the clocks of {len(held)} of {len(gpus)} GPUs, on {name_hosts(hosts)}",
                 hosts,
                 seen="; ".join(f"{name}: GPU {index}" for name, index in held[:8]),
                 expected="the same for GPUs of a model: the slowest one sets the pace",

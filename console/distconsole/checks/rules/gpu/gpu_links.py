@@ -45,16 +45,16 @@ def loaded(facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]) -> 
 def narrow(gpu: LoadedGpu) -> bool:
     """Whether it uses a part of its lanes only."""
     less = bool(gpu.width and gpu.width_max and gpu.width < gpu.width_max)
-    return less and not _disproved(gpu)
+    return less and not _disproves_link(gpu)
 
 
 def slower(gpu: LoadedGpu) -> bool:
     """Whether its link is of an older generation than card and slot are."""
     now, most = gpu.generation, gpu.generation_max
-    return bool(now and most and now < most) and not _disproved(gpu)
+    return bool(now and most and now < most) and not _disproves_link(gpu)
 
 
-def _disproved(gpu: LoadedGpu) -> bool:
+def _disproves_link(gpu: LoadedGpu) -> bool:
     """Whether more was copied than the link that it tells of carries, as in virtual machines."""
     carried = carries(gpu)
     return carried is not None and max(gpu.to_device or 0, gpu.from_device or 0) > carried

@@ -45,7 +45,7 @@ HARD = ("replays", "recoveries")
 MANY_ERRORS = 100
 
 
-def _of_measured(view: View) -> Iterator[Said]:
+def _skip_unmeasured(view: View) -> Iterator[Said]:
     """Leave out the hosts where no GPU could be loaded, with the reason of the first one."""
     for name, load in view.of(GpuLoadFacts).items():
         if load.gpus and not any(gpu.measured for gpu in load.gpus):
@@ -90,7 +90,7 @@ def _cuda(view: View) -> Iterator[Said]:
 @on_gpu_hosts
 def _pcie(view: View) -> Iterator[Said]:
     """At work: half of the lanes, an older PCIe generation, replays, copies far slower than the others'."""
-    yield from _of_measured(view)
+    yield from _skip_unmeasured(view)
     loads = view.of(GpuLoadFacts)
     every = loaded(view.of(GpuFacts), loads)
     slow = {(each.host, each.gpu.index): right for each, _, right in behind(every, "to_device")}
@@ -104,10 +104,10 @@ def _pcie(view: View) -> Iterator[Said]:
         yield from _rate(name, well, usual)
         yield from _replays(name, [each.gpu for each in mine])
         if mine:
-            yield from _left_out(name, load.gpus)
+            yield from _say_left_out(name, load.gpus)
 
 
-def _left_out(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
+def _say_left_out(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
     reasons: dict[str, list[int]] = defaultdict(list)
     for gpu in gpus:
         if gpu.skipped:
@@ -128,7 +128,7 @@ def _lanes(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[S
             f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} uses only a part of its PCIe "
             "lanes while something is copied to it",
             (name,),
-            seen=_listed((g, f"x{g.width} of x{g.width_max}, {_speed(g)}") for g in _gpus(bad)),
+            seen=_list_gpus((g, f"x{g.width} of x{g.width_max}, {_speed(g)}") for g in _gpus(bad)),
             expected="all lanes" + (", as most GPUs of the model have" if odd else ""),
             hint=RESEAT + LEAVE_OUT,
         )
@@ -143,7 +143,7 @@ def _slots(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[S
             f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} is in a slot with fewer PCIe "
             "lanes than most of its model have",
             (name,),
-            seen=_listed(
+            seen=_list_gpus(
                 (g, f"x{g.width_max} of x{usual[model]}, {_speed(g)}") for _, model, g in bad
             ),
             expected="slots alike: the slowest GPU sets the pace",
@@ -159,7 +159,7 @@ def _generation(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Itera
             f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} stays at an older PCIe "
             "generation while something is copied to it",
             (name,),
-            seen=_listed(
+            seen=_list_gpus(
                 (g, f"generation {g.generation} of {g.generation_max}, {_speed(g)}")
                 for g in _gpus(bad)
             ),
@@ -175,7 +175,9 @@ def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> Iter
             f"copies to GPU {numbers(gpu.index for gpu in slow)} of {HERE} are far slower than to the "
             "others of its kind",
             (name,),
-            seen=_listed((gpu, f"{_speed(gpu)}, usual {_gb(usual[gpu.index])}") for gpu in slow),
+            seen=_list_gpus(
+                (gpu, f"{_speed(gpu)}, usual {_gb(usual[gpu.index])}") for gpu in slow
+            ),
             expected="about the same for GPUs of a model with the same link",
             hint="what else uses the host's memory or the switch above it (nvidia-smi topo -m, top); "
             "IOMMU in passthrough (iommu=pt); numactl --hardware",
@@ -185,7 +187,7 @@ def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> Iter
         yield warn(
             f"GPU {numbers(lame)} of {HERE} gets little of what its PCIe lanes carry",
             (name,),
-            seen=_listed(
+            seen=_list_gpus(
                 (g, f"{_speed(g)}, lanes {_gb(lame[g.index])}") for g in gpus if g.index in lame
             ),
             expected="about 80 %",
@@ -199,7 +201,9 @@ def _replays(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
         yield warn(
             f"PCIe has to send again to GPU {numbers(gpu.index for gpu in bad)} of {HERE}",
             (name,),
-            seen=_listed((gpu, f"{gpu.replays} replays in a fraction of a second") for gpu in bad),
+            seen=_list_gpus(
+                (gpu, f"{gpu.replays} replays in a fraction of a second") for gpu in bad
+            ),
             expected=f"fewer than {MOST_REPLAYS} in a minute: the signal is bad",
             hint=RESEAT + LEAVE_OUT,
         )
@@ -210,7 +214,7 @@ def _replays(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
 @on_gpu_hosts
 def _nvlink(view: View) -> Iterator[Said]:
     """NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'."""
-    yield from _of_measured(view)
+    yield from _skip_unmeasured(view)
     loads = view.of(GpuLoadFacts)
     every = loaded(view.of(GpuFacts), loads)
     slow = {(each.host, each.gpu.index): right for each, _, right in behind(every, "to_peer")}
@@ -226,7 +230,7 @@ def _nvlink(view: View) -> Iterator[Said]:
             yield fail(
                 f"GPU {numbers(gpu.index for gpu in refused)} of {HERE} cannot copy over NVLink",
                 (name,),
-                seen=_listed((gpu, f"to GPU {gpu.peer}: {gpu.peer_error}") for gpu in refused),
+                seen=_list_gpus((gpu, f"to GPU {gpu.peer}: {gpu.peer_error}") for gpu in refused),
                 expected="copies between GPUs that NVLink joins",
                 hint=CUDA_HINT,
             )
@@ -235,7 +239,7 @@ def _nvlink(view: View) -> Iterator[Said]:
             yield warn(
                 f"GPU {numbers(late)} of {HERE} copies over NVLink far slower than the others of its kind",
                 (name,),
-                seen=_listed(
+                seen=_list_gpus(
                     (g, f"{_gb(g.to_peer or 0)} to GPU {g.peer}, usual {_gb(slow[name, at])}")
                     for at, g in late.items()
                 ),
@@ -296,7 +300,7 @@ def _gpus(found: Sequence[Loaded]) -> list[LoadedGpu]:
     return [each.gpu for each in found]
 
 
-def _listed(told: Iterable[tuple[LoadedGpu, str]]) -> str:
+def _list_gpus(told: Iterable[tuple[LoadedGpu, str]]) -> str:
     return "; ".join([f"GPU {gpu.index}: {words}" for gpu, words in told][:MAX_LISTED])
 
 

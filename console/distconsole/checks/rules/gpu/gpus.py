@@ -18,7 +18,7 @@ from distconsole.checks.engine.rule import (
 )
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import Gpu, GpuFacts
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.wording import numbers, size, who
 from distconsole.model.requests import Level
 
@@ -47,7 +47,7 @@ def on_gpu_hosts(judge: Judge) -> Judge:
     return judged
 
 
-def with_gpus(view: View) -> dict[str, GpuFacts]:
+def gpus_by_host(view: View) -> dict[str, GpuFacts]:
     """Return the facts of the hosts that have GPUs and a driver that answers."""
     return {name: found for name, found in view.of(GpuFacts).items() if found.present}
 
@@ -85,7 +85,7 @@ def _visible(view: View) -> Iterator[Said]:
 @on_gpu_hosts
 def _count(view: View) -> Iterator[Said]:
     """A GPU that fell off the bus; hosts with fewer GPUs than the others."""
-    facts = with_gpus(view)
+    facts = gpus_by_host(view)
     for name, found in facts.items():
         for gpu in found.broken:
             yield fail(
@@ -111,7 +111,7 @@ def _count(view: View) -> Iterator[Said]:
 @on_gpu_hosts
 def _driver(view: View) -> Iterator[Said]:
     """One host with another driver, or with a kernel module that is not the library's."""
-    facts = with_gpus(view)
+    facts = gpus_by_host(view)
     yield from differ(
         warn,
         "driver",
@@ -133,7 +133,7 @@ def _driver(view: View) -> Iterator[Said]:
 @on_gpu_hosts
 def _model(view: View) -> Iterator[Said]:
     """Mixed models: the slowest one sets the pace."""
-    facts = with_gpus(view)
+    facts = gpus_by_host(view)
     kinds = {
         name: ", ".join(sorted({gpu.name or "unknown" for gpu in found.gpus}))
         for name, found in facts.items()
@@ -151,7 +151,7 @@ def _memory(view: View) -> Iterator[Said]:
     """
     facts = {
         name: found
-        for name, found in with_gpus(view).items()
+        for name, found in gpus_by_host(view).items()
         if view.expectation(name).gpu_memory is None
     }
     sizes = {name: _sizes(found) for name, found in facts.items()}
@@ -198,7 +198,7 @@ def _steps(sizes: set[int]) -> dict[int, int]:
 @on_gpu_hosts
 def _modes(view: View) -> Iterator[Said]:
     """ECC or MIG on some hosts or GPUs only, or after the next reset; exclusive or prohibited mode."""
-    facts = with_gpus(view)
+    facts = gpus_by_host(view)
     for what, values in (
         ("ECC", {name: tuple(gpu.ecc for gpu in f.gpus) for name, f in facts.items()}),
         ("MIG", {name: tuple(gpu.mig for gpu in f.gpus) for name, f in facts.items()}),
@@ -207,7 +207,7 @@ def _modes(view: View) -> Iterator[Said]:
             {name: tuple(sorted({v or 0 for v in value})) for name, value in values.items()}
         )
         if split is not None:
-            yield warn(f"{what} differs on {named(split.minority)}", split.minority)
+            yield warn(f"{what} differs on {name_hosts(split.minority)}", split.minority)
     for name, found in facts.items():
         yield from _modes_of(name, found.gpus)
 
@@ -253,7 +253,7 @@ def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
 @on_gpu_hosts
 def _clean(view: View) -> Iterator[Said]:
     """Memory held by leftovers of an earlier job, or by somebody else."""
-    for name, found in with_gpus(view).items():
+    for name, found in gpus_by_host(view).items():
         held = [gpu for gpu in found.gpus if gpu.processes and (gpu.mem_used or 0) > HELD_BYTES]
         if held:
             yield warn(

@@ -8,7 +8,8 @@ from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.host import BetweenFacts, Login, MpiSshFacts
 from distconsole.checks.gather.attribution import Direction, Pair, blame
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import list_some
 from distconsole.model.requests import Level
 
 MAX_LISTED = 6
@@ -54,7 +55,7 @@ MPI_HINTS = (
 
 @rule("ssh.between", "ssh", Level.STANDARD, BetweenFacts)
 @hint("ssh-copy-id, ssh-keyscan; `distconsole run` needs no ssh between hosts.")
-def _between(view: View) -> Iterator[Said]:
+def _check_logins(view: View) -> Iterator[Said]:
     """mpirun or horovodrun by hand that hangs or asks for a password on some hosts: ssh between them works for some pairs only. Each tries the others (above 8 hosts the next one), and writes no known_hosts."""
     facts = view.of(BetweenFacts)
     tried: dict[Pair, Login] = {
@@ -85,7 +86,7 @@ def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -
     if starter is None:
         return Unjudged(hosts, f"{summary}; {NEEDED_BY}")
     name = starter.rpartition("/")[2]
-    return _told(
+    return _warn_of_logins(
         f"{name}, typed by hand, needs ssh between the hosts, and {summary}", hosts, broken
     )
 
@@ -97,36 +98,39 @@ def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> Iterato
         for host in blame(tried, left).hosts:
             pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
             way = _WAYS[host.direction].format(host.host)
-            yield _told(_because(f"ssh between the hosts fails {way}", pairs), (host.host,), pairs)
+            yield _warn_of_logins(
+                _because(f"ssh between the hosts fails {way}", pairs), (host.host,), pairs
+            )
         if left:
-            ways = named([f"{source} to {target}" for source, target in left])
+            ways = name_hosts([f"{source} to {target}" for source, target in left])
             hosts = tuple(dict.fromkeys(name for pair in left for name in pair))
-            yield _told(_because(f"ssh between the hosts fails from {ways}", left), hosts, left)
+            yield _warn_of_logins(
+                _because(f"ssh between the hosts fails from {ways}", left), hosts, left
+            )
 
 
 def _because(summary: str, pairs: Mapping[Pair, Login]) -> str:
     return f"{summary}: {REASONS.get(next(iter(pairs.values())).error, 'ssh fails')}"
 
 
-def _told(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> Said:
+def _warn_of_logins(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> Said:
     (source, target), first = next(iter(pairs.items()))
     hint = HINTS.get(first.error, f"on {source}: ssh -v {first.name or target} true")
     return warn(
         summary,
         hosts,
-        seen=_listed(pairs),
+        seen=_list_logins(pairs),
         expected=f"ssh from and to every host; {NEEDED_BY}",
         hint=hint.format(source=source, target=first.name or target),
     )
 
 
-def _listed(pairs: Mapping[Pair, Login]) -> str:
+def _list_logins(pairs: Mapping[Pair, Login]) -> str:
     lines = [
         f"{source} to {login.name or target}: {login.said or REASONS.get(login.error, login.error)}"
-        for (source, target), login in list(pairs.items())[:MAX_LISTED]
+        for (source, target), login in pairs.items()
     ]
-    more = len(pairs) - MAX_LISTED
-    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+    return list_some(lines, MAX_LISTED)
 
 
 @rule("mpi.ssh", "coll", Level.STANDARD, MpiSshFacts)
@@ -158,4 +162,4 @@ def _mpi(view: View) -> Iterator[Said]:
         )
 
 
-RULES = (_between, _mpi)
+RULES = (_check_logins, _mpi)

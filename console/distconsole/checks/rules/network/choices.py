@@ -71,7 +71,7 @@ def _choices(view: View) -> Iterator[Said]:
     for engine in Engine:
         for start in Start:
             mine = [c for c in choices if c.engine is engine and c.start is start]
-            red = [c for c in mine if c.meets is False and not _explained(c, view)]
+            red = [c for c in mine if c.meets is False and not _explains(c, view)]
             if red:
                 culprits = _culprits(red, mine, view)
                 groups.setdefault((culprits, red[0].fault), []).extend(red)
@@ -79,7 +79,7 @@ def _choices(view: View) -> Iterator[Said]:
         yield _finding(culprits, red, view)
 
 
-def _explained(choice: Choice, view: View) -> bool:
+def _explains(choice: Choice, view: View) -> bool:
     """Whether another check says already what is wrong there."""
     host, pick = choice.host, choice.pick
     variables = view.of(EnvFacts)[host].variables
@@ -89,7 +89,7 @@ def _explained(choice: Choice, view: View) -> bool:
         case Fault.LOOPBACK:
             return "GLOO_SOCKET_IFNAME" not in variables  # os.hostname_bindable
         case Fault.NONE_FOUND:
-            return _missing_is_explained(choice, view)
+            return _explains_missing(choice, view)
         case Fault.SILENT:
             found = view.of(ReachFacts).values()
             tried = {edge.address for each in found for edge in (*each.edges, *each.elsewhere)}
@@ -98,7 +98,7 @@ def _explained(choice: Choice, view: View) -> bool:
             return False
 
 
-def _missing_is_explained(choice: Choice, view: View) -> bool:
+def _explains_missing(choice: Choice, view: View) -> bool:
     variables = view.of(EnvFacts)[choice.host].variables
     if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
         own_name = choice.pick.how.startswith("its own name")
@@ -143,7 +143,7 @@ def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Sa
         f"{' and '.join(engine.value for engine in engines)}"
         f"{'' if by_run else ', started by hand,'} cannot meet: {', '.join(told[:2])}{more}",
         culprits,
-        seen="\n".join(dict.fromkeys(_told(choice) for choice in red[:MAX_LISTED])),
+        seen="\n".join(dict.fromkeys(_format_choice(choice) for choice in red[:MAX_LISTED])),
         expected="addresses that every host reaches"
         + ("" if by_run else "; `distconsole run` names the interface by itself"),
         hint="\n".join(_hints(culprits, engines, red, view)),
@@ -172,7 +172,7 @@ def _hints(
         yield network_of_hosts(culprits)
 
 
-def _told(choice: Choice) -> str:
+def _format_choice(choice: Choice) -> str:
     how = choice.pick.how
     return f"{choice.engine.value} on {choice.host}: {_where(choice)} ({how}): {choice.why}"
 

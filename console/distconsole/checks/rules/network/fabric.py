@@ -9,7 +9,7 @@ from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rul
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.host import FabricFacts, RdmaPort
 from distconsole.checks.facts.node import GpuFacts
-from distconsole.checks.rules.majority import dissent, named, these_have
+from distconsole.checks.rules.majority import dissent, name_hosts, these_have
 from distconsole.model.requests import Level
 
 ACTIVE = "ACTIVE"
@@ -68,7 +68,7 @@ def _one_port(
     ]
     if up and down:
         yield fail(
-            f"{port_name} is not active on {named(down)}, on {len(up)} other hosts it is",
+            f"{port_name} is not active on {name_hosts(down)}, on {len(up)} other hosts it is",
             down,
             seen=", ".join(
                 f"{name}: {by_host[name].state} ({by_host[name].physical})" for name in down[:8]
@@ -81,7 +81,7 @@ def _one_port(
         slow = min(rate for rate, _ in split.groups if rate is not None)
         names = [name for name in up if by_host[name].rate_gbit == slow]
         yield warn(
-            f"{port_name} runs at {slow:g} Gbit/s on {named(names)}, faster on others",
+            f"{port_name} runs at {slow:g} Gbit/s on {name_hosts(names)}, faster on others",
             names,
             seen=", ".join(f"{name}: {by_host[name].rate_gbit} Gbit/s" for name in up[:8]),
             expected="the same rate on every host",
@@ -132,7 +132,7 @@ def _peer_memory(view: View) -> Iterator[Said]:
             lacking.append(name)
     if lacking and len(lacking) < len(both):
         yield warn(
-            f"the kernel module nvidia_peermem is not loaded on {named(lacking)}, on others it is",
+            f"the kernel module nvidia_peermem is not loaded on {name_hosts(lacking)}, on others it is",
             lacking,
             seen="no /sys/module/nvidia_peermem",
             expected="the same on every host: else they copy through the processor's memory",

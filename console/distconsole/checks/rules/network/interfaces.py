@@ -11,7 +11,7 @@ from distconsole.checks.facts.network import NetFacts, PortFacts
 from distconsole.checks.facts.node import ClockFacts, SshFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
-from distconsole.checks.rules.majority import dissent, named, these_have
+from distconsole.checks.rules.majority import dissent, name_hosts, these_have
 from distconsole.checks.rules.wording import who
 from distconsole.config.pasting import network_of_hosts
 from distconsole.model.addresses import is_virtual
@@ -45,13 +45,13 @@ def _iface_matrix(view: View) -> Iterator[Said]:
         names = [name for name in facts if name in hosts]
         severity = warn if virtual else fail
         yield severity(
-            f"{address} ({', '.join(interfaces)}) is on {len(names)} hosts: {named(names)}",
+            f"{address} ({', '.join(interfaces)}) is on {len(names)} hosts: {name_hosts(names)}",
             names,
             seen=", ".join(f"{name}: {hosts[name]} has {address}" for name in names[:8]),
             expected="an address of its own for each host"
             if not virtual
             else "interfaces of containers that no engine picks for training",
-            **_excluded(view, interfaces, networks)
+            **_exclude(view, interfaces, networks)
             if virtual
             else {
                 "hint": f"give each host its own address; two hosts with {address} answer at random"
@@ -59,7 +59,7 @@ def _iface_matrix(view: View) -> Iterator[Said]:
         )
 
 
-def _excluded(view: View, interfaces: list[str], networks: list[str]) -> dict[str, Any]:
+def _exclude(view: View, interfaces: list[str], networks: list[str]) -> dict[str, Any]:
     if not networks:
         return {
             "hint": f"keep engines off {', '.join(interfaces)}: mpirun --mca btl_tcp_if_include"

@@ -12,7 +12,8 @@ from distconsole.checks.facts.host import NameFacts, PeerName
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, SshFacts
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import list_some
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
@@ -53,14 +54,14 @@ def _peer_names(view: View) -> Iterator[Said]:
     if unknown and len(unknown) == len(asked):
         yield info(
             "the hosts do not know one another by name",
-            seen=_listed(unknown),
+            seen=_list_answers(unknown),
             expected=f"names that resolve, for {USED_BY}; `distconsole run` passes addresses",
             hint=_hosts_lines(reached_at, facts, sorted({each.peer for each in unknown})),
             cure=_by_address(reached_at, sorted({each.peer for each in unknown})),
         )
     else:
-        yield from _told(unknown, facts, reached_at)
-    yield from _told([each for each in wrong if each.known], facts, reached_at)
+        yield from _judge_answers(unknown, facts, reached_at)
+    yield from _judge_answers([each for each in wrong if each.known], facts, reached_at)
 
 
 def _answers(view: View) -> Iterator[_Answer]:
@@ -87,7 +88,7 @@ def _not_the_peer(answer: PeerName, theirs: set[str]) -> str:
     return f"{', '.join(answer.addresses[:3])}, which the host does not have"
 
 
-def _told(
+def _judge_answers(
     wrong: Sequence[_Answer], facts: Mapping[str, OsFacts], addresses: Mapping[str, str]
 ) -> Iterator[Said]:
     """One finding for all that is unknown to, or wrong on, the same hosts."""
@@ -102,19 +103,17 @@ def _told(
         peers = list(dict.fromkeys(each.peer for each in entries))
         what = "leads to another host" if entries[0].known else "is not known"
         yield warn(
-            f"on {named(viewers)} the name {named(names)} {what}",
+            f"on {name_hosts(viewers)} the name {name_hosts(names)} {what}",
             viewers,
-            seen=_listed(entries),
-            expected=f"an address of {named(peers)}, for {USED_BY}",
+            seen=_list_answers(entries),
+            expected=f"an address of {name_hosts(peers)}, for {USED_BY}",
             hint=_hosts_lines(addresses, facts, peers, viewers),
             cure=_by_address(addresses, peers),
         )
 
 
-def _listed(wrong: Sequence[_Answer]) -> str:
-    lines = [f"on {each.viewer}: {each.name}: {each.said}" for each in wrong[:MAX_LISTED]]
-    more = len(wrong) - MAX_LISTED
-    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+def _list_answers(wrong: Sequence[_Answer]) -> str:
+    return list_some([f"on {each.viewer}: {each.name}: {each.said}" for each in wrong])
 
 
 def _by_address(addresses: Mapping[str, str], peers: Sequence[str]) -> Cure:
@@ -132,7 +131,7 @@ def _hosts_lines(
     peers: Sequence[str],
     viewers: Sequence[str] = (),
 ) -> str:
-    where = f"on {named(viewers)}" if viewers else "on every host"
+    where = f"on {name_hosts(viewers)}" if viewers else "on every host"
     lines = [
         " ".join(
             dict.fromkeys((addresses.get(peer, "ADDRESS"), facts[peer].fqdn, facts[peer].hostname))
@@ -156,7 +155,7 @@ def _localhost(name: str, found: OsFacts) -> Said:
 
 @rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 @hint("systemd-machine-id-setup on the clones.")
-def _cloned(view: View) -> Iterator[Said]:
+def _find_clones(view: View) -> Iterator[Said]:
     """Machines made from one image with its machine id; containers of one machine, which share it.
 
     One machine id on two machines is a clone; one kernel with two sets of addresses a container.
@@ -172,7 +171,7 @@ def _cloned(view: View) -> Iterator[Said]:
     for machine_id, names in by_id.items():
         if len({ssh[name].boot_id for name in names}) > 1:
             yield warn(
-                f"{named(names)} are clones: they have one machine id",
+                f"{name_hosts(names)} are clones: they have one machine id",
                 names,
                 seen=f"/etc/machine-id: {machine_id[:64]}, and a kernel of its own on each",
                 expected="an id of its own for each, from which DHCP and others make theirs",
@@ -182,7 +181,7 @@ def _cloned(view: View) -> Iterator[Said]:
     for names in by_boot.values():
         if len({machine_of[name] for name in names}) > 1:
             yield info(
-                f"{named(names)} run on one kernel: containers of one machine",
+                f"{name_hosts(names)} run on one kernel: containers of one machine",
                 names,
                 seen=f"boot_id {ssh[names[0]].boot_id[:64]} on each, with addresses of their own",
                 hint="they share its memory, processors and GPUs; where they are machines of their own, "
@@ -190,4 +189,4 @@ def _cloned(view: View) -> Iterator[Said]:
             )
 
 
-RULES = (_peer_names, _cloned)
+RULES = (_peer_names, _find_clones)

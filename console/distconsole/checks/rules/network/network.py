@@ -15,11 +15,11 @@ from distconsole.checks.fixes.closed_ways import (
     by_cause,
     cause_of,
     cure_of,
+    format_pairs,
     off_it,
     or_elsewhere,
     other_port,
     split_neighbours,
-    tell_pairs,
     through_ports,
 )
 from distconsole.checks.fixes.cures import offer
@@ -30,7 +30,7 @@ from distconsole.checks.gather.attribution import (
     blame,
     cover,
 )
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8
@@ -47,7 +47,7 @@ def _reach(view: View) -> Iterator[Said]:
     yield from alone(view)
     matrix, crowded = split_neighbours(view, matrix_of(facts))
     if crowded:
-        yield _crowded(view, matrix, crowded)
+        yield _warn_of_crowd(view, matrix, crowded)
     yield from _unsure(matrix)
     found = blame(matrix.tried, matrix.dead)
     if found.everyone:
@@ -55,7 +55,7 @@ def _reach(view: View) -> Iterator[Said]:
         yield fail(
             f"no two of the {len(found.everyone)} hosts can reach each other{_because(cause)}",
             found.everyone,
-            seen=_told(view, matrix, matrix.tried),
+            seen=format_pairs(view, matrix, matrix.tried),
             expected="TCP connections between all hosts",
             **or_elsewhere(view, cure_of(cause, facts, *found.everyone[:2])),
         )
@@ -68,7 +68,9 @@ def _reach(view: View) -> Iterator[Said]:
         yield fail(
             f"{who} cannot reach each other{_because(cause)}",
             {name for pair in pairs for name in pair},
-            seen=_told(view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]),
+            seen=format_pairs(
+                view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]
+            ),
             expected="a TCP connection in both directions",
             **or_elsewhere(view, cure_of(cause, facts, one, other)),
         )
@@ -115,7 +117,7 @@ def _dead_host(
         f"no TCP connection between {host.host} and its peers works, though SSH does"
         f"{_because(cause)}",
         (host.host,),
-        seen=_told(view, matrix, host.pairs),
+        seen=format_pairs(view, matrix, host.pairs),
         expected=f"connections to and from {address} on any port",
         **or_elsewhere(view, hint),
     )
@@ -126,13 +128,13 @@ def _peer_address(host: BlamedHost, facts: Mapping[str, ReachFacts]) -> str:
     return facts[names[0]].address if names else "PEER"
 
 
-def _crowded(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> Said:
+def _warn_of_crowd(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> Said:
     count = len({frozenset(pair) for pair in pairs})
     return fail(
         f"{count} pair{'s' if count > 1 else ''} of hosts cannot reach each other: the neighbour "
         "table overflowed",
         {name for pair in pairs for name in pair},
-        seen=_told(view, matrix, pairs),
+        seen=format_pairs(view, matrix, pairs),
         expected="room for every peer, on each network",
         hint=f"on every host: {MORE_NEIGHBOURS}",
     )
@@ -140,10 +142,6 @@ def _crowded(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> Said:
 
 def _because(cause: Cause) -> str:
     return f": {cause.value}" if cause.value else ""
-
-
-def _told(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> str:
-    return tell_pairs(view, matrix, pairs, MAX_LISTED)
 
 
 @rule("net.asymmetric", "net", Level.QUICK, ReachFacts)
@@ -169,7 +167,7 @@ def _asymmetric(view: View) -> Iterator[Said]:
         yield fail(
             f"{way} {host.host}, though {other}{_because(cause)}",
             (host.host,),
-            seen=_told(view, matrix, host.pairs),
+            seen=format_pairs(view, matrix, host.pairs),
             expected="TCP connections in both directions",
             **or_elsewhere(
                 view, rule if cause in SILENT_CAUSES else cure_of(cause, facts, *host.pairs[0])
@@ -183,7 +181,9 @@ def _asymmetric(view: View) -> Iterator[Said]:
         yield fail(
             f"{who}{_because(cause)}",
             {name for pair in pairs for name in pair},
-            seen=_told(view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]),
+            seen=format_pairs(
+                view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]
+            ),
             expected="TCP connections in both directions",
             **or_elsewhere(view, cure_of(cause, facts, source, target)),
         )
@@ -229,16 +229,16 @@ def _port_finding(
     return fail(
         f"{len(bad)} of {len(edges)} connections {way} are lost, others work: some ports are blocked",
         (host,),
-        seen=f"lost ({', '.join(sorted({edge.error for edge in bad}))}) from {named(sources)}: "
+        seen=f"lost ({', '.join(sorted({edge.error for edge in bad}))}) from {name_hosts(sources)}: "
         f"{_ports(lost)}\nopen: {_ports(open_ports)}"
         + (f"\nand {out} connections from {host}, by their local ports" if out else ""),
         expected="every port open between the hosts: Gloo, NCCL, MPI and Horovod take any",
         **other_port(bad, open_ports)
-        or or_elsewhere(view, through_ports(host, lost, _chosen_by_kernel(edges, lost))),
+        or or_elsewhere(view, through_ports(host, lost, _kernel_ports(edges, lost))),
     )
 
 
-def _chosen_by_kernel(edges: Sequence[Edge], lost: Sequence[int]) -> list[int]:
+def _kernel_ports(edges: Sequence[Edge], lost: Sequence[int]) -> list[int]:
     return sorted({edge.port for edge in edges if edge.ok and not edge.fixed} - set(lost))
 
 
@@ -352,7 +352,7 @@ def _elsewhere(view: View) -> Iterator[Said]:
         hosts = list(dict.fromkeys(culprits))
         good = next((e.network for f in view.of(ReachFacts).values() for e in f.edges), "")
         yield warn(
-            f"connections on {network} fail at {named(hosts)}; {good or 'another'} works",
+            f"connections on {network} fail at {name_hosts(hosts)}; {good or 'another'} works",
             hosts,
             seen="\n".join(f"{a} -> {b}: {error}" for (a, b), error in list(broken.items())[:8]),
             expected="every network that all hosts share works, or engines are kept off it",

@@ -21,7 +21,7 @@ from distconsole.checks.facts.host import LifeFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import ClockFacts, ShellFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
 
@@ -141,7 +141,7 @@ def _path(view: View) -> Iterator[Said]:
     for program, names in hidden.items():
         folder = where[program].rpartition("/")[0]
         yield warn(
-            f"{program} is found by login shells only, on {named(names)}",
+            f"{program} is found by login shells only, on {name_hosts(names)}",
             names,
             seen=f"`bash -lc 'command -v {program}'` prints {where[program]}, "
             f"`ssh HOST 'command -v {program}'` nothing",
@@ -162,7 +162,7 @@ def _one_machine(view: View) -> Iterator[Said]:
     for (_, hostname), names in by_boot.items():
         if len(names) > 1:
             yield info(
-                f"{named(names)} are the same machine ({hostname})",
+                f"{name_hosts(names)} are the same machine ({hostname})",
                 names,
                 hint="name it once, with its slots: HOST:2",
             )

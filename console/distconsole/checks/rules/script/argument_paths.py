@@ -6,11 +6,9 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from distconsole.checks.facts.script import Found
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.system.folders import NUMBERED
-from distconsole.checks.rules.wording import size
-
-MAX_LISTED = 8
+from distconsole.checks.rules.wording import list_some, size
 
 
 class Trouble(NamedTuple):
@@ -27,9 +25,9 @@ def argument_trouble(what: str, found: Mapping[str, Found], *, output: bool) -> 
     late = tuple(name for name, each in found.items() if each.late)
     if late:
         return Trouble(
-            f"{what} does not answer on {named(late)}",
+            f"{what} does not answer on {name_hosts(late)}",
             late,
-            _listed(found),
+            _list_paths(found),
             "is its server up? mount | grep of that folder; umount -f -l",
         )
     return _unwritable(what, found) if output else _unreadable(what, found) or _unlike(what, found)
@@ -41,32 +39,32 @@ def _unwritable(what: str, found: Mapping[str, Found]) -> Trouble | None:
         return None
     place = next(found[name].above or found[name].real for name in hosts)
     return Trouble(
-        f"{what} cannot be written to on {named(hosts)}",
+        f"{what} cannot be written to on {name_hosts(hosts)}",
         hosts,
-        _listed({name: found[name] for name in hosts}),
-        f"on {named(hosts)}: ls -ld {place}; make it, or take it over: sudo chown $USER {place}",
+        _list_paths({name: found[name] for name in hosts}),
+        f"on {name_hosts(hosts)}: ls -ld {place}; make it, or take it over: sudo chown $USER {place}",
     )
 
 
 def _unreadable(what: str, found: Mapping[str, Found]) -> Trouble | None:
     missing = tuple(name for name, each in found.items() if each.error)
     if missing:
-        on = "no host" if len(missing) == len(found) else named(missing)
+        on = "no host" if len(missing) == len(found) else name_hosts(missing)
         return Trouble(
             f"{what} is on no host"
             if len(missing) == len(found)
             else f"{what} is not there on {on}",
             missing,
-            _listed(found),
-            f"on {named(missing)}: findmnt; sudo mount -a; or copy it there by rsync -a",
+            _list_paths(found),
+            f"on {name_hosts(missing)}: findmnt; sudo mount -a; or copy it there by rsync -a",
         )
     hosts = tuple(name for name, each in found.items() if not each.readable)
     if hosts:
         return Trouble(
-            f"{what} cannot be read on {named(hosts)}",
+            f"{what} cannot be read on {name_hosts(hosts)}",
             hosts,
-            _listed({name: found[name] for name in hosts}),
-            f"on {named(hosts)}: ls -ld {found[hosts[0]].real}; chmod or chown",
+            _list_paths({name: found[name] for name in hosts}),
+            f"on {name_hosts(hosts)}: ls -ld {found[hosts[0]].real}; chmod or chown",
         )
     return None
 
@@ -91,22 +89,20 @@ def _unlike(what: str, found: Mapping[str, Found]) -> Trouble | None:
         split = dissent(values)
         if split is not None:
             return Trouble(
-                f"{what} {verb} on {named(split.minority)}"
+                f"{what} {verb} on {name_hosts(split.minority)}"
                 + ("" if split.majority is not None else ": the hosts do not agree"),
                 split.minority,
-                _listed(found),
+                _list_paths(found),
                 "compare them: findmnt -T PATH; find PATH | wc -l; bring one to all by rsync -a",
             )
     return None
 
 
-def _listed(found: Mapping[str, Found]) -> str:
-    lines = [f"{name}: {_told(each)}" for name, each in found.items()]
-    more = len(lines) - MAX_LISTED
-    return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
+def _list_paths(found: Mapping[str, Found]) -> str:
+    return list_some([f"{name}: {_format_path(each)}" for name, each in found.items()])
 
 
-def _told(found: Found) -> str:
+def _format_path(found: Found) -> str:
     if found.error:
         above = (
             f"; {found.above} is{'' if found.writable else ' not'} writable" if found.above else ""

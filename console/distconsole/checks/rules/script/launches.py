@@ -13,7 +13,7 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import GpuFacts, OsFacts, SshFacts
 from distconsole.checks.facts.script import Found, ScriptFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.checks.rules.system.stuck import TOLD, lies_below, stuck_points
 from distconsole.model.requests import Level
 
@@ -148,9 +148,9 @@ def _rendezvous(view: View) -> Iterator[Said]:
     ]
     if unknown:
         yield fail(
-            f"{launch.address}, where the ranks are to meet, has no address on {named(unknown)}",
+            f"{launch.address}, where the ranks are to meet, has no address on {name_hosts(unknown)}",
             unknown,
-            seen="\n".join(f"{name}: {_told(facts[name])}" for name in unknown[:8]),
+            seen="\n".join(f"{name}: {_format_script(facts[name])}" for name in unknown[:8]),
             expected="a name that every host resolves, or an address",
             hint=hint,
         )
@@ -164,7 +164,7 @@ def _rendezvous(view: View) -> Iterator[Said]:
         loops = [address for address in meant if address.startswith("127.") or address == "::1"]
         if not meant or alone or (first in owners and not loops):
             continue
-        whose = f"is {named([host for host in owners if host != first] or ['no host here'])}"
+        whose = f"is {name_hosts([host for host in owners if host != first] or ['no host here'])}"
         yield fail(
             f"{launch.address}, where the ranks are to meet, "
             + ("means each host itself" if loops else f"{whose}, not {first} with rank 0"),
@@ -176,7 +176,7 @@ def _rendezvous(view: View) -> Iterator[Said]:
         )
 
 
-def _told(facts: ScriptFacts) -> str:
+def _format_script(facts: ScriptFacts) -> str:
     return facts.address.error if facts.address is not None else ""
 
 

@@ -11,7 +11,7 @@ from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import PythonFacts
 from distconsole.checks.facts.script import Module, ScriptFacts
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.script.scripts import MAX_LISTED, NO_SCRIPT, cut_lines
 from distconsole.model.requests import Level
 
@@ -51,7 +51,7 @@ def _imports(view: View) -> Iterator[Said]:
             light.setdefault(module, []).append(name)
         if own:
             yield info(
-                f"{_listed(sorted(own))} {'is' if len(own) == 1 else 'are'} found on no host, but "
+                f"{_list_modules(sorted(own))} {'is' if len(own) == 1 else 'are'} found on no host, but "
                 f"{launch.name} changes sys.path",
                 (name,),
             )
@@ -60,7 +60,7 @@ def _imports(view: View) -> Iterator[Said]:
     for module, hosts in light.items():
         if len(hosts) < len(facts):
             yield info(
-                f"{module}, which {launch.name} can do without, is not there on {named(hosts)}",
+                f"{module}, which {launch.name} can do without, is not there on {name_hosts(hosts)}",
                 hosts,
             )
 
@@ -80,23 +80,23 @@ def _lacking(
 ) -> Said:
     python = launch.hosts[name].python if name in launch.hosts else "python3"
     return fail(
-        f"{_listed(needed)}, which {launch.name} imports, "
+        f"{_list_modules(needed)}, which {launch.name} imports, "
         f"{'is' if len(needed) == 1 else 'are'} not there on {HERE}",
         (name,),
         seen=f"importlib.util.find_spec by {python}",
         expected="every module that the script imports, on every host",
         hint=f"on {HERE}: {python} -m pip install "
-        + " ".join(_wanted(module, facts) for module in needed[:MAX_LISTED])
+        + " ".join(_what_to_install(module, facts) for module in needed[:MAX_LISTED])
         + "; or --python, --setup or --env PYTHONPATH=… name where it is",
     )
 
 
-def _listed(modules: list[str]) -> str:
+def _list_modules(modules: list[str]) -> str:
     more = len(modules) - MAX_LISTED
     return ", ".join(modules[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _wanted(module: str, facts: dict[str, dict[str, Module]]) -> str:
+def _what_to_install(module: str, facts: dict[str, dict[str, Module]]) -> str:
     """Return what to install for a module: what the other hosts have."""
     for modules in facts.values():
         found = modules.get(module)
@@ -130,7 +130,7 @@ def _versions(view: View) -> Iterator[Said]:
         what = (
             lines[0]
             if len(lines) == 1
-            else f"{len(lines)} imported packages differ, on {named(hosts)}"
+            else f"{len(lines)} imported packages differ, on {name_hosts(hosts)}"
         )
         yield warn(
             what,

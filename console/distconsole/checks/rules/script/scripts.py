@@ -11,7 +11,7 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import CodeFile, ScriptFacts, ScriptFile
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.script.argument_paths import argument_trouble
 from distconsole.checks.rules.system.stuck import TOLD, lies_below, stuck_points
 from distconsole.model.requests import Level
@@ -43,7 +43,7 @@ def _present(view: View) -> Iterator[Said]:
     for (trouble, seen), names in wrong.items():
         what = f"the module {launch.path}" if launch.module else launch.path
         yield fail(
-            f"{what} {trouble} on {named(names)}",
+            f"{what} {trouble} on {name_hosts(names)}",
             names,
             seen=f"stat: {seen}",
             expected="the script in the working folder of every host",
@@ -110,7 +110,10 @@ def _same(view: View) -> Iterator[Said]:
             continue
         differing.append(file)
         blamed.update(dict.fromkeys(split.minority))
-        lines += [f"{file}: {named(on)} {_told(codes[on[0]].get(file))}" for _, on in split.groups]
+        lines += [
+            f"{file}: {name_hosts(on)} {_format_file(codes[on[0]].get(file))}"
+            for _, on in split.groups
+        ]
     cut = tuple(name for name, each in facts.items() if each.code is not None and each.code.cut)
     if cut:
         yield info("there is more code than was compared", cut)
@@ -121,9 +124,9 @@ def _same(view: View) -> Iterator[Said]:
     yield fail(
         f"{differing[0] if len(differing) == 1 else f'{len(differing)} files of {launch.name}'} "
         + (
-            f"on {named(hosts)} differs from the other hosts'"
+            f"on {name_hosts(hosts)} differs from the other hosts'"
             if source
-            else f"differ: {named(hosts)}"
+            else f"differ: {name_hosts(hosts)}"
         ),
         hosts,
         seen="\n".join([*cut_lines(lines), *_commits(facts)]),
@@ -137,7 +140,7 @@ def _mark(file: CodeFile | None) -> str:
     return "missing" if file is None or file.error else file.sha256
 
 
-def _told(file: CodeFile | None) -> str:
+def _format_file(file: CodeFile | None) -> str:
     if file is None or file.error:
         return "has none" if file is None else f"cannot read it ({file.error})"
     when = utc_text(file.modified)

@@ -15,7 +15,7 @@ from distconsole.checks.facts.collectives import (
 )
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import MpiFacts, OsFacts
-from distconsole.checks.rules.software.ranks import Judged, exact, met, parted, who
+from distconsole.checks.rules.software.ranks import Judged, exact, judge_end, met, who
 from distconsole.checks.rules.system.limits import LIMITS, lower_than_a_login
 from distconsole.model.requests import Level
 
@@ -42,7 +42,7 @@ def _by_mpi(view: View) -> Iterator[Said]:
 
     All that is asked of a job, the first that is wrong.
     """
-    for judge in (met, who, exact, parted):
+    for judge in (met, who, exact, judge_end):
         said = list(judge(BY_MPI, view))
         yield from said
         if said:
@@ -88,7 +88,7 @@ def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
 
 def _judge_job(job: Judged, *rows: tuple[str, str, str]) -> list[Rule]:
     """Return the checks of one job, of each row: name, what it catches, what to do."""
-    judges = (met, who, exact, parted)
+    judges = (met, who, exact, judge_end)
     return [
         Rule(name, "coll", Level.STANDARD, (job.kind,), catches, hint, partial(judge, job))
         for judge, (name, catches, hint) in zip(judges, rows, strict=True)

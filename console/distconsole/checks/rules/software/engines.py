@@ -8,7 +8,7 @@ from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, i
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
-from distconsole.checks.rules.majority import dissent, named, these_have
+from distconsole.checks.rules.majority import dissent, name_hosts, these_have
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
@@ -28,7 +28,7 @@ def _torch_present(view: View) -> Iterator[Said]:
         )
     if without and len(without) == len(facts):
         yield warn(
-            f"there is no torch on {named(without)}",
+            f"there is no torch on {name_hosts(without)}",
             without,
             seen=f"{pythons[without[0]].executable} cannot find it",
             hint="--python PATH names the interpreter that has it, --setup the command that brings it",
@@ -128,7 +128,7 @@ def _nccl(view: View) -> Iterator[Said]:
     if plugins is not None:
         having = [name for name, found in facts.items() if found.plugins]
         yield fail(
-            f"a network plugin for NCCL is on {named(having)} only",
+            f"a network plugin for NCCL is on {name_hosts(having)} only",
             plugins.minority,
             seen=", ".join(facts[having[0]].plugins),
             expected="on every host or on none: mixed, NCCL hangs without a word (nccl#1634)",
@@ -314,7 +314,7 @@ def _torch_debug(view: View) -> Iterator[Said]:
     """A debug build of torch."""
     debug = [name for name, found in view.of(TorchFacts).items() if found.debug]
     if debug:
-        yield info(f"torch on {named(debug)} is a debug build, and slow", debug)
+        yield info(f"torch on {name_hosts(debug)} is a debug build, and slow", debug)
 
 
 RULES = (

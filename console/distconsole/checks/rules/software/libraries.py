@@ -11,7 +11,7 @@ from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.host import ImportFacts
 from distconsole.checks.facts.node import GpuFacts, TorchFacts
 from distconsole.checks.gather.timings import busy_hosts
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.model.requests import Level
 
 SLOW_SECONDS = 15.0
@@ -143,7 +143,7 @@ def _arch(view: View) -> Iterator[Said]:
     for (capability, model), names in missing.items():
         wanted = f"sm_{capability[0]}{capability[1]}"
         yield fail(
-            f"torch on {named(names)} has no code for its {model} ({wanted})",
+            f"torch on {name_hosts(names)} has no code for its {model} ({wanted})",
             names,
             seen=f"built for {' '.join(imported[names[0]].architectures)}",
             expected=f"{wanted}, or PTX that is older; else: no kernel image is available",

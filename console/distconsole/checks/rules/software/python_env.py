@@ -11,15 +11,15 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.script.script_imports import imported_packages
+from distconsole.checks.rules.wording import list_some
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
 """Packages, by the beginning of their names, that other checks compare."""
-MAX_LISTED = 8
 
 PERSONAL = frozenset(
     {"CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "RANK", "LOCAL_RANK"}
@@ -125,11 +125,10 @@ def _packages(view: View) -> Iterator[Said]:
                 else:
                     hosts.setdefault(name, [])
     if lines:
-        more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
         yield warn(
-            f"{len(lines)} packages differ, on {named(list(hosts))}",
+            f"{len(lines)} packages differ, on {name_hosts(list(hosts))}",
             [name for name in facts if name in hosts],
-            seen="\n".join([*lines[:MAX_LISTED], *more]),
+            seen=list_some(lines),
             expected="the same versions on every host",
             hint="\n".join(
                 f"on {name}: {facts[name].executable} -m pip install {' '.join(pins[:40])}"
@@ -157,7 +156,7 @@ def _consistency(view: View) -> Iterator[Said]:
             yield warn(
                 split.told(variable),
                 split.minority,
-                cure=_as_the_others(view, variable, split.majority, split.minority),
+                cure=_follow_majority(view, variable, split.majority, split.minority),
                 expected="the same on every host, or on none",
                 hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
                 "/etc/profile.d",
@@ -165,13 +164,13 @@ def _consistency(view: View) -> Iterator[Said]:
     files = dissent({name: tuple(sorted(found.files.items())) for name, found in facts.items()})
     if files is not None:
         yield warn(
-            f"nccl.conf differs on {named(files.minority)}",
+            f"nccl.conf differs on {name_hosts(files.minority)}",
             files.minority,
             hint="compare /etc/nccl.conf and ~/.nccl.conf",
         )
 
 
-def _as_the_others(
+def _follow_majority(
     view: View, variable: str, majority: str | None, minority: Sequence[str]
 ) -> Cure | None:
     if majority is None:
@@ -202,7 +201,7 @@ def _syntax(view: View) -> Iterator[Said]:
     for (problem, variable, value), names in said.items():
         summary, _, hint = problem.partition("; ")
         wrong = "one interface" in problem
-        cure = _right_name(view, variable, names) if wrong else _renamed(variable, value)
+        cure = _right_name(view, variable, names) if wrong else _rename(variable, value)
         yield (fail if wrong else warn)(
             summary,
             names,
@@ -222,7 +221,7 @@ def _right_name(view: View, variable: str, names: Sequence[str]) -> Cure | None:
     return Cure(hosts=hosts, by_run=ours if variable in SET_BY_RUN else "")
 
 
-def _renamed(variable: str, value: str) -> Cure | None:
+def _rename(variable: str, value: str) -> Cure | None:
     if variable not in DEPRECATED:
         return None
     return Cure(env={DEPRECATED[variable]: value}, unset=(variable,))
@@ -253,10 +252,12 @@ def _iface(view: View) -> Iterator[Said]:
         up = {address.iface for address in nets[name].addresses if address.up}
         for variable in (*GLOO_NAMES, NCCL_NAME, *OMPI_NAMES):
             value = facts.variables.get(variable, "")
-            missing = [word for word in _named(variable, value) if not _exists(variable, word, up)]
+            missing = [
+                word for word in _interfaces_in(variable, value) if not _exists(variable, word, up)
+            ]
             if missing:
                 right = _right_value(variable, chosen.get(name))
-                cure = _named_right(view, name, variable, right)
+                cure = _correct_name(view, name, variable, right)
                 yield fail(
                     f"{variable} names {missing[0]}, which {name} does not have",
                     (name,),
@@ -274,13 +275,13 @@ def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
     return f"={chosen.interface}" if variable == NCCL_NAME else chosen.interface
 
 
-def _named_right(view: View, name: str, variable: str, value: str | None) -> Cure:
+def _correct_name(view: View, name: str, variable: str, value: str | None) -> Cure:
     change = HostCure(env={variable: value}) if value else HostCure(unset=(variable,))
     ours = by_run(view, (variable,), f"sets {variable} on every host by itself")
     return Cure(hosts={name: change}, by_run=ours if variable in SET_BY_RUN else "")
 
 
-def _named(variable: str, value: str) -> list[str]:
+def _interfaces_in(variable: str, value: str) -> list[str]:
     """Return the interfaces that a value asks for; none for exclusions and subnets."""
     if not value or value.startswith("^") or "/" in value:
         return []

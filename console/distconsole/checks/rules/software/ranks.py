@@ -10,7 +10,7 @@ from distconsole.checks.engine.rule import Said, Unjudged, fail, info, warn
 from distconsole.checks.facts.collectives import CollFacts, RankReport
 from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View
 from distconsole.checks.fixes.cures import library_first, prefix_of
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.model.findings import Cure, Finding, HostCure
 
 JOINED = "joined the group"
@@ -68,8 +68,8 @@ class Judged:
 
 def met(job: Judged, view: View) -> Iterator[Said]:
     """Every rank joins the group; else who did not, and why."""
-    facts = _started(job, view)
-    yield from _refused(job, view)
+    facts = _ranks_by_host(job, view)
+    yield from _fail_refusals(job, view)
     absent = [
         (name, rank) for name, found in facts.items() for rank in found.ranks if not joined(rank)
     ]
@@ -78,14 +78,14 @@ def met(job: Judged, view: View) -> Iterator[Said]:
     some = next(iter(facts.values()))
     early = [entry for entry in absent if _is_early(entry[1], some)]
     first = first_cause(absent, early)
-    missed = _missed(absent, early)
+    missed = _find_missing(absent, early)
     if len(missed) < some.world_size:
         summary = f"{_ranks(missed)} did not join the group of {some.world_size}"
     else:
         summary = f"none of the {some.world_size} ranks could join the group"
     said = engine_said(some)
     ranks = [
-        f"rank {rank.rank} ({name}): {last_stage(rank)}, {_ended(rank)}"
+        f"rank {rank.rank} ({name}): {last_stage(rank)}, {_format_end(rank)}"
         for name, rank in absent[:MAX_LISTED]
     ]
     yield fail(
@@ -97,11 +97,11 @@ def met(job: Judged, view: View) -> Iterator[Said]:
     )
 
 
-def _started(job: Judged, view: View) -> dict[str, CollFacts]:
+def _ranks_by_host(job: Judged, view: View) -> dict[str, CollFacts]:
     return {name: found for name, found in view.of(job.kind).items() if not found.refused}
 
 
-def _refused(job: Judged, view: View) -> Iterator[Said]:
+def _fail_refusals(job: Judged, view: View) -> Iterator[Said]:
     refused = {name: found for name, found in view.of(job.kind).items() if found.refused}
     for found in list(refused.values())[:1]:
         yield info(
@@ -124,7 +124,7 @@ def _is_early(rank: RankReport, job: CollFacts) -> bool:
     return reached in STAGES and STAGES.index(reached) < meeting
 
 
-def _missed(
+def _find_missing(
     absent: list[tuple[str, RankReport]], early: list[tuple[str, RankReport]]
 ) -> list[tuple[str, RankReport]]:
     """Return the ranks that kept the others waiting.
@@ -153,10 +153,10 @@ def reason(rank: RankReport, engine: Sequence[str] = ()) -> str:
         return engine[0][:300]
     if rank.exit_code is None:
         return f"it was {last_stage(rank)} when the time was up"
-    return _ended(rank)
+    return _format_end(rank)
 
 
-def _ended(rank: RankReport) -> str:
+def _format_end(rank: RankReport) -> str:
     if rank.exit_code is None:
         return f"still there after {rank.seconds:.0f} s, then killed"
     if rank.exit_code < 0:
@@ -189,12 +189,12 @@ def _ranks(entries: list[tuple[str, RankReport]]) -> str:
         f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:8]))} ({name})"
         for name, ranks in by_host.items()
     ]
-    return named(parts)
+    return name_hosts(parts)
 
 
 def who(job: Judged, view: View) -> Iterator[Said]:
     """What each rank finds itself to be, against the plan."""
-    facts = _started(job, view)
+    facts = _ranks_by_host(job, view)
     groups = _groups(facts)
     if not groups:
         yield from _nobody(job, view)
@@ -287,7 +287,7 @@ def _library_of_mpirun(groups: list[tuple[str, dict[str, Any]]]) -> Cure | None:
 
 
 def _nobody(job: Judged, view: View) -> Iterator[Said]:
-    started = _started(job, view)
+    started = _ranks_by_host(job, view)
     for name, found in view.of(job.kind).items():
         if name not in started:
             yield Unjudged((name,), f"`run` would refuse it: {found.refused}")
@@ -309,7 +309,7 @@ def _groups(facts: Mapping[str, CollFacts]) -> list[tuple[str, dict[str, Any]]]:
 
 def exact(job: Judged, view: View) -> Iterator[Said]:
     """Every value of every case bit for bit, and every case to its end."""
-    facts = _started(job, view)
+    facts = _ranks_by_host(job, view)
     if not _groups(facts) or alone(facts):
         yield from _nobody(job, view)
         return
@@ -352,7 +352,7 @@ def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
         f"the job came to a halt in {stage.removeprefix('case ')}: {reason(first[1])}",
         list(dict.fromkeys(name for name, _ in stuck)),
         seen="\n".join(
-            f"rank {rank.rank} ({name}): {last_stage(rank)}, {_ended(rank)}"
+            f"rank {rank.rank} ({name}): {last_stage(rank)}, {_format_end(rank)}"
             for name, rank in stuck[:MAX_LISTED]
         ),
         expected="every collective comes to its end",
@@ -360,9 +360,9 @@ def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
     )
 
 
-def parted(job: Judged, view: View) -> Iterator[Said]:
+def judge_end(job: Judged, view: View) -> Iterator[Said]:
     """Ranks that did everything end well, too."""
-    facts = _started(job, view)
+    facts = _ranks_by_host(job, view)
     bad = [
         (name, rank)
         for name, found in facts.items()
@@ -373,7 +373,7 @@ def parted(job: Judged, view: View) -> Iterator[Said]:
         yield warn(
             f"{_ranks(bad)} did everything and then did not end well",
             list(dict.fromkeys(name for name, _ in bad)),
-            seen="\n".join(f"rank {r.rank} ({n}): {_ended(r)}" for n, r in bad[:MAX_LISTED]),
+            seen="\n".join(f"rank {r.rank} ({n}): {_format_end(r)}" for n, r in bad[:MAX_LISTED]),
         )
     elif not _groups(facts):
         yield from _nobody(job, view)

@@ -10,7 +10,7 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.host import BetweenFacts, ImportFacts
 from distconsole.checks.facts.node import EnvFacts, HorovodFacts
 from distconsole.checks.gather.timings import busy_hosts
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
@@ -60,7 +60,7 @@ def _timeouts(view: View) -> Iterator[Said]:
     )
     cure = dict.fromkeys(short, wanted)
     yield warn(
-        f"Horovod may give up before the ranks on {named(hosts)} are there",
+        f"Horovod may give up before the ranks on {name_hosts(hosts)} are there",
         hosts,
         seen=f"import torch{_and_ssh(view)} took {measured[slowest]:.1f} s on {slowest}; {values}",
         expected=f"{MARGIN:g} times that, {needed:.0f} s",

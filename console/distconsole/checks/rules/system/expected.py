@@ -20,7 +20,7 @@ from distconsole.checks.facts.node import (
     TorchFacts,
 )
 from distconsole.checks.gather.timings import collectives_of
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.checks.rules.wording import size
 from distconsole.model.expectation import CollectiveExpectation, Expectation
 from distconsole.model.reports import CollectiveReport
@@ -49,7 +49,7 @@ def report_misses(misses: Mapping[str, Sequence[Miss]], hint: str) -> Iterator[S
         what, there, wanted = found[0]
         more = f", and {len(found) - 1} more" if found[1:] else ""
         yield fail(
-            f"{named(names)}: {what} is {there}, expected {wanted}{more}",
+            f"{name_hosts(names)}: {what} is {there}, expected {wanted}{more}",
             names,
             seen="\n".join(f"{each[0]}: {each[1]}" for each in found[:MAX_LISTED]),
             expected="\n".join(f"{each[0]}: {each[2]}" for each in found[:MAX_LISTED]),

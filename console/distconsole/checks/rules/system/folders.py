@@ -12,12 +12,12 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.script_question import NODE_FOLDERS
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.system.slow_folders import FACTOR, slow_folders
 from distconsole.checks.rules.system.stuck import TOLD, is_needed, lies_below, stuck_points
+from distconsole.checks.rules.wording import list_some
 from distconsole.model.requests import Level
 
-MAX_LISTED = 8
 IN_MEMORY = ("tmpfs", "ramfs")
 NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 """Filesystems whose server numbers the folders, so that a number is the same on every host."""
@@ -25,7 +25,7 @@ NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 
 @rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
 @hint("findmnt; sudo mount -a")
-def _shared(view: View) -> Iterator[Said]:
+def _find_local(view: View) -> Iterator[Said]:
     """A shared home or data folder that is a local one on some host: a mount that did not come up.
 
     The home, and every folder that lies on a network filesystem somewhere, must be one folder.
@@ -44,7 +44,7 @@ def _shared(view: View) -> Iterator[Said]:
             if path in found.filesystems and path != found.home
         }
         yield from _one_folder(path, there)
-    yield from _mounted(facts)
+    yield from _find_unmounted(facts)
 
 
 def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
@@ -59,11 +59,11 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
         minority = local if 2 * len(local) <= len(known) else list(network)
         verb = "is local" if minority == local else "comes over the network"
         yield warn(
-            f"{what} {verb} on {named(minority)}, unlike on the other hosts",
+            f"{what} {verb} on {name_hosts(minority)}, unlike on the other hosts",
             minority,
-            seen=_listed(known),
+            seen=_list_rooms(known),
             expected="one folder for all; else a checkpoint or a script is seen by some ranks only",
-            hint=f"on {named(local)}: findmnt; sudo mount -a; systemctl --failed shows mounts that did "
+            hint=f"on {name_hosts(local)}: findmnt; sudo mount -a; systemctl --failed shows mounts that did "
             "not come up",
         )
         return
@@ -73,9 +73,9 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
     if numbered and inodes is not None:
         split = sources or inodes
         yield warn(
-            f"{what} is not the same folder on {named(split.minority)} as on the other hosts",
+            f"{what} is not the same folder on {name_hosts(split.minority)} as on the other hosts",
             split.minority,
-            seen=_listed(network),
+            seen=_list_rooms(network),
             expected="the same source, and the same number of the folder in it",
             hint="compare /etc/fstab of the hosts, and the automounter's maps",
         )
@@ -83,22 +83,21 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
         yield info(
             f"{what} comes from different sources",
             sources.minority,
-            seen=_listed(network),
+            seen=_list_rooms(network),
             expected="one source, unless they are names of one",
         )
 
 
-def _listed(rooms: dict[str, Filesystem]) -> str:
+def _list_rooms(rooms: dict[str, Filesystem]) -> str:
     lines = [
         f"{name}: {room.mount.kind} {room.mount.source} at {room.mount.point}, inode {room.inode}"
         for name, room in rooms.items()
         if room.mount is not None
     ]
-    more = len(lines) - MAX_LISTED
-    return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
+    return list_some(lines)
 
 
-def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
+def _find_unmounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
     """A network filesystem that most hosts have and some have not."""
     points = dict.fromkeys(mount.point for f in facts.values() for mount in f.network_mounts)
     for point in points:
@@ -106,7 +105,7 @@ def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
         lacks = [name for name in facts if name not in has]
         if lacks and len(has) > len(lacks):
             yield warn(
-                f"{point} is not mounted on {named(lacks)}, on {len(has)} other hosts it is",
+                f"{point} is not mounted on {name_hosts(lacks)}, on {len(has)} other hosts it is",
                 lacks,
                 seen=", ".join(
                     f"{mount.source} on {has[0]}"
@@ -114,7 +113,7 @@ def _mounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
                     if mount.point == point
                 ),
                 expected="the same network filesystems on every host",
-                hint=f"on {named(lacks)}: sudo mount {point}; sudo mount -a",
+                hint=f"on {name_hosts(lacks)}: sudo mount {point}; sudo mount -a",
             )
 
 
@@ -146,7 +145,7 @@ def _in_memory(view: View) -> Iterator[Said]:
     """
     for place, hosts in _node_folders_in_memory(view).items():
         yield info(
-            f"what runs write is kept in memory on {named(hosts)}, and gone after a reboot: {place}",
+            f"what runs write is kept in memory on {name_hosts(hosts)}, and gone after a reboot: {place}",
             hosts,
             expected="a disk: logs in memory take what ranks may need",
             hint="node_dir in distconsole.toml: a local folder on a disk",
@@ -226,4 +225,4 @@ def _speed(view: View) -> Iterator[Said]:
         )
 
 
-RULES = (_shared, _stuck, _in_memory, _writable, _speed)
+RULES = (_find_local, _stuck, _in_memory, _writable, _speed)

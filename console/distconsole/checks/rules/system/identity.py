@@ -12,7 +12,7 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.model.addresses import gloo_connects
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -35,7 +35,7 @@ def _hostname_unique(view: View) -> Iterator[Said]:
     for hostname, names in by_name.items():
         if len({machine_of[name] for name in names}) > 1:
             yield fail(
-                f"{named(names)} all call themselves {hostname}",
+                f"{name_hosts(names)} all call themselves {hostname}",
                 names,
                 seen=f"`hostname` prints {hostname} on each of them",
                 expected="a name of its own for each host",
@@ -60,7 +60,7 @@ def _hostname_bindable(view: View) -> Iterator[Said]:
         endpoint = chosen.get(name)
         address = endpoint.address if endpoint else "ADDRESS"
         nic = endpoint.interface if endpoint and endpoint.interface else ""
-        seen = ", ".join(map(_told, found)) or facts.resolution.error or "no address"
+        seen = ", ".join(map(_format_address, found)) or facts.resolution.error or "no address"
         variables = env[name].variables if name in env else {}
         if one_machine(view) or GLOO in variables:
             yield info(f"{name}: {_summary(facts, wrong)}", (name,), seen=seen)
@@ -72,7 +72,7 @@ def _hostname_bindable(view: View) -> Iterator[Said]:
             (name,),
             seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
             expected=f"{address}, or another address that the other hosts can reach",
-            **_cured(view, name, nic, _hint(facts.hostname, address, wrong)),
+            **_offer_name(view, name, nic, _hint(facts.hostname, address, wrong)),
         )
 
 
@@ -91,7 +91,7 @@ def _listens_at(facts: OsFacts) -> str:
     return next((entry.address for entry in facts.resolution.addresses if entry.bindable), "")
 
 
-def _cured(view: View, name: str, nic: str, hint: str) -> dict[str, Any]:
+def _offer_name(view: View, name: str, nic: str, hint: str) -> dict[str, Any]:
     ours = by_run(view, (GLOO,), f"sets {GLOO} on every host by itself")
     cure = Cure(hosts={name: HostCure(env={GLOO: nic})}, by_run=ours) if nic else None
     return offer(cure, hint, "until then, for jobs started by hand")
@@ -104,7 +104,7 @@ def _trap(entry: ResolvedAddress) -> bool:
         return True
 
 
-def _told(entry: ResolvedAddress) -> str:
+def _format_address(entry: ResolvedAddress) -> str:
     return entry.address if entry.bindable else f"{entry.address} (bind: {entry.error})"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.host import KernelEvent, KernelFacts
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
@@ -95,7 +95,7 @@ def _log(view: View) -> Iterator[Said]:
         first = next(iter(events))
         source = "dmesg" if facts_of[first].source == "kmsg" else "journalctl -k"
         yield warn(
-            f"on {named(list(events))} {kind.meaning.format(on=on)}, "
+            f"on {name_hosts(list(events))} {kind.meaning.format(on=on)}, "
             f"{age_text(last.age_seconds)} ago{times}",
             events,
             seen=f"{source}: {events[first].text}",

@@ -11,7 +11,7 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.host import ProcFacts, ShmEntry, ShmFacts, TrainingProcess
 from distconsole.checks.facts.network import PortFacts
 from distconsole.checks.facts.node import OsFacts, Who
-from distconsole.checks.rules.wording import GIB, numbers, size, who
+from distconsole.checks.rules.wording import GIB, list_some, numbers, size, who
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
@@ -32,7 +32,7 @@ def _leftovers(view: View) -> Iterator[Said]:
     facts = view.of(ProcFacts)
     launchers = any(each.role == "launcher" for f in facts.values() for each in f.processes)
     for name, found in facts.items():
-        yield from _of_runs(name, found)
+        yield from _find_run_processes(name, found)
         foreign = [each for each in found.processes if not each.run and each.state not in "DZ"]
         yield from _on_gpus(name, [each for each in foreign if each.orphan and each.gpus])
         if name not in view.of(PortFacts):
@@ -41,7 +41,7 @@ def _leftovers(view: View) -> Iterator[Said]:
             yield from _daemons(name, found.uid, foreign)
 
 
-def _of_runs(name: str, found: ProcFacts) -> Iterator[Said]:
+def _find_run_processes(name: str, found: ProcFacts) -> Iterator[Said]:
     """Processes that bear the mark of one of our runs."""
     by_run: dict[tuple[str, str], list[TrainingProcess]] = {}
     for each in found.processes:
@@ -52,14 +52,14 @@ def _of_runs(name: str, found: ProcFacts) -> Iterator[Said]:
             yield info(
                 f"run {run} is under way on {HERE}",
                 (name,),
-                seen=_listed(processes),
+                seen=_list_processes(processes),
                 hint=f"distconsole attach {run}, or: distconsole stop {run}",
             )
         elif min(each.age_seconds or 0.0 for each in processes) > YOUNG_SECONDS:
             over = "has ended" if state == "ended" else "is not known here any more"
             summary = f"processes of run {run}, which {over}, are left on {HERE}"
             expected = "no process of a run that is over"
-            yield _left(fail, name, processes, summary, expected)
+            yield _report_leftovers(fail, name, processes, summary, expected)
 
 
 def _on_gpus(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
@@ -68,14 +68,14 @@ def _on_gpus(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
         holder = who(processes[0])
         summary = f"on {name} GPU {numbers(gpus)} is held by {holder}, which lost its parent"
         expected = "GPUs that nobody computes on; a service, too, has init for its parent"
-        yield _left(warn, name, processes, summary, expected, MEANT)
+        yield _report_leftovers(warn, name, processes, summary, expected, MEANT)
 
 
 def _on_ports(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
     for each in processes:
         summary = f"{who(each)} listens on the rendezvous port {numbers(each.ports)} of {name}"
         expected = "nobody who answers in place of the next job's rendezvous"
-        yield _left(warn, name, [each], summary, expected, MEANT)
+        yield _report_leftovers(warn, name, [each], summary, expected, MEANT)
 
 
 def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
@@ -87,10 +87,12 @@ def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> Itera
     if left:
         summary = f"{who(left[0])} is on {name}, and no mpirun on any of these hosts"
         expected = "MPI's daemons only where a job runs"
-        yield _left(warn, name, left, summary, expected, "if no mpirun elsewhere started it")
+        yield _report_leftovers(
+            warn, name, left, summary, expected, "if no mpirun elsewhere started it"
+        )
 
 
-def _left(
+def _report_leftovers(
     grade: Callable[..., Said],
     name: str,
     processes: Sequence[TrainingProcess],
@@ -102,20 +104,19 @@ def _left(
     return grade(
         summary,
         (name,),
-        seen=_listed(processes),
+        seen=_list_processes(processes),
         expected=expected,
         hint=_end(name, processes, condition),
     )
 
 
-def _listed(processes: Sequence[TrainingProcess]) -> str:
+def _list_processes(processes: Sequence[TrainingProcess]) -> str:
     lines = []
-    for each in processes[:MAX_LISTED]:
+    for each in processes:
         held = [f"GPU {numbers(each.gpus)}"] if each.gpus else []
         held += [f"port {numbers(each.ports)}"] if each.ports else []
         lines.append(who(each) + (f" holds {' and '.join(held)}" if held else ""))
-    more = len(processes) - MAX_LISTED
-    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])
+    return list_some(lines, MAX_LISTED)
 
 
 def _end(name: str, processes: Sequence[Who], condition: str = "") -> str:

@@ -9,7 +9,7 @@ from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rul
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import Filesystem, GpuFacts, OsFacts
 from distconsole.checks.fixes.cures import in_setup
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.checks.rules.wording import MIB, size
 from distconsole.model.requests import Level
 
@@ -86,15 +86,15 @@ def _nofile(view: View) -> Iterator[Said]:
             low.setdefault(limit, []).append(name)
     for (soft, hard), names in low.items():
         yield warn(
-            f"only {soft} open files are allowed on {named(names)}",
+            f"only {soft} open files are allowed on {name_hosts(names)}",
             names,
             seen=f"ulimit -n: soft {soft}, hard {'unlimited' if hard is None else hard}",
             expected=f"{needed} for {world} ranks",
-            **_raised(names, hard, needed),
+            **_offer_limit(names, hard, needed),
         )
 
 
-def _raised(names: Sequence[str], hard: int | None, needed: int) -> dict[str, Any]:
+def _offer_limit(names: Sequence[str], hard: int | None, needed: int) -> dict[str, Any]:
     if hard is not None and hard < needed:
         return {
             "hint": f"/etc/security/limits.d: * hard nofile {max(needed, 65536)}; then log in anew"
@@ -128,7 +128,7 @@ def _memlock(view: View) -> Iterator[Said]:
         yield Unjudged(tuple(h.name for h in view.hosts if h.name in plain), "no RDMA adapter")
     if low:
         yield fail(
-            f"too little memory may be locked for RDMA on {named(list(low))}",
+            f"too little memory may be locked for RDMA on {name_hosts(list(low))}",
             low,
             seen=", ".join(f"{name} {limit // 1024} KiB" for name, limit in low.items()),
             expected="unlimited",

@@ -11,7 +11,7 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import GpuFacts, OsFacts
 from distconsole.checks.facts.slurm import Decoded, MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.gather.attribution import cover
-from distconsole.checks.rules.majority import named
+from distconsole.checks.rules.majority import name_hosts
 from distconsole.checks.rules.system.limits import lower_than_a_login
 from distconsole.model.requests import Level
 
@@ -56,7 +56,7 @@ def on_slurm(
 def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
     """slurmctld is down, or a host cannot reach it; versions that differ."""
     silent: dict[str, list[str]] = {}
-    foreign = _foreign(_refused_pairs(view, facts))
+    foreign = _foreign(_find_refusals(view, facts))
     for name, found in facts.items():
         if name in foreign:
             yield Unjudged(
@@ -67,7 +67,7 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             silent.setdefault(hosts, []).append(name)
     for what, names in silent.items():
         yield fail(
-            f"Slurm's controller does not answer {named(names)}: {what or 'no answer'}",
+            f"Slurm's controller does not answer {name_hosts(names)}: {what or 'no answer'}",
             names,
             seen="scontrol ping",
             hint=f"on the controller: sudo systemctl status slurmctld; from {names[0]}: scontrol ping",
@@ -138,12 +138,12 @@ def _munge(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             seen="munge -n",
             hint="sudo systemctl restart munge; sudo journalctl -u munge -n 20",
         )
-    refused = _refused_pairs(view, facts)
+    refused = _find_refusals(view, facts)
     for name, pairs in _foreign(refused).items():
         others = list(dict.fromkeys(other for pair in pairs for other in pair if other != name))
         said = refused[pairs[0]]
         yield fail(
-            f"the munge key of {name} is another one than that of {named(others)}: "
+            f"the munge key of {name} is another one than that of {name_hosts(others)}: "
             f"{said.status or said.error}",
             (name,),
             seen="\n".join(
@@ -155,10 +155,10 @@ def _munge(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
             "then: sudo systemctl restart munge slurmd",
         )
         refused = {pair: each for pair, each in refused.items() if pair not in pairs}
-    yield from _refused(refused)
+    yield from _fail_refusals(refused)
 
 
-def _refused_pairs(view: View, facts: dict[str, SlurmFacts]) -> dict[tuple[str, str], Decoded]:
+def _find_refusals(view: View, facts: dict[str, SlurmFacts]) -> dict[tuple[str, str], Decoded]:
     """Return what a host (the second) would not take from another, or hardly."""
     return {
         (each.source, name): each
@@ -185,7 +185,7 @@ def _foreign(
     }
 
 
-def _refused(refused: Mapping[tuple[str, str], Decoded]) -> Iterator[Said]:
+def _fail_refusals(refused: Mapping[tuple[str, str], Decoded]) -> Iterator[Said]:
     told: set[frozenset[str]] = set()
     for (source, name), each in refused.items():
         pair = frozenset((source, name))

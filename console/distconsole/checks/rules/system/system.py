@@ -10,7 +10,7 @@ from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import GpuFacts, OsFacts, SshFacts
-from distconsole.checks.rules.majority import dissent, named
+from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -41,7 +41,7 @@ def _clocksource(view: View) -> Iterator[Said]:
     for source in dict.fromkeys(slow.values()):
         names = [name for name in slow if slow[name] == source]
         yield warn(
-            f"{named(names)} {_take(names)} the time from {source}, which is slow",
+            f"{name_hosts(names)} {_take(names)} the time from {source}, which is slow",
             names,
             seen=f"current_clocksource: {source}",
             expected="tsc, or what the hypervisor offers",
@@ -78,7 +78,7 @@ def _governor(view: View) -> Iterator[Said]:
     named_hosts = slow or (split.minority if split is not None else ())
     if named_hosts:
         yield warn(
-            f"the CPU clocks of {named(named_hosts)} are kept low"
+            f"the CPU clocks of {name_hosts(named_hosts)} are kept low"
             if slow
             else split.told("CPU governor")
             if split is not None
@@ -102,7 +102,7 @@ def _ports(view: View) -> Iterator[Said]:
             yield Unjudged((name,), "the kernel does not say which ports it gives out")
             continue
         low, high = bounds
-        reserved = _reserved(facts.sysctl.get("reserved_ports") or "")
+        reserved = _reserved_ports(facts.sysctl.get("reserved_ports") or "")
         seen = f"net.ipv4.ip_local_port_range = {low} {high}"
         if high - low + 1 < PORTS_NEEDED:
             yield warn(
@@ -130,7 +130,7 @@ def _numbers(text: str | None) -> list[int]:
     return [int(word) for word in (text or "").split() if word.isdigit()]
 
 
-def _reserved(text: str) -> list[tuple[int, int]]:
+def _reserved_ports(text: str) -> list[tuple[int, int]]:
     found = []
     for part in filter(None, text.split(",")):
         low, _, high = part.partition("-")
@@ -160,7 +160,7 @@ def _backlog(view: View) -> Iterator[Said]:
             low[name] = queue[0]
     if low:
         yield warn(
-            f"fewer connections may wait on {named(list(low))} than {ranks} ranks make at once",
+            f"fewer connections may wait on {name_hosts(list(low))} than {ranks} ranks make at once",
             low,
             seen=", ".join(f"{name}: somaxconn {queue}" for name, queue in list(low.items())[:8]),
             expected=f"{ranks} or more on the host of the rendezvous",
