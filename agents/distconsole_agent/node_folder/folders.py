@@ -279,3 +279,36 @@ def storage_refusal(path: str, error: OSError) -> Refusal:
     return storage(
         f"{where}: {error.strerror or error}", "set node_dir to a local folder of your own"
     )
+
+
+class OwnFile:
+    """Tells the digest of a file, and reads it again only when it was changed.
+
+    Args:
+        path: None where the program does not run from one file.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._seen: tuple[int, ...] = ()
+        self._digest: str | None = None
+
+    def sha256(self) -> str | None:
+        """Return the SHA-256 of its content in hexadecimal; None if there is none, or it is gone."""
+        if self._path is None:
+            return None
+        try:
+            found = os.stat(self._path)
+            now = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            if now != self._seen:
+                self._digest, self._seen = _hash_file(self._path), now
+        except OSError:
+            return None
+        return self._digest
+
+
+def _hash_file(path: str) -> str:
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

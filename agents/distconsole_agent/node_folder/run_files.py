@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from distconsole_agent.contract.protocol import RUN_FIELDS
 from distconsole_agent.contract.refusal import bad_request
 from distconsole_agent.contract.runspec import SpecError, parse_spec
 from distconsole_agent.journal.active import last_entry
 from distconsole_agent.journal.journal import Journal, JournalError
+from distconsole_agent.node_folder.proofs import is_unborn
+
+if TYPE_CHECKING:
+    from distconsole_agent.journal.active import ActiveRun
+
 
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+UNREADABLE = (OSError, ValueError, KeyError, JournalError)
 
 
 def check_run_id(run: object) -> str:
@@ -96,3 +104,55 @@ def read_end(folder: str) -> dict[str, Any] | None:
 def is_script(path: str) -> bool:
     """Return whether Python can run what lies at ``path``: a file, or a folder with ``__main__.py``."""
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "__main__.py"))
+
+
+def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
+    """Return ``RUN_FIELDS`` of the run in ``folder``, which ``active`` attends to if anybody does.
+
+    Raises:
+        FileNotFoundError: when it has gone meanwhile, or holds nothing yet.
+    """
+    try:
+        # Who reads along what another agent writes may not have come to its end yet.
+        if active is not None and read_end(folder) is None:
+            spec, state, journal = active.spec, active.state, active.journal
+            last_seq, writer = journal.last_seq, journal.journal_id
+        else:
+            spec, end = read_spec(folder), find_end(folder)
+            state, last_seq, writer = end["state"], end["seq"], end.get("journal", "")
+    except UNREADABLE as error:
+        if is_unborn(folder):
+            raise FileNotFoundError(folder) from None
+        return _unreadable(folder, trouble_with(folder, error))
+    known = {name: spec.get(name) for name in RUN_FIELDS}
+    told = {"state": state, "last_seq": last_seq, "journal": writer}
+    return {**known, **told, "trouble": None}
+
+
+def find_end(folder: str) -> dict[str, Any]:
+    """Return the ``end`` of a run that nobody attends to.
+
+    Raises:
+        OSError: one of ``UNREADABLE``, when there is none, or it cannot be read.
+    """
+    end = read_end(folder)
+    if end is None:
+        read_spec(folder)  # without it nobody can attend to the run: that is what to tell
+        end = read_summary(folder)
+    return end
+
+
+def trouble_with(folder: str, error: Exception) -> str:
+    """Return in words what in a run's folder cannot be read."""
+    if isinstance(error, OSError):
+        return f"{error.filename or folder}: {error.strerror or error}"
+    return f"{folder}/{'journal' if isinstance(error, JournalError) else 'spec.json'}: {error}"
+
+
+def _unreadable(folder: str, trouble: str) -> dict[str, Any]:
+    """Return what is known of a run by its folder alone."""
+    created = os.stat(folder).st_mtime
+    known = {"run": os.path.basename(folder), "name": "", "script": "", "launcher": ""}
+    none = {"world_size": 0, "node_index": 0, "nodes": [], "last_seq": 0, "journal": ""}
+    told = {"state": "unreadable", "trouble": trouble[:500]}
+    return {**known, "created": created, **none, **told}

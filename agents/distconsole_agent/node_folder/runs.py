@@ -34,14 +34,17 @@ from distconsole_agent.node_folder.folders import (
 from distconsole_agent.node_folder.hook_files import unpack_hook
 from distconsole_agent.node_folder.proofs import Ages, boottime, is_unborn, may_live, remove_unborn
 from distconsole_agent.node_folder.run_files import (
+    UNREADABLE,
     check_run_id,
+    describe,
+    find_end,
     is_run_id,
     is_script,
     read_end,
     read_spec,
+    trouble_with,
     visible_devices,
 )
-from distconsole_agent.node_folder.run_listing import UNREADABLE, describe, find_end, trouble_with
 from distconsole_agent.node_folder.sync import CodeSync, has_outputs
 from distconsole_agent.server.shim_calls import (
     ask_shim,

@@ -34,12 +34,9 @@ from distconsole_agent.probes.network import (
     ports,
 )
 from distconsole_agent.probes.software import (
-    engines,
     mpi,
     python_env,
     script,
-    scripts,
-    torch_import,
     wheels,
 )
 
@@ -135,11 +132,11 @@ _GROUPS: dict[str, Probe] = {
     "between": between.look,
     "python_env": python_env.look,
     "script": script.look,
-    "script.there": scripts.look,
+    "script.there": script.look_whether_there,
     "folders": folder_speed.look,
     "mpi": mpi.look,
     "mpi.ssh": between.mpirun,
-    "engines": engines.look,
+    "engines": mpi.look_before_run,
     "gpu": gpus.look,
     "gpu.load": gpu_load.look,
     "gpu.load.stop": gpu_load.stop,
@@ -148,7 +145,7 @@ _GROUPS: dict[str, Probe] = {
     "proc": holders.look,
     "shm": shared_memory.look,
     "names": names.look,
-    "import": torch_import.look,
+    "import": python_env.import_torch,
     "kernel": kernel_log.look,
     "fabric": fabric.look,
     "net": interfaces.look,

@@ -17,8 +17,7 @@ from distconsole_agent.contract.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BY
 from distconsole_agent.contract.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
 from distconsole_agent.contract.refusal import Refusal, bad_request
 from distconsole_agent.journal.journal import Journal
-from distconsole_agent.node_folder.folders import this_program
-from distconsole_agent.node_folder.own_file import OwnFile
+from distconsole_agent.node_folder.folders import OwnFile, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.follow import follow

@@ -1,6 +1,8 @@
 """What a dead rank left behind to explain itself: the hook's error file, else the end of stderr.
 
-Everything here was written by the job, so it is bounded and validated; nothing is judged.
+Everything here was written by the job, so it is bounded and validated. Where one process only brings
+the exception of another (DataLoader workers, ``mp.spawn``), that one is the headline. Of ``raise X from
+Y`` X stays the headline, as Python has it: there a person wrote both.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import signal
 from typing import Any, NamedTuple
 
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
-from distconsole_agent.supervisor.wrapped import ORIGINAL, headline
 
 MAX_ERROR_FILE_BYTES = 64 * 1024
 """As ``records.MAX_ERROR_BYTES``; a longer file is not the hook's."""
@@ -38,6 +39,18 @@ _SUMMARY_RANK = re.compile(
     r"^  rank +: (\d{1,9}) \(local_rank: \d+\)\n  exitcode +: (-?\d{1,3}) \(pid: \d+\)",
     re.MULTILINE,
 )
+
+HEAD = f"{TRACEBACK_HEAD}\n"
+ORIGINAL = "Original "
+"""What stands before it in the message of torch's ``ExceptionWrapper``."""
+
+_BROUGHT = re.compile(
+    r"[\w.]+: \s*(?:Caught \w+ ((?:in|on) [^\n]{1,200}?)\.\nOriginal "
+    r"|-- Process (\d{1,6}) terminated with the following error:\n)" + re.escape(HEAD)
+)
+"""torch/_utils.py and torch/multiprocessing/spawn.py, the same since torch 1.5."""
+_FRAME = re.compile(r'^  File "([^"\n]{1,4096})", line (\d{1,9})', re.MULTILINE)
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
 
 
 class Raised(NamedTuple):
@@ -216,3 +229,26 @@ def _traceback(lines: list[str], heads: list[int]) -> Told:
     error = lines[end][len(prefix) :].strip() if end < len(lines) else ""
     block = "\n".join(line[len(prefix) :] for line in lines[first : end + 1])
     return Told(error[:MAX_ERROR_CHARS], block[-MAX_TRACEBACK_CHARS:])
+
+
+def headline(error: str, traceback: str) -> str:
+    """Return ``error``, or in its place the one that it brings, with where that was raised.
+
+    Args:
+        error: Type and message.
+        traceback: The whole of it, as Python prints it.
+    """
+    brought = _BROUGHT.match(error)
+    head, begun, inner = traceback.rpartition(HEAD)
+    if brought is None or not begun or not head:
+        return error
+    lines = inner.splitlines()
+    said = next((at for at, line in enumerate(lines) if line and not line[0].isspace()), None)
+    if said is None:
+        return error
+    where = brought[1] or f"in spawned process {brought[2]}"
+    places = _FRAME.findall("\n".join(lines[:said]))
+    own = [place for place in places if not any(part in place[0] for part in _LIBRARIES)]
+    for file, line in (own or places)[-1:]:
+        where = f"{where}, {os.path.basename(file)}:{line}"
+    return "\n".join((f"{lines[said]} ({where})", *lines[said + 1 :])).strip()

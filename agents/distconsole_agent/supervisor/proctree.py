@@ -1,6 +1,8 @@
 """Which processes belong to a run, by ancestry and by environment, read from /proc.
 
-It sends signals only to a run's processes and judges nothing.
+What is in a process's memory, as its environment and its arguments are, is read through the kernel's
+lock on that memory. Where a process hangs with it (a mount or a swap device that is gone), so does who
+reads. A thread does it here, which is left behind then, until the kernel lets it go.
 """
 
 from __future__ import annotations
@@ -8,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from distconsole_agent.system.in_time import read_in_time
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 """The run's folder on this node. The run's id would not do: where several nodes of a run live on
@@ -33,6 +38,16 @@ TIDY_SECONDS = 1.0
 TIDIES = b"multiprocessing.resource_tracker"
 """Python's, which ends by itself after those that it serves and removes their semaphores and
 shared memory; killed with them it would leave those in /dev/shm until the next boot."""
+
+MAX_FILE_BYTES = 1 << 20
+
+PATIENCE_SECONDS = 1.0
+"""A file that takes longer hangs."""
+
+MAX_HANGING = 8
+"""Threads that are left behind; with so many nothing more is read."""
+
+_hanging: dict[str, threading.Thread] = {}
 
 
 class Stat(NamedTuple):
@@ -207,3 +222,58 @@ def send_group(pgid: int, number: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def read_in_time(paths: Sequence[str]) -> dict[str, bytes | None]:
+    """Return what the files hold: empty where one cannot be read, None where it is not known in time."""
+    for path in [path for path, thread in _hanging.items() if not thread.is_alive()]:
+        del _hanging[path]
+    found: dict[str, bytes | None] = dict.fromkeys(paths)
+    left = [path for path in paths if path not in _hanging]
+    while left and len(_hanging) < MAX_HANGING:
+        reader = _Reader(left)
+        try:
+            reader.start()
+        except RuntimeError:  # the system has no thread left
+            reader.run()
+        reader.wait()
+        taken = list(reader.found)
+        found.update(taken)
+        if len(taken) == len(left):
+            break
+        _hanging[left[len(taken)]] = reader
+        left = left[len(taken) + 1 :]
+    return found
+
+
+class _Reader(threading.Thread):
+    """Reads files one after the other; ``found`` has those that it has read."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(daemon=True, name="reader of /proc")
+        self._paths = paths
+        self._given_up = False
+        self.found: list[tuple[str, bytes]] = []
+
+    def run(self) -> None:
+        for path in self._paths:
+            text = _read_whole(path)
+            if self._given_up:
+                return
+            self.found.append((path, text))
+
+    def wait(self) -> None:
+        """Wait for the end, as long as there is one file after the other."""
+        seen = -1
+        while self.is_alive() and len(self.found) > seen:
+            seen = len(self.found)
+            self.join(PATIENCE_SECONDS)
+        self._given_up = True
+
+
+def _read_whole(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_FILE_BYTES)
+    except OSError:
+        return b""

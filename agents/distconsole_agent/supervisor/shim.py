@@ -45,7 +45,6 @@ from distconsole_agent.supervisor.control import (
 )
 from distconsole_agent.supervisor.ending import Ending
 from distconsole_agent.supervisor.killing import Kills, count_kills
-from distconsole_agent.supervisor.lingering import Lingering
 from distconsole_agent.supervisor.portwatch import PortWatch
 from distconsole_agent.supervisor.processes import (
     Places,
@@ -58,7 +57,7 @@ from distconsole_agent.supervisor.processes import (
 from distconsole_agent.supervisor.proctree import descendants, send
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.runlog import RunLog, keep_endpoint
-from distconsole_agent.supervisor.teardown import Teardown
+from distconsole_agent.supervisor.teardown import Lingering, Teardown
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
 

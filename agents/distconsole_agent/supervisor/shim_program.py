@@ -60,7 +60,11 @@ def main(argv: list[str]) -> int:
 def _kind(spec: RunSpec) -> type[Shim]:
     # Late: each run needs one of them.
     if spec.below_slurm and spec.launcher == MPI:
-        from distconsole_agent.engines.slurm_engine import SlurmEngineShim
+        from distconsole_agent.engines.engine_shim import EngineShim
+        from distconsole_agent.engines.slurm_shim import SlurmShim
+
+        class SlurmEngineShim(SlurmShim, EngineShim):
+            """A run by mpirun below Slurm. ``processes.py`` keeps Slurm's signals from mpirun and its daemons."""
 
         return SlurmEngineShim
     if spec.below_slurm:

@@ -2,7 +2,7 @@
 
 A subreaper without children has no descendants, so "none is left" is what waitpid says, not a guess.
 What left the tree all the same (it was started before a shim became a subreaper, or through
-another daemon) is found by its environment. It does not decide when to begin.
+another daemon) is found by its environment.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from distconsole_agent.supervisor.proctree import Stat
     from distconsole_agent.system.loop import Loop, Timer
 
+
 KILL_AGAIN_SECONDS = 0.1
 LAST_LOOK_SECONDS = 0.5
 UNKILLABLE_SECONDS = 10.0
 """A process that outlives SIGKILL for so long waits in the kernel: for a disk, a mount, a driver."""
+
+LINGER_SECONDS = 1.0
 
 
 class Teardown:
@@ -158,3 +161,35 @@ def _nobody() -> None:
 
 def _tell_nobody(_pids: list[int]) -> None:
     """Stand in for a listener."""
+
+
+class Lingering:
+    """One attempt's.
+
+    Args:
+        on_late: Called with the processes that are left when the time is over; may be none.
+    """
+
+    def __init__(self, loop: Loop, ranks: Processes, on_late: Callable[[list[int]], None]) -> None:
+        self._loop = loop
+        self._ranks = ranks
+        self._on_late = on_late
+        self._timer: Timer | None = None
+        self._over = False
+
+    def wait(self) -> bool:
+        """Return whether there is something to wait for: the time begins with the first question."""
+        if self._ranks.childless or self._over:
+            return False
+        if self._timer is None:
+            self._timer = self._loop.call_later(LINGER_SECONDS, self._end)
+        return True
+
+    def close(self) -> None:
+        """Forget it."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self._over = True
+        self._on_late(sorted(descendants(os.getpid())))

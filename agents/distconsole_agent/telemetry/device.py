@@ -1,4 +1,4 @@
-"""One GPU, read in tiers: each value as often as it is worth the driver's time. It maps no rank.
+"""One GPU, read in tiers: each value as often as it is worth the driver's time.
 
 Tiers, from measurements of what each call costs: utilisation, memory, clocks, throttling, power
 and NVLink at every read; temperature and the PCIe counters every 5 s; ECC errors and MIG every
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from distconsole_agent.telemetry import nvml as nv
 from distconsole_agent.telemetry.mapping import GpuUnit
-from distconsole_agent.telemetry.mig import MigInstance, mig_instances
+from distconsole_agent.telemetry.nvml import MigSlices, Nvml, RefusedError, UnsupportedError
 from distconsole_agent.telemetry.rates import Rate
 
 WARM_SECONDS = 5.0
@@ -29,6 +29,8 @@ _STEADY_FIELDS = (
 _PCIE_FIELDS = ((nv.FIELD_PCIE_TX_BYTES, 0), (nv.FIELD_PCIE_RX_BYTES, 0))
 
 _Value = TypeVar("_Value")
+
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -200,3 +202,67 @@ class Device:
 def _due(last: float | None, now: float, period: float) -> bool:
     # A little early counts: samples a second apart never fall on the exact second.
     return last is None or now - last >= period - 0.1
+
+
+@dataclass(frozen=True)
+class MigInstance:
+    """One compute instance: the unit that a program is given."""
+
+    handle: Any
+    unit: GpuUnit
+    profile: str
+
+
+def mig_instances(nvml: Nvml, gpu: Any, whole: GpuUnit) -> tuple[MigInstance, ...]:
+    """Return the instances of a GPU; empty if it is not in MIG mode or knows none.
+
+    Raises:
+        DriverGoneError, GpuGoneError: as the driver says.
+    """
+    try:
+        if not nvml.mig_enabled(gpu):
+            return ()
+        handles = nvml.mig_instances(gpu)
+    except (UnsupportedError, RefusedError):
+        return ()
+    return tuple(_instance(nvml, handle, whole, at) for at, handle in enumerate(handles))
+
+
+def profile(name: str | None, slices: MigSlices | None, ids: tuple[int, int] | None) -> str:
+    """Return the profile as nvidia-smi writes it (``3g.40gb``, ``1c.3g.40gb``).
+
+    The driver's own name of the instance ends with it; otherwise it is put together from the
+    slices, and without those the identifiers stand for it (``gi2/ci0``).
+    """
+    if name is not None and " MIG " in name:
+        return name.rsplit(" MIG ", 1)[1].strip()
+    if slices is not None:
+        part = f"{slices.compute_slices}c." if slices.compute_slices < slices.gpu_slices else ""
+        # Part of each slice is reserved: 20096 MiB are the 20 GB of a profile's name.
+        return f"{part}{slices.gpu_slices}g.{round(slices.memory_bytes / GIB)}gb"
+    return f"gi{ids[0]}/ci{ids[1]}" if ids is not None else "mig"
+
+
+def _instance(nvml: Nvml, handle: Any, whole: GpuUnit, at: int) -> MigInstance:
+    uuid = _ask(nvml.uuid, handle)
+    ids = _ask(nvml.instance_ids, handle)
+    legacy = f"MIG-{whole.uuid}/{ids[0]}/{ids[1]}" if ids is not None and whole.uuid else None
+    unit = GpuUnit(
+        key=uuid or f"{whole.key}/{at}",
+        index=whole.index,
+        uuid=uuid,
+        model=whole.model,
+        mig=True,
+        gpu_uuid=whole.uuid,
+        legacy_mig=legacy,
+    )
+    return MigInstance(
+        handle, unit, profile(_ask(nvml.name, handle), _ask(nvml.slices, handle), ids)
+    )
+
+
+def _ask(read: Any, handle: Any) -> Any:
+    try:
+        return read(handle)
+    except (UnsupportedError, RefusedError):
+        return None

@@ -1,15 +1,22 @@
-"""Load of this host: CPU, memory, network and disk, by psutil. It knows no GPU and no rank."""
+"""Load of this host: CPU, memory, network and disk, by psutil.
+
+A byte that crosses a bridge, a bond, a veth pair or a device-mapper volume is counted by each of
+them; only the hardware below counts it once, so only interfaces, ports and disks that carry real
+traffic are added up.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from distconsole_agent.contract.protocol import NODE_FIELDS
-from distconsole_agent.telemetry import cgroup, hardware
+from distconsole_agent.system.kernel_files import first_line_of, number_of
+from distconsole_agent.telemetry import cgroup
 from distconsole_agent.telemetry.rates import Rate
 
 SURVEY_SECONDS = 60.0
@@ -18,6 +25,10 @@ SURVEY_SECONDS = 60.0
 RDMA_WORD_BYTES = 4
 
 _Value = TypeVar("_Value")
+
+ARPHRD_LOOPBACK = 772
+ARPHRD_INFINIBAND = 32
+_VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "nbd", "sr", "fd")
 
 
 class HostSampler:
@@ -40,7 +51,7 @@ class HostSampler:
         self._surveyed_at: float | None = None
         self._interfaces: frozenset[str] = frozenset()
         self._disks: frozenset[str] = frozenset()
-        self._ports: tuple[hardware.RdmaPort, ...] = ()
+        self._ports: tuple[RdmaPort, ...] = ()
         self._memory_group: cgroup.MemoryGroup | None = None
         self._cpu_times: tuple[float, float] | None = None
         self._rates = {name: Rate() for name in NODE_FIELDS if name.endswith("_s")}
@@ -69,18 +80,18 @@ class HostSampler:
         psutil = self._psutil
         nics = _or_none(lambda: list(psutil.net_io_counters(pernic=True, nowrap=False))) or []
         disks = _or_none(lambda: list(psutil.disk_io_counters(perdisk=True, nowrap=False))) or []
-        ports = hardware.rdma_ports(self._sys_root)
-        interfaces = hardware.network_interfaces(nics, self._sys_root)
+        ports = rdma_ports(self._sys_root)
+        interfaces = network_interfaces(nics, self._sys_root)
         if any(port.infiniband for port in ports):
-            interfaces = hardware.without_infiniband(interfaces, self._sys_root)
-        self._replace_survey(interfaces, hardware.whole_disks(disks, self._sys_root), ports)
+            interfaces = without_infiniband(interfaces, self._sys_root)
+        self._replace_survey(interfaces, whole_disks(disks, self._sys_root), ports)
         self._memory_group = cgroup.memory_group(self._proc_root, self._sys_root)
 
     def _replace_survey(
         self,
         interfaces: frozenset[str],
         disks: frozenset[str],
-        ports: tuple[hardware.RdmaPort, ...],
+        ports: tuple[RdmaPort, ...],
     ) -> None:
         # A sum over other devices than before is no continuation of the old counter.
         if (interfaces, ports) != (self._interfaces, self._ports):
@@ -154,3 +165,65 @@ def _or_none(read: Callable[[], _Value]) -> _Value | None:
         return read()
     except (OSError, RuntimeError, ValueError, KeyError, AttributeError):
         return None
+
+
+@dataclass(frozen=True)
+class RdmaPort:
+    """One port of an RDMA adapter; its data counters count words of four bytes."""
+
+    received: Path
+    sent: Path
+    infiniband: bool
+
+
+def network_interfaces(names: list[str], sys_root: Path = Path("/sys")) -> frozenset[str]:
+    """Return those of ``names`` whose bytes to add up.
+
+    With hardware in sight (a ``device`` link) that is the hardware; in a container or a namespace,
+    where there is none, every interface that is not loopback and not stacked on others.
+    """
+    folder = sys_root / "class" / "net"
+    hardware = {name for name in names if (folder / name / "device").exists()}
+    if hardware:
+        return frozenset(hardware)
+    return frozenset(name for name in names if _is_lowest(folder / name))
+
+
+def without_infiniband(names: frozenset[str], sys_root: Path = Path("/sys")) -> frozenset[str]:
+    """Leave out IP over InfiniBand: the counters of the port below contain its bytes."""
+    folder = sys_root / "class" / "net"
+    return frozenset(
+        name for name in names if number_of(folder / name / "type") != ARPHRD_INFINIBAND
+    )
+
+
+def rdma_ports(sys_root: Path = Path("/sys")) -> tuple[RdmaPort, ...]:
+    """Return the ports of all RDMA adapters: their traffic passes by the network interfaces.
+
+    The counters are those of ``Documentation/ABI/stable/sysfs-class-infiniband`` in Linux.
+    """
+    ports = []
+    for port in sorted((sys_root / "class" / "infiniband").glob("*/ports/*")):
+        received = port / "counters" / "port_rcv_data"
+        sent = port / "counters" / "port_xmit_data"
+        if received.exists() and sent.exists():
+            ports.append(
+                RdmaPort(received, sent, first_line_of(port / "link_layer") == "InfiniBand")
+            )
+    return tuple(ports)
+
+
+def whole_disks(names: list[str], sys_root: Path = Path("/sys")) -> frozenset[str]:
+    """Return those of ``names`` that are disks: no partition, no volume stacked on others."""
+    folder = sys_root / "block"
+    disks = {name for name in names if (folder / name).exists()}
+    hardware = {name for name in disks if (folder / name / "device").exists()}
+    return frozenset(hardware or {name for name in disks if not name.startswith(_VIRTUAL_DISKS)})
+
+
+def _is_lowest(interface: Path) -> bool:
+    if not interface.exists() or number_of(interface / "type") == ARPHRD_LOOPBACK:
+        return False
+    if any((interface / mark).exists() for mark in ("bridge", "bonding", "tun_flags")):
+        return False
+    return not any(interface.glob("lower_*"))

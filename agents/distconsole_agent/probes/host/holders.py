@@ -22,7 +22,7 @@ from distconsole_agent.probes.host.procfs import (
     read_process,
     uptime_seconds,
 )
-from distconsole_agent.probes.network.listeners import listeners
+from distconsole_agent.probes.network.ports import listeners
 from distconsole_agent.supervisor.proctree import ENV_RUN_DIR, MAX_ENVIRON_BYTES
 
 MAX_PROCESSES = 200

@@ -1,7 +1,7 @@
 """The node's Python as a rank would find it: packages, torch's and Horovod's builds, variables.
 
 It asks the interpreter that the ranks will use, in the shell that they will be started from, and
-imports neither torch nor Horovod.
+imports neither torch nor Horovod, except where an import of torch is what is asked for.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.probes.errors import ProbeError
 from distconsole_agent.probes.programs import inspected
 
 MARK = "distconsole-facts "
+
+TORCH_MARK = "distconsole-torch "
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -42,3 +46,22 @@ def _read_metadata(horovod: dict[str, Any]) -> None:
         horovod["against"] = {str(k): str(v) for k, v in against.items() if k != "dummy"}
     except (ValueError, AttributeError) as error:
         horovod["against_error"] = str(error)
+
+
+def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``import``; ``late`` where the time was not enough.
+
+    Args:
+        args: ``python``: the interpreter, this one if not given; ``setup``: what the node's shell
+            runs first.
+        seconds: For the other process.
+
+    Raises:
+        ProbeError: when that interpreter does not answer for another reason.
+    """
+    try:
+        return inspected("inspect_torch", [repr(seconds)], args, seconds, TORCH_MARK)[0]
+    except ProbeError as error:
+        if error.code != ErrorCode.TIMED_OUT:
+            raise
+        return {"present": True, "error": "", "seconds": seconds, "late": True}

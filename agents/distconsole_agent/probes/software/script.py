@@ -1,7 +1,7 @@
 """What a launch needs of this node: its script, the code and modules it imports, its paths.
 
-It is asked of the interpreter that the ranks will use, in one process that can be left behind.
-Nothing of the script is executed, and nothing is written.
+The interpreter that the ranks will use is asked, in one process that can be left behind. It reads
+the script and does not execute it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from typing import Any
 
+from distconsole_agent.node_folder.run_files import is_script
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import ProbeError, bad_arguments
+from distconsole_agent.probes.errors import ProbeError, bad_arguments, timed_out
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.programs import Ended, last_words, parts_said, run_script
@@ -25,6 +27,11 @@ SHARE = 0.8
 """Of the time, for the parts; the rest is for the interpreter's start and end."""
 
 PARTS = ("script", "code", "modules", "workdir", "git", "address", "python")
+
+MAX_NAMES = 300
+
+_looking: dict[str, threading.Thread] = {}
+"""Threads that a filesystem holds, by path: none waits beside another for the same."""
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -132,3 +139,43 @@ def _placed(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:
     facts = found if isinstance(found, dict) else {"error": "it was not looked at"}
     mount = mounts.mount_of(str(facts.get("real") or os.path.abspath(path)), every)
     return {**facts, "mount": None if mount is None else mount.told()}
+
+
+def look_whether_there(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"there": bool, "names": [...]}``; names only where it is not there.
+
+    Args:
+        args: ``path``: of the script.
+        seconds: A filesystem that does not answer by then is left behind.
+
+    Raises:
+        ProbeError: ``timed_out``; for arguments that mean nothing.
+    """
+    path = os.path.expanduser(read.text(args, "path"))
+    held = _looking.get(path)
+    if held is not None and held.is_alive():
+        raise timed_out(f"the filesystem of {path} does not answer")
+    found: dict[str, Any] = {}
+    thread = threading.Thread(target=_list_names, args=(path, found), name="script", daemon=True)
+    _looking[path] = thread
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise timed_out(f"the filesystem of {path} does not answer")
+    _looking.pop(path, None)
+    return found
+
+
+def _list_names(path: str, found: dict[str, Any]) -> None:
+    there = is_script(path)
+    names: list[str] = []
+    if not there:
+        try:
+            with os.scandir(os.path.dirname(path) or ".") as entries:
+                for entry in entries:
+                    if len(names) == MAX_NAMES:
+                        break
+                    names.append(entry.name)
+        except (OSError, ValueError):
+            pass
+    found.update(there=there, names=names)

@@ -12,7 +12,7 @@ import pytest
 
 from distconsole_agent import probes
 from distconsole_agent.probes import programs
-from distconsole_agent.probes.host import budgets, kernel_log, logout, machine, mounts
+from distconsole_agent.probes.host import kernel_log, machine, mounts
 from distconsole_agent.probes.network import fabric
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.standalone import slow_calls
@@ -36,13 +36,13 @@ def lay_out(files: dict[str, str], root: Path) -> str:
 
 @pytest.mark.parametrize("case", cases("control_group"), ids=lambda case: str(case["name"]))
 def test_the_tightest_limit_of_control_groups_counts(case: dict[str, Any], tmp_path: Path) -> None:
-    assert budgets.control_group(lay_out(case["files"], tmp_path)) == case["facts"]
+    assert machine.control_group(lay_out(case["files"], tmp_path)) == case["facts"]
 
 
 def test_memory_is_read_from_meminfo(tmp_path: Path) -> None:
     text = "MemTotal:  24684100 kB\nMemFree: 1 kB\nMemAvailable:  2048 kB\nSwapTotal: 0 kB\n"
     lay_out({"meminfo": text}, tmp_path)
-    assert budgets.memory(str(tmp_path)) == {
+    assert machine.memory(str(tmp_path)) == {
         "total": 24684100 * 1024,
         "available": 2048 * 1024,
         "swap_total": 0,
@@ -56,11 +56,11 @@ def test_governors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     files = {f"{base}{number}/cpufreq/scaling_governor": "performance\n" for number in range(2)}
     files |= {f"{base}2/cpufreq/scaling_governor": "powersave\n"}
     files |= {f"{base}0/cpufreq/scaling_driver": "acpi-cpufreq\n"}
-    assert budgets.cpu_clocks(lay_out(files, tmp_path)) == {
+    assert machine.cpu_clocks(lay_out(files, tmp_path)) == {
         "governors": {"performance": 2, "powersave": 1},
         "driver": "acpi-cpufreq",
     }
-    assert budgets.cpu_clocks(str(tmp_path / "guest"))["governors"] == {}
+    assert machine.cpu_clocks(str(tmp_path / "guest"))["governors"] == {}
 
 
 def test_this_machine_says_what_may_be_used_of_it() -> None:
@@ -269,7 +269,7 @@ def test_logind_says_what_ends_with_a_session(
     )
     busctl.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert logout.ends_at_logout("ann", 5.0, str(tmp_path)) is expected
+    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is expected
 
 
 def test_without_busctl_nobody_says_what_ends_with_a_session(
@@ -277,4 +277,4 @@ def test_without_busctl_nobody_says_what_ends_with_a_session(
 ) -> None:
     lay_out({"proc/self/cgroup": "0::/user.slice/user-7.slice/session-3.scope\n"}, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert logout.ends_at_logout("ann", 5.0, str(tmp_path)) is None
+    assert machine.ends_at_logout("ann", 5.0, str(tmp_path)) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distconsole_agent.telemetry.mig import profile
+from distconsole_agent.telemetry.device import profile
 from distconsole_agent.telemetry.nvml import MigSlices, throttle_words
 from distconsole_agent.telemetry.reader import ListSchedule
 
