@@ -1,4 +1,4 @@
-"""The program's verbs: bridge, agent, shim and what runs below a shim; it does none of them itself."""
+"""The program's verbs: bridge, agent, shim and what runs below a shim."""
 
 from __future__ import annotations
 

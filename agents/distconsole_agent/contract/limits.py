@@ -1,4 +1,4 @@
-"""Every bound and pace of the agent in one place; it decides nothing by itself."""
+"""Every bound and pace of the agent in one place."""
 
 from __future__ import annotations
 

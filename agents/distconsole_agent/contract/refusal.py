@@ -1,4 +1,4 @@
-"""The one exception that becomes an error answer; it does not send it."""
+"""The one exception that becomes an error answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's ``spec.json`` as values, validated; it neither places nor starts anything."""
+"""A run's ``spec.json`` as values, validated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The coordinator's door: a TCP listener that hands over who proves to be a node of the run.
-
-It knows no message of theirs.
-"""
+"""The coordinator's door: a TCP listener that hands over who proves to be a node of the run."""
 
 from __future__ import annotations
 

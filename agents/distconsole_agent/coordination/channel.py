@@ -3,7 +3,7 @@
 The secret itself never travels. Both sides prove that they know it by an HMAC-SHA256 over both
 sides' fresh nonces, and every frame afterwards carries an HMAC over its number and its text under a
 key of that connection and direction: a stranger on the network can cut a connection, not speak in
-it. Texts are not encrypted: they say which rank ended how. It knows no message's meaning.
+it. Texts are not encrypted: they say which rank ended how.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What two shims have to say to each other, over as many connections as it takes.
 
-Numbered messages arrive exactly once and in order; heartbeats and clocks are not kept. It neither
-connects nor accepts, and knows no message of its users.
+Numbered messages arrive exactly once and in order; heartbeats and clocks are not kept.
 """
 
 from __future__ import annotations

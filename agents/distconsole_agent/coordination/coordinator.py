@@ -1,7 +1,7 @@
 """The run's centre, in the shim of node 0: hears of failures, has all nodes stop, gives the verdict.
 
 It listens on the training address for the life of the run and talks to nobody who does not know
-the run's secret. It starts and ends no process itself.
+the run's secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a shim and the run's other nodes tell each other, as seen by the shim; it sends nothing."""
+"""What a shim and the run's other nodes tell each other, as seen by the shim."""
 
 from __future__ import annotations
 

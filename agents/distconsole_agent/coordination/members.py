@@ -1,4 +1,4 @@
-"""A node of a run as the coordinator knows it. It judges nothing and hears nothing itself."""
+"""A node of a run as the coordinator knows it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``--max-restarts``: whether ranks that failed are started anew, after which pause, and with what.
 
-The coordinator asks it; it starts and stops nothing itself.
+The coordinator asks it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 torchrun begins a round again, without the node that is gone, when its ranks fail. Ranks that wait
 in a collective for a node without power or network do not, for as long as TCP and the collective's
-own time limit let them. It starts no process and judges no failure.
+own time limit let them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which nodes the run goes on at without being heard of. It says so, and ends nothing."""
+"""Which nodes the run goes on at without being heard of."""
 
 from __future__ import annotations
 

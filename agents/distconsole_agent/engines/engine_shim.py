@@ -1,7 +1,7 @@
 """The shim of a run by mpirun: node 0 starts mpirun, every other node the daemon that mpirun wants there.
 
 What mpirun would do over ssh goes over the shims' own connection, so its daemons and all ranks are
-below the shim of their node and end with it. It reads no output of the ranks.
+below the shim of their node and end with it.
 """
 
 from __future__ import annotations

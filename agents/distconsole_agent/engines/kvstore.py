@@ -2,8 +2,7 @@
 
 Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol has no
 place for a secret, so only connections of processes of this user on the run's own hosts are
-answered, what is kept is bounded, and bytes are stored, never read. It has no thread and no process
-of its own.
+answered, what is kept is bounded, and bytes are stored, never read.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A step outlives its srun, so a killed one would leave ranks that nobody watches: the shim is told. A
 job of our own ends with this process, which therefore waits until the run's end has been read, and
-leaves with the run's exit code. It stops no rank itself.
+leaves with the run's exit code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Slurm says of a step that it ended, as a run's folder keeps it; it asks Slurm nothing."""
+"""What Slurm says of a step that it ended, as a run's folder keeps it."""
 
 from __future__ import annotations
 

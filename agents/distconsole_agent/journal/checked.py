@@ -1,4 +1,4 @@
-"""The checks of one rank (``run --verify-sync``) as entries; it compares nothing, the console does."""
+"""The checks of one rank (``run --verify-sync``) as entries, which the console compares."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where each rank of this node is in its life, folded into ``state`` entries; pure.
+"""Where each rank of this node is in its life, folded into ``state`` entries.
 
-It is told what the shim and the recorders saw, and asks nothing of the system.
+Pure: the shim and the recorders report what they saw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the files of a journal hold, up to the first line that is not as it was written."""
+"""What the files of a journal hold, up to the first damaged line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads growing files: lines of the shim, and where slices of a log begin and end; it keeps no text."""
+"""Reads growing files: lines of the shim, and where slices of a log begin and end."""
 
 from __future__ import annotations
 

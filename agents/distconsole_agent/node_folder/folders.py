@@ -1,4 +1,4 @@
-"""Where things lie on a node, and whether a folder may be trusted; it knows nothing of runs' content."""
+"""Where things lie on a node, and whether a folder may be trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unpacks the hook that ranks load into the node folder; it does not decide who loads it."""
+"""Unpacks the hook that ranks load into the node folder."""
 
 from __future__ import annotations
 

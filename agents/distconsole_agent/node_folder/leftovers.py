@@ -1,4 +1,4 @@
-"""Removes what agents and hooks of other versions left in the node folder; runs' folders are not its."""
+"""Removes what agents and hooks of other versions left in the node folder."""
 
 from __future__ import annotations
 

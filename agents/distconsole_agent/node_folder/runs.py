@@ -1,4 +1,4 @@
-"""The runs of this node: their folders, and what is asked of their shims; it does not read their sources."""
+"""The runs of this node: their folders, and what is asked of their shims."""
 
 from __future__ import annotations
 

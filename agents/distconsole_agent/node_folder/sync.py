@@ -1,7 +1,6 @@
 """A run's code on this node: what is missing is asked for, and the run gets a copy of its own.
 
 The copy is made aside (``sync/<run>/``) and becomes ``runs/<run>/code`` when the run is prepared.
-It starts nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the arguments of a probe, typed and bounded; it knows no probe."""
+"""Reads the arguments of a probe, typed and bounded."""
 
 from __future__ import annotations
 

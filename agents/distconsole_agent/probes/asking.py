@@ -1,4 +1,4 @@
-"""The environment of the session that asked for a probe, in that probe's threads; it reads none itself."""
+"""The environment of the session that asked for a probe, in that probe's threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a probe has no facts; it is not the place for facts that are bad news."""
+"""Why a probe has no facts."""
 
 from __future__ import annotations
 

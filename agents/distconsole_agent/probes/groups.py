@@ -1,4 +1,4 @@
-"""From a group's name to the probe that gathers it, under one deadline; it looks at nothing itself."""
+"""From a group's name to the probe that gathers it, under one deadline."""
 
 from __future__ import annotations
 

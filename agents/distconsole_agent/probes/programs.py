@@ -1,4 +1,4 @@
-"""Runs a program with a deadline, in a session of its own, with bounded output. It judges no result."""
+"""Runs a program with a deadline, in a session of its own, with bounded output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that the console can end by the token it gave, also before it has begun. It ends nothing itself."""
+"""Work that the console can end by the token it gave, also before it has begun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the node's agent again when it has died during a run; it never talks to it."""
+"""Starts the node's agent again when it has died during a run."""
 
 from __future__ import annotations
 

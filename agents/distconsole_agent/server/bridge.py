@@ -1,4 +1,4 @@
-"""What the SSH channel runs where no agent can be joined at once: it starts one, and copies bytes."""
+"""What the SSH channel runs where it must start the agent first: it does so, and copies bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent: accepts bridges and has their requests answered; it answers none itself."""
+"""The agent: accepts bridges and has their requests answered."""
 
 from __future__ import annotations
 

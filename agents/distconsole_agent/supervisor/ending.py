@@ -1,4 +1,4 @@
-"""When a run is over on this node: nothing of it is left, and it is judged. It ends and judges nothing."""
+"""When a run is over on this node: nothing of it is left, and it is judged."""
 
 from __future__ import annotations
 

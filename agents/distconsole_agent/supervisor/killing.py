@@ -1,4 +1,4 @@
-"""What a node knows of a kill: whether the kernel killed for memory, and how much there was. It accuses nobody."""
+"""What a node knows of a kill: whether the kernel killed for memory, and how much there was."""
 
 from __future__ import annotations
 

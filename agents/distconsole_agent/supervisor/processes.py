@@ -1,4 +1,4 @@
-"""The ranks of this node as processes: starts them, notes their ends; it does not judge or stop them."""
+"""The ranks of this node as processes: starts them, notes their ends."""
 
 from __future__ import annotations
 

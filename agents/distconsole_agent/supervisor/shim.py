@@ -2,8 +2,7 @@
 
 What is started together and ends together is an attempt; with ``--max-restarts`` another may follow.
 
-One per run and node, one thread (PR_SET_PDEATHSIG belongs to the thread that forked). It reads no
-output of the ranks and knows nothing of steps or metrics.
+One per run and node, one thread (PR_SET_PDEATHSIG belongs to the thread that forked).
 """
 
 from __future__ import annotations

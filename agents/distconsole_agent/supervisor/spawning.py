@@ -1,4 +1,4 @@
-"""Forks and executes one rank, with nothing of the shim's left in it; it does not wait for it."""
+"""Forks and executes one rank, with nothing of the shim's left in it."""
 
 from __future__ import annotations
 

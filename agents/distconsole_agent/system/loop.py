@@ -1,4 +1,4 @@
-"""One thread's events: descriptors, timers and signals in one selector; it knows nothing of runs."""
+"""One thread's events: descriptors, timers and signals in one selector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room on a disk: kept for a file ahead of its writer, or looked up. It writes nothing."""
+"""Room on a disk: kept for a file ahead of its writer, or looked up."""
 
 from __future__ import annotations
 

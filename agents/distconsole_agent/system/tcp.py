@@ -1,4 +1,4 @@
-"""Listening TCP sockets of a run; it knows nothing of what is said over them."""
+"""Listening TCP sockets of a run."""
 
 from __future__ import annotations
 

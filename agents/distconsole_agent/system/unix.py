@@ -1,4 +1,4 @@
-"""Unix sockets whose paths may be long; it knows nothing of what is said over them."""
+"""Unix sockets whose paths may be long."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Puts ranks on GPUs from the last process list, for whichever ranks are asked about. It asks
-neither the driver nor /proc.
-"""
+"""Puts ranks on GPUs from the last process list, for whichever ranks are asked about."""
 
 from __future__ import annotations
 

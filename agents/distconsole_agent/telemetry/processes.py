@@ -1,4 +1,4 @@
-"""Who a process is: its owner, its command, the processes above it, from /proc. It signals none."""
+"""Who a process is: its owner, its command, the processes above it, from /proc."""
 
 from __future__ import annotations
 

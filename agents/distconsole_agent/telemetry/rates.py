@@ -1,4 +1,4 @@
-"""Rates from counters that only grow. It keeps one earlier reading, no history."""
+"""Rates from counters that only grow."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """All GPUs of this host and the processes on them: what the sampling thread runs. It may block for
-as long as the driver does, so nobody else calls it, and it knows no rank.
+as long as the driver does, so only that thread calls it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples the node's load for whoever watches and for runs that go on; it writes no journal."""
+"""Samples the node's load for whoever watches and for runs that go on."""
 
 from __future__ import annotations
 

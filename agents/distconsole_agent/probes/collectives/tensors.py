@@ -1,4 +1,4 @@
-"""A collective on torch tensors: prepared, verified to the last bit, timed. It knows no engine."""
+"""A collective on torch tensors: prepared, verified to the last bit, timed."""
 
 from __future__ import annotations
 

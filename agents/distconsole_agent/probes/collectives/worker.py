@@ -5,7 +5,7 @@ environment, as the engine wants it. ENGINE is ``gloo``, ``nccl``, ``horovod`` o
 JSON: ``{"seed", "timeout_seconds", "cases": [{"op", "dtype", "elements", "iterations"}], "sweep":
 {"ops", "bytes", "dtype", "case_seconds", "seconds"} | null}``. Each line printed is a mark and an
 object: ``stage`` (how far the rank came), ``group`` (what it finds itself to be), ``case`` (one
-verified case), ``left_out`` (cases for which there was no time).
+verified case), ``left_out`` (cases for which the time was too short).
 """
 
 from __future__ import annotations

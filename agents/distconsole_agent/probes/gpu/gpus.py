@@ -1,4 +1,4 @@
-"""GPUs and driver as NVML tells them, asked from another process: a wedged driver must not hang us."""
+"""GPUs and driver as NVML tells them, asked from another process, as a wedged driver hangs whoever asks it."""
 
 from __future__ import annotations
 

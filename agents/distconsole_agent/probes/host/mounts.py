@@ -1,4 +1,4 @@
-"""Which filesystem a folder lies on, from the kernel's table of mounts. It touches no filesystem."""
+"""Which filesystem a folder lies on, from the kernel's table of mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in /dev/shm under the names that training gives, and whether anybody has it. It removes nothing."""
+"""What lies in /dev/shm under the names that training gives, and whether anybody has it."""
 
 from __future__ import annotations
 

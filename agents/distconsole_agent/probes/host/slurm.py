@@ -1,4 +1,4 @@
-"""What Slurm says of this node, and munge of both ends. It submits nothing and changes nothing."""
+"""What Slurm says of this node, and munge of both ends."""
 
 from __future__ import annotations
 

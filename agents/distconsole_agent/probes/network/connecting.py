@@ -1,4 +1,4 @@
-"""Connects to the listeners of other nodes, all at once, and times them. It judges nothing."""
+"""Connects to the listeners of other nodes, all at once, and times them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ports of RDMA adapters as sysfs shows them, and the service of NVSwitch. It sends nothing."""
+"""The ports of RDMA adapters as sysfs shows them, and the service of NVSwitch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interfaces of this node and the way from it to its peers. It sends nothing to them."""
+"""Interfaces of this node and the way from it to its peers."""
 
 from __future__ import annotations
 

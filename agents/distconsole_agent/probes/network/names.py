@@ -1,4 +1,4 @@
-"""What the names of the peers mean on this node. It connects to none of them."""
+"""What the names of the peers mean on this node."""
 
 from __future__ import annotations
 

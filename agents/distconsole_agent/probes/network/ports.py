@@ -1,4 +1,4 @@
-"""Which TCP ports of this node are free, and who listens on those that are not."""
+"""Which TCP ports of this node are free, and who listens on the others."""
 
 from __future__ import annotations
 

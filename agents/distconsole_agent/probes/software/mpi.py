@@ -1,4 +1,4 @@
-"""Which MPI a node has, and what a run by Horovod or MPI needs of it, without starting a job."""
+"""Which MPI a node has, and what a run by Horovod or MPI needs of it."""
 
 from __future__ import annotations
 

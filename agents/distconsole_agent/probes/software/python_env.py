@@ -1,7 +1,7 @@
 """The node's Python as a rank would find it: packages, torch's and Horovod's builds, variables.
 
 It asks the interpreter that the ranks will use, in the shell that they will be started from, and
-imports neither torch nor Horovod, except where an import of torch is what is asked for.
+imports torch only where that import is what is asked for.
 """
 
 from __future__ import annotations
