@@ -41,9 +41,9 @@ def look_at_input(request: ask.Request, say: Callable[[str], None], descriptor: 
     carries = what_is_in(descriptor)
     if carries is Carries.NOTHING:
         return
-    from distconsole.operations.launch.placing import script_traits  # noqa: PLC0415 - most need no look
+    from distconsole.launch.script import find_traits  # noqa: PLC0415 - most need no look
 
-    reads = any(each in NAMES for each in request.arguments) or script_traits(request).stdin
+    reads = any(each in NAMES for each in request.arguments) or find_traits(request).stdin
     if reads and carries is Carries.DATA:
         raise UsageError(
             f"{request.script} reads standard input, which does not reach the ranks",

@@ -9,7 +9,7 @@ from distconsole.errors import PlanError
 from distconsole.launch.engines import MPI, Engines, has_gloo
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.names import HostName
-from distconsole.model.requests import LauncherName, PassArgs
+from distconsole.model.requests import LauncherName, PassArgs, Run
 
 CAN_LOSE_HOSTS = (LauncherName.TORCHRUN,)
 ELASTIC = "HOROVOD_ELASTIC"
@@ -30,20 +30,37 @@ class Choice:
     elastic: bool = False
 
 
-def choose_launcher(
-    asked: LauncherName,
-    traits: ScriptTraits,
-    pass_args: PassArgs | None = None,
-    arguments: Sequence[str] = (),
+def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
+    """Return how to start the script, as far as that is known before a host is asked.
+
+    Raises:
+        PlanError: if the job is to outlive a host, and the launcher cannot.
+    """
+    choice = _by_request(request, traits)
+    return _outlive_hosts(choice, request.launcher) if request.may_lose_hosts else choice
+
+
+def finish_choice(
+    choice: Choice, request: Run, env: Mapping[str, str], engines: Mapping[HostName, Engines]
 ) -> Choice:
-    """Return how to start a script with these arguments."""
+    """Return ``choice`` once it is known what the hosts have of its engines.
+
+    Raises:
+        PlanError: as ``choose_launcher``.
+    """
+    choice = settle_controller(choice, env, engines)
+    return _outlive_hosts(choice, request.launcher) if request.may_lose_hosts else choice
+
+
+def _by_request(request: Run, traits: ScriptTraits) -> Choice:
+    asked, pass_args = request.launcher, request.pass_args
     if asked is not LauncherName.AUTO:
         return _elastic(Choice(asked, "asked for", pass_args), traits)
     if pass_args is not None:
         spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
         launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
         return Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
-    return by_traits(traits, arguments)
+    return by_traits(traits, request.arguments)
 
 
 def by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Choice:
@@ -154,7 +171,7 @@ def _elastic(choice: Choice, traits: ScriptTraits) -> Choice:
     return choice
 
 
-def able_to_lose_hosts(choice: Choice, asked: LauncherName) -> Choice:
+def _outlive_hosts(choice: Choice, asked: LauncherName) -> Choice:
     """Return ``choice`` for a job that is to outlive a host (``--nnodes MIN:MAX``).
 
     Raises:

@@ -9,12 +9,7 @@ from typing import assert_never
 
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import (
-    Choice,
-    able_to_lose_hosts,
-    choose_launcher,
-    settle_controller,
-)
+from distconsole.launch.choose import Choice
 from distconsole.launch.engines import (
     GLOO,
     MPI,
@@ -43,6 +38,7 @@ def make_plan(
     facts: Mapping[HostName, NodeFacts],
     run: RunId,
     *,
+    choice: Choice,
     traits: ScriptTraits,
     env: Mapping[str, str],
     folder: str,
@@ -55,6 +51,7 @@ def make_plan(
         cluster: The hosts, in the order of ranks.
         facts: By host name, for every host.
         run: The run's id.
+        choice: How the script is started on these hosts (``choose.finish_choice``).
         traits: What the script says about itself.
         env: The user's variables (``environment.user_env``).
         folder: Where relative paths start: the console's own folder.
@@ -63,11 +60,6 @@ def make_plan(
     Raises:
         PlanError: if the job cannot be placed.
     """
-    engines = {host: each.engines for host, each in facts.items()}
-    choice = choose_launcher(request.launcher, traits, request.pass_args, request.arguments)
-    choice = settle_controller(choice, env, engines)
-    if request.may_lose_hosts:
-        choice = able_to_lose_hosts(choice, request.launcher)
     one_a_node = is_one_a_node(choice, traits, request.arguments)
     choice = below_slurm(choice, allocation)
     if allocation is not None and request.may_lose_hosts:
@@ -85,7 +77,7 @@ def make_plan(
     slots, notes = [1] * len(hosts), _unused_numbers(request, hosts, traits)
     if not one_a_node:
         slots, notes = _slots(request, hosts, facts, in_job=allocation is not None)
-    nodes = _placed(hosts, facts, addresses, slots)
+    nodes = _place_ranks(hosts, facts, addresses, slots)
     _refuse_engines(choice, traits, nodes)
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
     job = Job(
@@ -184,7 +176,7 @@ def _refuse_more(request: Run, host: Host) -> None:
         )
 
 
-def _placed(
+def _place_ranks(
     hosts: tuple[Host, ...],
     facts: Mapping[HostName, NodeFacts],
     addresses: AddressChoice,

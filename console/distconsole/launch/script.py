@@ -6,6 +6,8 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+from distconsole.model.requests import Run
+
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 SPAWNERS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "xmp.spawn")
 OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
@@ -54,6 +56,16 @@ class ScriptTraits:
     world_size: str = ""
     stdin: bool = False
     backend: str = ""
+
+
+def find_traits(request: Run) -> ScriptTraits:
+    """Return what the script of ``request`` says, as far as it lies on this machine too."""
+    folder = Path(request.workdir or ".").expanduser()
+    if not request.module:
+        return read_traits(folder / request.script)
+    path = folder.joinpath(*request.script.split("."))
+    found = [path.with_suffix(".py"), path / "__main__.py"]
+    return next((read_traits(each) for each in found if each.is_file()), ScriptTraits())
 
 
 def read_traits(path: Path) -> ScriptTraits:

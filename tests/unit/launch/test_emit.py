@@ -35,7 +35,7 @@ def plan(*slots: int) -> LaunchPlan:
 def to_emit(
     request: Run, traits: ScriptTraits = READABLE, placed: LaunchPlan | None = None, **env: str
 ) -> ToEmit:
-    choice = choose_launcher(request.launcher, traits, request.pass_args)
+    choice = choose_launcher(request, traits)
     return ToEmit(request, choice, traits, env, "/work", placed)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.choose import Choice, choose_launcher, finish_choice
 from distconsole.launch.engines import Engines, MpiBuild
 from distconsole.launch.execute import node_spec
 from distconsole.launch.launchers.mpi import AS_RANK, TORCH_NAMES
@@ -49,12 +50,17 @@ def plan(
     **asked: Any,
 ) -> LaunchPlan:
     hosts = hosts or (A, B)
+    request = Run("train.py", ("--lr", "1"), launcher=launcher, **asked)
+    known = {host.name: facts(i, build, uid) for i, host in enumerate(hosts)}
+    traits = ScriptTraits(readable=True, horovod=elastic, elastic=elastic)
+    engines = {host: each.engines for host, each in known.items()}
     return make_plan(
-        Run("train.py", ("--lr", "1"), launcher=launcher, **asked),
+        request,
         Cluster(hosts),
-        {host.name: facts(i, build, uid) for i, host in enumerate(hosts)},
+        known,
         RunId("train-0101-abc"),
-        traits=ScriptTraits(readable=True, horovod=elastic, elastic=elastic),
+        choice=finish_choice(choose_launcher(request, traits), request, env or {}, engines),
+        traits=traits,
         env=env or {},
         folder="/job",
     )
@@ -206,6 +212,7 @@ def test_two_hosts_that_are_one_machine_are_refused_for_mpirun() -> None:
             Cluster((A, B)),
             {A.name: same, B.name: same},
             RunId("t-1-a"),
+            choice=Choice(LauncherName.MPI, "asked for"),
             traits=ScriptTraits(),
             env={},
             folder="/",
@@ -229,6 +236,7 @@ def test_more_ranks_than_slots_are_refused() -> None:
             Cluster((A,)),
             {A.name: facts(0, MpiBuild("Open MPI", "4.1.4"))},
             RunId("t-1-a"),
+            choice=Choice(LauncherName.MPI, "asked for"),
             traits=ScriptTraits(),
             env={},
             folder="/",

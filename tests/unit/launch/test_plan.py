@@ -13,6 +13,7 @@ import pytest
 
 from distconsole.errors import ConfigError, PlanError, UsageError
 from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.choose import choose_launcher, finish_choice
 from distconsole.launch.environment import read_env_file, shown_env, user_env
 from distconsole.launch.execute import node_spec
 from distconsole.launch.identity import new_run_id, new_secret
@@ -44,11 +45,13 @@ def plan(
     env: dict[str, str] | None = None,
 ) -> LaunchPlan:
     hosts = hosts or (Host(HostName("a")), Host(HostName("b")))
+    choice = choose_launcher(request, traits)
     return make_plan(
         request,
         Cluster(hosts),
         {h.name: facts(i, gpus[i] if gpus else 0) for i, h in enumerate(hosts)},
         RunId("train-0101-abc"),
+        choice=finish_choice(choice, request, env or {}, {}),
         traits=traits,
         env=env or {},
         folder="/work/job",
@@ -129,6 +132,7 @@ def test_hosts_that_are_one_machine_share_its_processors() -> None:
         Cluster(hosts),
         {host.name: same for host in hosts},
         RunId("t-1-a"),
+        choice=choose_launcher(Run("t.py"), TRAITS),
         traits=TRAITS,
         env={},
         folder="/",
@@ -353,7 +357,16 @@ def test_pass_args_with_another_launcher_is_refused() -> None:
 
 def test_no_hosts_is_an_error() -> None:
     with pytest.raises(PlanError, match="no hosts"):
-        make_plan(Run("t.py"), Cluster(()), {}, RunId("x-1-a"), traits=TRAITS, env={}, folder="/")
+        make_plan(
+            Run("t.py"),
+            Cluster(()),
+            {},
+            RunId("x-1-a"),
+            choice=choose_launcher(Run("t.py"), TRAITS),
+            traits=TRAITS,
+            env={},
+            folder="/",
+        )
 
 
 def test_one_node_of_the_plan_becomes_its_spec() -> None:

@@ -11,11 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from distconsole.errors import ConsoleError, PlanError
-from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import Choice
 from distconsole.launch.engines import MPI, refuse_horovod
-from distconsole.launch.facts import facts_of
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.events import (
     BenchEnded,
@@ -32,6 +29,7 @@ from distconsole.model.run_events import EndState, LinkChanged, PlanMade
 from distconsole.operations.bench.figures import RunFigures, result_of
 from distconsole.operations.bench.strategies import (
     PLAIN,
+    RECIPE,
     THREADS,
     Sizes,
     Strategy,
@@ -43,9 +41,20 @@ from distconsole.operations.bench.strategies import (
 )
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch import launching
+from distconsole.operations.launch.planner import (
+    LaunchHosts,
+    PreparedLaunch,
+    ask_engines,
+    collect_facts,
+)
 from distconsole.operations.sessions import SessionSource, connect_all
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
+
+HOROVOD_BY_MPI = PreparedLaunch(
+    Run(RECIPE, module=True), {}, ScriptTraits(horovod=True), Choice(LauncherName.MPI, "")
+)
+"""Whose engines a host must have for Horovod below mpirun."""
 
 
 def bench(
@@ -89,26 +98,23 @@ class Contest:
     def hold(self) -> Iterator[Event]:
         """Find out what can run, run it in turns, and yield the result."""
         began = time.monotonic()
-        facts = self._facts()
-        sizes = sizes_for(self.request, list(facts.values()))
-        contestants = yield from self._contestants(facts, sizes)
+        hosts = collect_facts(HOROVOD_BY_MPI, self.session, self.session.cluster)
+        sizes = sizes_for(self.request, list(hosts.facts.values()))
+        contestants = yield from self._contestants(hosts, sizes)
         if not contestants:
             reasons = "; ".join(f"{each.strategy}: {each.reason}" for each in self.skipped)
             raise PlanError("none of the strategies can run here", reasons)
         yield from self._rounds(contestants)
         if not self.left:  # else what goes on is a run like any other
-            yield self._result(contestants, sizes, tuple(facts), time.monotonic() - began)
-
-    def _facts(self) -> dict[HostName, NodeFacts]:
-        links = [self.session.link(host.name) for host in self.session.cluster.hosts]
-        return {link.host.name: facts_of(link.hello, link.address) for link in links}
+            yield self._result(contestants, sizes, tuple(hosts.facts), time.monotonic() - began)
 
     def _contestants(
-        self, facts: dict[HostName, NodeFacts], sizes: Sizes
+        self, hosts: LaunchHosts, sizes: Sizes
     ) -> Generator[Event, None, list[Contestant]]:
         """Plan every strategy as ``run --dry-run`` does; what is refused is left out, with the reason."""
         plain, notes = self._plan(run_for(PLAIN, self.request, sizes, 1), ())
         yield from notes
+        facts = hosts.facts
         first, *others = facts
         found = []
         for strategy in wanted(self.request):
@@ -120,7 +126,7 @@ class Contest:
                 reason = obstacle(strategy, plain.world_size, facts)
                 if not reason:
                     plan, _ = self._plan(run, exclude)
-                    self._refuse(strategy, plan, facts)
+                    self._refuse(strategy, plan, hosts)
                     found.append(
                         Contestant(strategy, run, plan.launcher, plan.world_size, devices, exclude)
                     )
@@ -137,9 +143,7 @@ class Contest:
         plan = next(event for event in events if isinstance(event, PlanMade))
         return plan, [event for event in events if isinstance(event, Narration)]
 
-    def _refuse(
-        self, strategy: Strategy, plan: PlanMade, facts: dict[HostName, NodeFacts]
-    ) -> None:
+    def _refuse(self, strategy: Strategy, plan: PlanMade, hosts: LaunchHosts) -> None:
         """Refuse what a plan cannot know of a script that it has not read.
 
         Raises:
@@ -149,9 +153,7 @@ class Contest:
             return
         if strategy.name is not StrategyName.HOROVOD_MPI:
             raise PlanError(f"Horovod was built without Gloo, so it would be {_BY_MPI}")
-        choice, traits = Choice(LauncherName.MPI, ""), ScriptTraits(horovod=True)
-        known = with_engines(self.session, facts, choice, traits, {})
-        refuse_horovod({host: each.engines for host, each in known.items()}, MPI)
+        refuse_horovod(ask_engines(HOROVOD_BY_MPI, hosts, self.session).engines, MPI)
 
     def _rounds(self, contestants: list[Contestant]) -> Iterator[Event]:
         """Run all in turns, every other round the other way round; who fails is left out from then on."""

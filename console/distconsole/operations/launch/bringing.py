@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distconsole.config.paths import code_dir
-from distconsole.launch.script import ScriptTraits, traits_of
+from distconsole.launch.script import ScriptTraits, find_traits, traits_of
 from distconsole.launch.sync.code import Code
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.launch.sync.send import bring, gather, located, script_path, tree_of
@@ -55,8 +55,10 @@ def project_of(request: Run, again: RunId | None = None) -> Project | None:
     return Project(code, kept, *located(request, here, Path(code.root)))
 
 
-def kept_traits(request: Run, project: Project) -> ScriptTraits:
+def inspect_script(request: Run, project: Project | None) -> ScriptTraits:
     """Return what the script says about itself, read from the code that will run."""
+    if project is None:
+        return find_traits(request)
     path = script_path(request, Path.cwd())
     if path is None:
         path = Path(request.workdir or ".").absolute().joinpath(*request.script.split("."))

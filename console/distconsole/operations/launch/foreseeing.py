@@ -12,23 +12,23 @@ from dataclasses import replace
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError
-from distconsole.launch.ask_engines import asked, with_engines
+from distconsole.launch.choose import choose_launcher
 from distconsole.launch.everywhere import on_every
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.model.events import Event, LaunchersJudged, Narration, ScriptSought, TextMade
 from distconsole.model.job import LaunchPlan
 from distconsole.model.outcome import Ok
-from distconsole.model.requests import Foresee, LauncherName, Run
+from distconsole.model.requests import Foresee, LauncherName
 from distconsole.operations.control import Control
 from distconsole.operations.launch.bringing import sized
-from distconsole.operations.launch.placing import (
-    Fitted,
-    Prepared,
-    chosen,
-    fitted_to,
-    planned,
-    prepared,
-    script_traits,
+from distconsole.operations.launch.planner import (
+    LaunchHosts,
+    PreparedLaunch,
+    ask_engines,
+    ask_for,
+    plan_to_start,
+    prepare_launch,
+    reach_hosts,
 )
 from distconsole.operations.sessions import SessionSource, narrate
 from distconsole.operations.slurm.dry_run import show_submission
@@ -48,35 +48,34 @@ def foresee(request: Foresee, sessions: SessionSource, control: Control) -> Iter
     """
     run = replace(request.run, dry_run=True, json=False, emit=None)
     if run.slurm is not None:
-        yield from show_submission(run, script_traits(run), ())
+        yield from show_submission(run, ())
         return
-    ready = prepared(run)
+    launch = prepare_launch(run)
     with sessions(run.where) as session:
-        fit = yield from fitted_to(run, ready, session)
+        hosts = yield from reach_hosts(launch, session)
         if control.asked is not None:
             return
         try:
-            yield from _plan(run, ready, session, fit)
+            yield from _plan(launch, session, hosts)
         except PlanError:
             if request.launchers:
-                yield from _judged(run, ready, session, fit)
+                yield from _judge_launchers(launch, session, hosts)
             raise
         if request.launchers and control.asked is None:
-            yield from _judged(run, ready, session, fit)
+            yield from _judge_launchers(launch, session, hosts)
 
 
-def _plan(run: Run, ready: Prepared, session: Session, fit: Fitted) -> Iterator[Event]:
-    facts = with_engines(session, fit.facts, ready.choice, ready.traits, ready.env)
-    plan = planned(run, ready, replace(fit, facts=facts))
+def _plan(launch: PreparedLaunch, session: Session, hosts: LaunchHosts) -> Iterator[Event]:
+    plan = plan_to_start(launch, ask_engines(launch, hosts, session))
     yield plan_event(plan, time.time())
     yield from narrate(plan.notes)
-    if ready.project is not None:
-        yield Narration(text=f"--sync would bring {sized(ready.project)}")
+    if launch.project is not None:
+        yield Narration(text=f"--sync would bring {sized(launch.project)}")
     yield TextMade(text=dry_run_text(plan))
-    yield from _sought(plan, session)
+    yield from _seek_script(plan, session)
 
 
-def _sought(plan: LaunchPlan, session: Session) -> Iterator[ScriptSought]:
+def _seek_script(plan: LaunchPlan, session: Session) -> Iterator[ScriptSought]:
     """Ask every host at once for the script that it must have."""
     for script in plan.needs:
         outcomes = on_every(
@@ -108,18 +107,21 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and name.isprintable()
 
 
-def _judged(run: Run, ready: Prepared, session: Session, fit: Fitted) -> Iterator[LaunchersJudged]:
+def _judge_launchers(
+    launch: PreparedLaunch, session: Session, hosts: LaunchHosts
+) -> Iterator[LaunchersJudged]:
     """Plan with every launcher, and say which refuse and why; what most of them say is no matter of theirs."""
     try:
-        fit = replace(fit, facts=asked(session, fit.facts, ENGINES))
+        hosts = ask_for(ENGINES, hosts, session)
     except ConsoleError:
         return  # what a host does not say is no reason
     refused: dict[str, str] = {}
     names = [name for name in LauncherName if name is not LauncherName.AUTO]
     for name in names:
-        other = replace(run, launcher=name)
+        other = replace(launch.request, launcher=name)
         try:
-            planned(other, replace(ready, choice=chosen(other, ready.traits)), fit)
+            choice = choose_launcher(other, launch.traits)
+            plan_to_start(replace(launch, request=other, choice=choice), hosts)
         except PlanError as error:
             refused[name.value] = error.message
     said = Counter(refused.values())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,10 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from distconsole.errors import ConsoleError, RunNotFoundError
-from distconsole.launch.emit import ToEmit
-from distconsole.launch.environment import user_env
+from distconsole.checks.engine.baseline import Passports
+from distconsole.config.paths import passports_dir
+from distconsole.errors import ConsoleError, RunNotFoundError, UsageError
+from distconsole.launch.emit import ToEmit, emit
 from distconsole.launch.execute import start
 from distconsole.launch.identity import new_secret
 from distconsole.launch.show import dry_run_text, plan_event
@@ -27,16 +29,26 @@ from distconsole.model.requests import Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch.bringing import bring_code, sized
-from distconsole.operations.launch.emitting import write_emitted
-from distconsole.operations.launch.host_facts import facts_of_hosts
-from distconsole.operations.launch.placing import chosen, placed, prepared, script_traits
+from distconsole.operations.launch.planner import (
+    PreparedLaunch,
+    plan_on_hosts,
+    prepare_launch,
+    read_launch,
+)
 from distconsole.operations.sessions import SessionSource, lasting, narrate
 from distconsole.operations.slurm.dry_run import show_submission
 from distconsole.operations.slurm.job import run_submitted
 from distconsole.operations.watching import watch_run
+from distconsole.rpc.link import NodeLink
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
+
+TOLD = re.compile(
+    r"torch\.(version|cuda|hip|nccl)|horovod\.version|mpi\.(family|version)|python\.version"
+    r"|os\.(kernel|distribution|libc)|gpu\.(driver|cuda_driver|count)|gpu\.gpus\.\S*\.name"
+)
+"""Of what a host looked like at its last check, what may make a run another one."""
 
 
 def run(
@@ -58,9 +70,9 @@ def run(
     if request.slurm is None:
         yield from _run_on(request, sessions, control, store, exclude, again)
     elif request.emit is not None:
-        yield from _emitted(request, None)
+        yield from _emit(read_launch(request), None)
     elif request.dry_run:
-        yield from show_submission(request, script_traits(request), exclude)
+        yield from show_submission(request, exclude)
     else:
         then = partial(_run_on, sessions=sessions, control=control, store=store, again=again)
         yield from run_submitted(request, sessions, control, exclude, then)
@@ -76,13 +88,13 @@ def _run_on(
     allocation: Allocation | None = None,
 ) -> Iterator[Event]:
     """As ``run``, on hosts that are there; ``allocation`` is the job that was submitted for them."""
-    ready = prepared(request, again)
+    launch = prepare_launch(request, again)
+    project = launch.project
     with sessions(request.where) as session:
-        placing = yield from placed(request, ready, session, exclude, allocation)
-        plan, project, allocation = placing.plan, ready.project, placing.allocation
+        plan, allocation = yield from plan_on_hosts(launch, session, exclude, allocation)
         if request.emit is not None:
             yield from narrate(plan.notes)
-            yield from _emitted(request, plan)
+            yield from _emit(launch, plan)
             return
         planned = plan_event(plan, time.time())
         yield planned
@@ -97,12 +109,12 @@ def _run_on(
             if project is not None:
                 yield from bring_code(plan, project, session, control)
             allocation = allocation or Allocation("")
-            record = _started(request, (plan, planned), session, control, store, allocation)
+            record = _start_run(request, (plan, planned), session, control, store, allocation)
         except ConsoleError as error:
-            yield _refused(plan, error)
+            yield _end_unstarted(plan, error)
             raise
         if record is None:
-            yield _never_started(plan, control)
+            yield _end_stopped(plan, control)
         elif request.detach:
             yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
             if not request.json:  # there the plan says it
@@ -142,14 +154,29 @@ def rerun(
     yield from run(again, sessions, control, store, request.exclude, record.run)
 
 
-def _emitted(request: Run, plan: LaunchPlan | None) -> Iterator[Event]:
-    traits = script_traits(request)
-    choice = chosen(request, traits)
+def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
+    """Yield the file of ``--emit``, or write it where ``--output`` says.
+
+    Raises:
+        ConsoleError: if there is no such file for this script, or it cannot be written.
+    """
+    request = launch.request
+    assert request.emit is not None
     folder = str(Path.cwd() / (request.workdir or ""))
-    yield from write_emitted(ToEmit(request, choice, traits, user_env(request), folder, plan))
+    what = ToEmit(request, launch.choice, launch.traits, launch.env, folder, plan)
+    text = emit(request.emit, what)
+    if request.output is None:
+        yield TextMade(text=text)
+        return
+    path = Path(request.output).expanduser()
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--output {path} cannot be written: {error.strerror}") from None
+    yield Narration(text=f"wrote {path}")
 
 
-def _started(
+def _start_run(
     request: Run,
     made: tuple[LaunchPlan, PlanMade],
     session: Session,
@@ -170,10 +197,12 @@ def _started(
         name=plan.name,
         started=planned.t,
         hosts=tuple(node.host for node in plan.nodes),
-        request=msgspec.json.encode(_storable(allocation.asked or request, session.cluster)),
+        request=msgspec.json.encode(
+            _portable_request(allocation.asked or request, session.cluster)
+        ),
         plan=msgspec.json.encode(planned),
         where=lasting(request.where, session.cluster),
-        facts=facts_of_hosts(session.link(node.host) for node in plan.nodes),
+        facts=_encode_host_facts(session.link(node.host) for node in plan.nodes),
     )
     store.create(record).close()
     try:
@@ -184,7 +213,24 @@ def _started(
     return record
 
 
-def _refused(plan: LaunchPlan, error: ConsoleError) -> RunEnded:
+def _encode_host_facts(links: Iterable[NodeLink]) -> bytes:
+    """Return host -> fact -> value as JSON: what the agents say, and what the last check found."""
+    passports = Passports(passports_dir())
+    facts: dict[str, dict[str, str]] = {}
+    for link in links:
+        known = passports.read(link.host.name)
+        told = {
+            name: v for name, v in (known.marks if known else {}).items() if TOLD.fullmatch(name)
+        }
+        hello = link.hello
+        told |= {"python.version": hello.python_version, "gpu.count": str(hello.gpus)}
+        if hello.cpus is not None:
+            told["cpus"] = str(hello.cpus)
+        facts[link.host.name] = told
+    return msgspec.json.encode(facts)
+
+
+def _end_unstarted(plan: LaunchPlan, error: ConsoleError) -> RunEnded:
     """Return the end of a run that was announced and could not be started."""
     return RunEnded(
         t=time.time(),
@@ -197,7 +243,7 @@ def _refused(plan: LaunchPlan, error: ConsoleError) -> RunEnded:
     )
 
 
-def _never_started(plan: LaunchPlan, control: Control) -> RunEnded:
+def _end_stopped(plan: LaunchPlan, control: Control) -> RunEnded:
     asked = control.asked
     assert asked is not None
     return RunEnded(
@@ -209,7 +255,7 @@ def _never_started(plan: LaunchPlan, control: Control) -> RunEnded:
     )
 
 
-def _storable(request: Run, cluster: Cluster) -> Run:
+def _portable_request(request: Run, cluster: Cluster) -> Run:
     """Return the request so that it means the same in another folder."""
     env_file = str(Path(request.env_file).expanduser().absolute()) if request.env_file else None
     return replace(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from distconsole.errors import PlanError, UsageError
 from distconsole.model.cluster import Cluster
-from distconsole.model.requests import Run
+from distconsole.model.requests import Run, hosts_wanted
 from distconsole.rpc.link import NodeLink
+from distconsole.session import Session
 
 OUR_FLAGS = frozenset(
     (
@@ -71,6 +72,36 @@ def refuse_our_flags(request: Run, verb: str = "run") -> None:
         f"{ours} stands behind the script, so {request.script} would get it and not distconsole",
         f"put it before the script; or, if the script wants it: distconsole {verb} … -- {line}",
     )
+
+
+def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> None:
+    """Refuse other numbers of hosts than ``--nnodes`` asks for, and what does not go with it.
+
+    Raises:
+        PlanError: naming both.
+    """
+    wanted = hosts_wanted(request.nnodes)
+    if wanted is None:
+        return
+    if request.may_lose_hosts and request.emit is not None:
+        raise PlanError(
+            "--emit writes a job of a fixed number of hosts",
+            "leave --nnodes out",
+        )
+    if request.may_lose_hosts and request.verify_sync:
+        raise PlanError(
+            "--verify-sync compares ranks at equal steps, and ranks that begin again after a host "
+            "is lost do not count alike",
+            "leave one of --nnodes MIN:MAX and --verify-sync out",
+        )
+    # Those that were taken out by --exclude are lost to a job that may lose hosts.
+    named = len((session.cluster if request.may_lose_hosts else cluster).hosts)
+    most = wanted[1]
+    if most != named:
+        raise PlanError(
+            f"--nnodes {request.nnodes} means {most} hosts, and there are {named}",
+            "give --hosts as many as the larger number, or another --nnodes",
+        )
 
 
 def refuse_one_machine(links: Sequence[NodeLink]) -> None:

@@ -11,22 +11,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from distconsole.checks.gather.engine_job import EngineAnswer, EngineJob
 from distconsole.errors import NodeError
-from distconsole.launch.ask_engines import with_engines
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.everywhere import on_every
 from distconsole.launch.execute import start, undo
-from distconsole.launch.facts import facts_of
-from distconsole.launch.identity import new_run_id, new_secret
-from distconsole.launch.plan import make_plan
+from distconsole.launch.identity import new_secret
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import LauncherName, Run
-from distconsole.operations.launch.refusing import refuse_one_machine
+from distconsole.operations.launch.planner import (
+    PreparedLaunch,
+    ask_engines,
+    collect_facts,
+    plan_launch,
+)
 from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry, StateEntry
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.pack import rank_script
@@ -82,7 +83,6 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
 
 
 def _plan(session: Session, job: EngineJob) -> LaunchPlan:
-    horovod = job.launcher is LauncherName.HOROVOD
     request = Run(
         script=WORKER,
         module=True,
@@ -95,21 +95,10 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
         lost_after_seconds=LOST_AFTER_SECONDS,
         watch=False,
     )
-    links = [session.link(host.name) for host in job.hosts]
-    refuse_one_machine(links)
-    facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
-    pythons = {host.name: host.python for host in job.hosts if host.python}
-    traits = ScriptTraits(readable=True, horovod=horovod)
-    choice = choose_launcher(job.launcher, traits)
-    plan = make_plan(
-        request,
-        replace(session.cluster, hosts=job.hosts),
-        with_engines(session, facts, choice, traits, job.env, pythons=pythons),
-        new_run_id(WORKER, request.name, datetime.now().astimezone()),
-        traits=traits,
-        env=job.env,
-        folder="/",
-    )
+    traits = ScriptTraits(readable=True, horovod=job.launcher is LauncherName.HOROVOD)
+    launch = PreparedLaunch(request, job.env, traits, choose_launcher(request, traits))
+    hosts = collect_facts(launch, session, replace(session.cluster, hosts=job.hosts))
+    plan = plan_launch(launch, ask_engines(launch, hosts, session))
     return replace(plan, nodes=tuple(_as_job(node, job) for node in plan.nodes))
 
 

@@ -14,24 +14,24 @@ from pathlib import Path
 
 from distconsole.checks.engine.target import HostLaunch, Launch, LaunchNeeds, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
-from distconsole.launch.ask_engines import with_engines
-from distconsole.launch.choose import Choice
+from distconsole.launch.choose import Choice, choose_launcher
 from distconsole.launch.environment import HIDDEN, SECRET_NAME, user_env
-from distconsole.launch.facts import facts_of
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.launch.paths import argument_paths
-from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import Check, LauncherName, Run, Target, hosts_wanted
-from distconsole.operations.launch.bringing import Project, kept_traits, project_of, sized
-from distconsole.operations.launch.placing import chosen, script_traits
-from distconsole.operations.launch.reaching import refuse_other_number
-from distconsole.operations.launch.refusing import refuse_one_machine, refuse_our_flags
-from distconsole.operations.slurm.job import fit_to_job, run_id_for
+from distconsole.operations.launch.bringing import Project, inspect_script, project_of, sized
+from distconsole.operations.launch.planner import (
+    PreparedLaunch,
+    ask_engines,
+    collect_facts,
+    plan_launch,
+)
+from distconsole.operations.launch.refusing import refuse_other_number, refuse_our_flags
 from distconsole.session import Session
 
 MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
@@ -40,6 +40,9 @@ MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
 ENGINE_SECONDS = 6.0
 ASKED_FOR = "asked for"
 """The reason for a launcher that was named (``choose_launcher``)."""
+
+UNKNOWN = Choice(LauncherName.AUTO, "")
+"""Where no launcher could be chosen."""
 
 ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)=(\S+)")
 RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
@@ -76,23 +79,23 @@ class Targeting:
         """Return the launch on ``hosts``, which were reached."""
         run = self.target.run
         self.notes = list(self.target.notes)
-        traits, project = ScriptTraits(), None
-        choice: Choice | None = None
+        known = PreparedLaunch(run, self.env, ScriptTraits(), UNKNOWN)
         plan: LaunchPlan | None = None
         refused = PlanError("")
         placed = [self._with_python(host) for host in hosts]
         try:
-            project = project_of(run)
-            traits = kept_traits(run, project) if project is not None else script_traits(run)
+            known = replace(known, project=project_of(run))
+            traits = inspect_script(run, known.project)
             run = self._as_run(run, traits, session.cluster)
-            choice = chosen(run, traits)
+            known = replace(known, request=run, traits=traits)
+            known = replace(known, choice=choose_launcher(run, traits))
             placed = self._with_slots(placed)
-            plan = self._plan(session, placed, run, traits, choice, project)
+            plan = self._plan(session, placed, known)
         except NodeError:
             raise
         except ConsoleError as error:
             refused = PlanError(error.message, error.hint)
-        launch = self._launch(placed, run, traits, choice, plan, project, refused, session)
+        launch = self._launch(placed, known, plan, refused, session)
         return replace(launch, missing=self._missing(session, {host.name for host in hosts}, run))
 
     def _with_python(self, host: Host) -> Host:
@@ -145,55 +148,24 @@ class Targeting:
         pairs = zip(hosts, counts, strict=True)
         return tuple(host.name for host, count in pairs if count and host.name not in reached)
 
-    def _plan(
-        self,
-        session: Session,
-        hosts: Sequence[Host],
-        run: Run,
-        traits: ScriptTraits,
-        choice: Choice,
-        project: Project | None,
-    ) -> LaunchPlan:
+    def _plan(self, session: Session, hosts: Sequence[Host], known: PreparedLaunch) -> LaunchPlan:
         cluster = replace(session.cluster, hosts=tuple(hosts))
         if len(hosts) == len(session.cluster.hosts):
-            refuse_other_number(session, cluster, run)
-        links = [session.link(host.name) for host in hosts]
-        refuse_one_machine(links)
-        facts = {link.host.name: facts_of(link.hello, link.address) for link in links}
-        allocation = inside(os.environ, session.cluster)
-        if allocation is not None:
-            cluster, facts = fit_to_job(session, allocation, cluster, facts, run)
-        known = with_engines(
-            session,
-            facts,
-            choice,
-            traits,
-            self.env,
-            seconds=ENGINE_SECONDS,
-            pythons={host.name: host.python for host in hosts if host.python},
-        )
-        return make_plan(
-            project.request if project is not None else run,
-            cluster,
-            known,
-            run_id_for(run, allocation),
-            traits=traits,
-            env=self.env,
-            folder=project.folder if project is not None else str(Path.cwd()),
-            allocation=allocation,
+            refuse_other_number(session, cluster, known.request)
+        facts = collect_facts(known, session, cluster, inside(os.environ, session.cluster))
+        return plan_launch(
+            known, ask_engines(known, facts, session, ENGINE_SECONDS), known.project
         )
 
     def _launch(
         self,
         hosts: Sequence[Host],
-        run: Run,
-        traits: ScriptTraits,
-        choice: Choice | None,
+        known: PreparedLaunch,
         plan: LaunchPlan | None,
-        project: Project | None,
         refused: PlanError,
         session: Session,
     ) -> Launch:
+        run, traits, project = known.request, known.traits, known.project
         workdir = posixpath.normpath(posixpath.join(str(Path.cwd()), run.workdir or ""))
         path = run.script
         if not run.module:
@@ -205,7 +177,9 @@ class Targeting:
         nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
         starter = self.target.starter
         by_hand = starter and starter != "distconsole"
-        why = plan.why if plan is not None else choice.why if choice else ""
+        launcher, why = known.choice.launcher.value, known.choice.why
+        if plan is not None:
+            launcher, why = plan.launcher, plan.why
         return Launch(
             command=tuple(map(_without_secrets, self.target.command)),
             path=path,
@@ -213,11 +187,7 @@ class Targeting:
             root=root,
             workdir=workdir,
             arguments=run.arguments,
-            launcher=plan.launcher
-            if plan is not None
-            else choice.launcher.value
-            if choice
-            else "",
+            launcher=launcher if known.choice is not UNKNOWN else "",
             why=why.replace(ASKED_FOR, f"as {starter} starts it") if by_hand else why,
             auto=run.launcher is LauncherName.AUTO,
             needs=LaunchNeeds(

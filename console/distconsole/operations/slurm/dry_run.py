@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
-from distconsole.launch.environment import user_env
 from distconsole.launch.identity import new_run_id
-from distconsole.launch.plan import make_plan
-from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import plan_event
 from distconsole.launch.slurm.dry_run import expect, submission_text
 from distconsole.launch.slurm.submit import asked_of, submit_command, words_of
 from distconsole.model.events import Event, TextMade
 from distconsole.model.requests import Run
+from distconsole.operations.launch.planner import LaunchHosts, plan_launch, read_launch
 from distconsole.operations.launch.refusing import refuse_our_flags
 from distconsole.operations.sessions import narrate
 from distconsole.operations.slurm.job import named_hosts, refuse_before_submitting
 
 
-def show_submission(request: Run, traits: ScriptTraits, exclude: Sequence[str]) -> Iterator[Event]:
+def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:
     """Yield the plan, with names that stand for what only Slurm knows, and its text.
 
     Raises:
@@ -34,16 +32,9 @@ def show_submission(request: Run, traits: ScriptTraits, exclude: Sequence[str]) 
     submit = submit_command(request.slurm or "", run, list(named), exclude)
     asked = asked_of(words_of(request.slurm or ""))
     expected = expect(request, asked, named)
-    plan = make_plan(
-        request,
-        expected.cluster,
-        expected.facts,
-        run,
-        traits=traits,
-        env=user_env(request),
-        folder=str(Path.cwd()),
-        allocation=expected.allocation,
-    )
+    allocation = replace(expected.allocation, run=run)
+    hosts = LaunchHosts(expected.cluster, expected.facts, allocation)
+    plan = plan_launch(read_launch(request), hosts)
     yield plan_event(plan, time.time())
     yield from narrate(plan.notes)
     if not request.json:

@@ -144,6 +144,7 @@ def plan(
         cluster(*names),
         facts(*names, family=family),
         RunId("train-1-a"),
+        choice=choose_launcher(request, traits),
         traits=traits,
         env={"SLURM_LOCALID": "given"},
         folder="/work",
@@ -187,7 +188,7 @@ def test_a_rendezvous_that_the_user_gives_stands(given: tuple[str, ...]) -> None
 
 
 def test_auto_means_slurm_only_where_there_is_a_job() -> None:
-    choice = choose_launcher(LauncherName.AUTO, READABLE)
+    choice = choose_launcher(Run("t.py"), READABLE)
     assert below_slurm(choice, None) is choice
     below = below_slurm(choice, JOB)
     assert below.launcher is LauncherName.SLURM
@@ -246,15 +247,13 @@ def test_mpirun_knows_of_no_job_and_its_ranks_do(family: str) -> None:
 
 
 def test_slurm_procid_without_slurm_is_said_as_it_is() -> None:
-    choice = choose_launcher(LauncherName.AUTO, ScriptTraits(readable=True, slurm=True))
+    choice = choose_launcher(Run("t.py"), ScriptTraits(readable=True, slurm=True))
     assert choice.launcher is LauncherName.TORCH
     assert "this is no Slurm job" in choice.why
 
 
 def test_elastic_ranks_are_not_elastic_in_a_job_and_it_is_said() -> None:
-    elastic = choose_launcher(
-        LauncherName.AUTO, ScriptTraits(readable=True, horovod=True, elastic=True)
-    )
+    elastic = choose_launcher(Run("t.py"), ScriptTraits(readable=True, horovod=True, elastic=True))
     below = below_slurm(elastic, JOB)
     assert (elastic.elastic, below.elastic) == (True, False)
     assert below.why.endswith("in Slurm job 12; not elastic there")

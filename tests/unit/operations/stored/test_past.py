@@ -28,7 +28,7 @@ from distconsole.model.run_events import (
     RunEnded,
 )
 from distconsole.operations import perform
-from distconsole.operations.launch.placing import without
+from distconsole.operations.launch.planner import exclude_hosts
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown
 from distconsole.runs.following.follow import encode_entry
@@ -312,9 +312,9 @@ def test_a_run_from_elsewhere_cannot_be_run_again(stored: RunStore) -> None:
 
 def test_hosts_are_left_out_by_name() -> None:
     cluster = Cluster((Host(HostName("a")), Host(HostName("b"))))
-    assert [host.name for host in without(cluster, ("a",)).hosts] == ["b"]
+    assert [host.name for host in exclude_hosts(cluster, ("a",)).hosts] == ["b"]
     with pytest.raises(UsageError, match="no such host"):
-        without(cluster, ("c",))
+        exclude_hosts(cluster, ("c",))
 
 
 def known(run: str, name: str = "") -> KnownRun:

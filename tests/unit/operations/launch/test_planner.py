@@ -11,7 +11,7 @@ from distconsole.errors import PlanError, UnreachableError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import EmitKind, Run
-from distconsole.operations.launch.reaching import reach
+from distconsole.operations.launch.planner import connect_hosts
 from distconsole.session import Session
 
 NAMED = Cluster(tuple(Host(HostName(name)) for name in "abc"))
@@ -30,14 +30,14 @@ def test_what_cannot_be_meant_is_refused_before_any_host_is_asked(
     request_: Run, told: str
 ) -> None:
     with Session(Config(), NAMED) as session, pytest.raises(PlanError, match=told):
-        next(reach(session, NAMED, request_))
+        next(connect_hosts(session, NAMED, request_))
 
 
 def test_too_few_hosts_are_named_with_why() -> None:
     deaf = Cluster(tuple(Host(HostName(f"{name}.invalid")) for name in "abc"))
     fewer = replace(deaf, hosts=deaf.hosts[:2])
     with Session(Config(), deaf) as session, pytest.raises(UnreachableError) as caught:
-        list(reach(session, fewer, Run("t.py", nnodes="2:3")))
+        list(connect_hosts(session, fewer, Run("t.py", nnodes="2:3")))
     assert caught.value.message.startswith(
         "2 of 2 hosts cannot be reached, and --nnodes 2:3 needs 2: a.invalid: "
     )
@@ -46,4 +46,4 @@ def test_too_few_hosts_are_named_with_why() -> None:
 def test_a_fixed_number_counts_without_hosts_that_are_excluded() -> None:
     fewer = replace(NAMED, hosts=NAMED.hosts[:2])
     with Session(Config(), NAMED) as session, pytest.raises(PlanError, match="there are 2"):
-        next(reach(session, fewer, Run("t.py", nnodes="3")))
+        next(connect_hosts(session, fewer, Run("t.py", nnodes="3")))

@@ -1,0 +1,333 @@
+"""From a request to a plan on hosts, for all that plan: ``run``, its previews, ``check SCRIPT``, a check's own job.
+
+In this order: read the script and choose a launcher, reach the hosts, ask for the launcher's engines, plan.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distconsole.errors import UsageError
+from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.choose import (
+    Choice,
+    choose_launcher,
+    engines_needed,
+    finish_choice,
+    settle_controller,
+)
+from distconsole.launch.engines import Engines, engines_of
+from distconsole.launch.environment import user_env
+from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.plan import make_plan
+from distconsole.launch.script import ScriptTraits
+from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
+from distconsole.launch.sync.send import script_path
+from distconsole.model.addresses import Interface
+from distconsole.model.cluster import Cluster
+from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
+from distconsole.model.job import LaunchPlan
+from distconsole.model.names import HostName, RunId
+from distconsole.model.outcome import failed
+from distconsole.model.requests import Run, hosts_wanted
+from distconsole.operations.launch.bringing import (
+    Project,
+    inspect_script,
+    project_of,
+    with_code,
+    with_needs,
+)
+from distconsole.operations.launch.refusing import (
+    refuse_missing,
+    refuse_one_machine,
+    refuse_other_number,
+    refuse_our_flags,
+)
+from distconsole.operations.sessions import connect_all
+from distconsole.operations.slurm.job import fit_to_job, run_id_for
+from distconsole.rpc.link import NodeLink
+from distconsole.session import Session
+
+PROBE_SECONDS = 30.0
+"""A Python on a cold network disk takes its time."""
+
+ANSWER_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """What is known of a launch before any host is asked.
+
+    Attributes:
+        env: The user's variables.
+        traits: What the script says about itself.
+        choice: How it is to be started, as far as that does not depend on the hosts.
+        project: The code to bring, with ``--sync``.
+    """
+
+    request: Run
+    env: Mapping[str, str]
+    traits: ScriptTraits
+    choice: Choice
+    project: Project | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchHosts:
+    """The hosts of a launch with what they say of themselves, and the Slurm job they are nodes of."""
+
+    cluster: Cluster
+    facts: Mapping[HostName, NodeFacts]
+    allocation: Allocation | None = None
+
+    @property
+    def engines(self) -> dict[HostName, Engines]:
+        """By host, what it has of the engines that it was asked for."""
+        return {host: each.engines for host, each in self.facts.items()}
+
+
+def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
+    """Return what can be known here, and refuse at once what cannot be.
+
+    Args:
+        request: What to run.
+        again: The run whose code is wanted; None for the code as it is now.
+
+    Raises:
+        ConsoleError: for an option of ours behind the script, code that cannot be brought, or a
+            launcher that does not go with the rest.
+    """
+    refuse_our_flags(request)
+    return read_launch(request, project_of(request, again))
+
+
+def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
+    """Return what the request and the script say of a launch.
+
+    Raises:
+        ConsoleError: for variables that cannot be read, or a launcher that does not go with the rest.
+    """
+    env, traits = user_env(request), inspect_script(request, project)
+    return PreparedLaunch(request, env, traits, choose_launcher(request, traits), project)
+
+
+def plan_on_hosts(
+    launch: PreparedLaunch,
+    session: Session,
+    exclude: Sequence[str] = (),
+    allocation: Allocation | None = None,
+) -> Generator[Event, None, tuple[LaunchPlan, Allocation | None]]:
+    """Reach the hosts but those to ``exclude``, and return the plan and the Slurm job they are in.
+
+    Raises:
+        ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
+    """
+    hosts = yield from reach_hosts(launch, session, exclude, allocation)
+    return plan_to_start(launch, ask_engines(launch, hosts, session)), hosts.allocation
+
+
+def reach_hosts(
+    launch: PreparedLaunch,
+    session: Session,
+    exclude: Sequence[str] = (),
+    allocation: Allocation | None = None,
+) -> Generator[Event, None, LaunchHosts]:
+    """Connect to the hosts of a launch; return those that take part, and say which are left out.
+
+    Raises:
+        ConsoleError: if one that it needs cannot be reached, other numbers of hosts were named and
+            asked for, or two are one machine.
+    """
+    cluster = exclude_hosts(session.cluster, exclude)
+    if launch.project is None:
+        refuse_missing(launch.request, cluster)
+    cluster = yield from connect_hosts(session, cluster, launch.request)
+    return collect_facts(
+        launch, session, cluster, allocation or inside(os.environ, session.cluster)
+    )
+
+
+def connect_hosts(
+    session: Session, cluster: Cluster, request: Run
+) -> Generator[Event, None, Cluster]:
+    """Connect to all hosts that were named, or to as many as ``--nnodes MIN:MAX`` needs.
+
+    Raises:
+        PlanError: if other numbers of hosts were named and asked for.
+        UnreachableError: if a host that the job needs cannot be reached, or too few can.
+    """
+    refuse_other_number(session, cluster, request)
+    wanted = hosts_wanted(request.nnodes)
+    if wanted is None or not request.may_lose_hosts:
+        connect_all(session, cluster)
+        return cluster
+    fewest, total = wanted[0], len(cluster.hosts)
+    outcomes = on_every(session, [host.name for host in cluster.hosts], lambda _link: None)
+    lacking = {each.host: each.error for each in failed(outcomes)}
+    if total - len(lacking) < fewest:
+        what = f"{len(lacking)} of {total} hosts cannot be reached"
+        required(outcomes, f"{what}, and --nnodes {request.nnodes} needs {fewest}")
+    for name, error in lacking.items():
+        said = error.message.removeprefix(f"{name}: ")
+        yield Narration(text=f"{name} is left out: {said}", severity=Severity.WARN)
+    return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in lacking))
+
+
+def collect_facts(
+    launch: PreparedLaunch,
+    session: Session,
+    cluster: Cluster,
+    allocation: Allocation | None = None,
+) -> LaunchHosts:
+    """Return the hosts of ``cluster`` with what they said when they were reached.
+
+    Args:
+        launch: What they are for.
+        session: On the hosts.
+        cluster: The hosts, which are reached.
+        allocation: The Slurm job that they are nodes of, which says what of them may be used.
+
+    Raises:
+        ConsoleError: if two are one machine, or there is no such job.
+    """
+    links = [session.link(host.name) for host in cluster.hosts]
+    refuse_one_machine(links)
+    facts = {link.host.name: _facts_of(link) for link in links}
+    below_slurm(launch.choice, allocation)  # refuse at once
+    if allocation is not None:
+        cluster, facts = fit_to_job(session, allocation, cluster, facts, launch.request)
+    return LaunchHosts(cluster, facts, allocation)
+
+
+def ask_engines(
+    launch: PreparedLaunch, hosts: LaunchHosts, session: Session, seconds: float = PROBE_SECONDS
+) -> LaunchHosts:
+    """Return ``hosts`` with what every one has of the engines that the launch needs.
+
+    Args:
+        launch: What they are for.
+        hosts: What is known.
+        session: On the hosts.
+        seconds: How long a host may take.
+
+    Raises:
+        UnreachableError: naming the hosts that do not say it, and why.
+    """
+    while True:
+        choice = settle_controller(launch.choice, launch.env, hosts.engines)
+        known = next((each.asked for each in hosts.engines.values()), ())
+        needed = dict.fromkeys((*known, *engines_needed(choice, launch.traits, launch.env)))
+        if all(set(needed) <= set(each.asked) for each in hosts.engines.values()):
+            return hosts
+        hosts = ask_for(tuple(needed), hosts, session, seconds)
+
+
+def ask_for(
+    engines: Sequence[str], hosts: LaunchHosts, session: Session, seconds: float = PROBE_SECONDS
+) -> LaunchHosts:
+    """Return ``hosts`` with what every one has of these ``engines``, needed or not.
+
+    Raises:
+        UnreachableError: as ``ask_engines``.
+    """
+    pythons = {host.name: host.python for host in hosts.cluster.hosts}
+
+    def ask(link: NodeLink) -> Engines:
+        host = link.host
+        answer = link.request(
+            "probe",
+            seconds + ANSWER_SECONDS,
+            group="engines",
+            args={
+                "engines": list(engines),
+                "python": pythons.get(host.name) or link.python,
+                "setup": host.setup,
+                "timeout": seconds,
+            },
+        )
+        return engines_of(answer.get("facts") or {}, engines)
+
+    found = required(on_every(session, list(hosts.facts), ask), "the engines cannot be looked at")
+    pairs = zip(hosts.facts.items(), found, strict=True)
+    return replace(hosts, facts={host: replace(node, engines=its) for (host, node), its in pairs})
+
+
+def plan_launch(
+    launch: PreparedLaunch, hosts: LaunchHosts, project: Project | None = None
+) -> LaunchPlan:
+    """Return the plan on hosts of which everything that it needs is known.
+
+    Args:
+        launch: What to plan.
+        hosts: In the order of ranks.
+        project: The code that lies there; None where it lies as it does here.
+
+    Raises:
+        PlanError: if the job cannot be placed.
+    """
+    request = launch.request
+    return make_plan(
+        project.request if project is not None else request,
+        hosts.cluster,
+        hosts.facts,
+        run_id_for(request, hosts.allocation),
+        choice=finish_choice(launch.choice, request, launch.env, hosts.engines),
+        traits=launch.traits,
+        env=launch.env,
+        folder=project.folder if project is not None else str(Path.cwd()),
+        allocation=hosts.allocation,
+    )
+
+
+def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
+    """Return the plan with the code that its nodes get, or the script that they must have.
+
+    Raises:
+        PlanError: as ``plan_launch``.
+    """
+    request, project = launch.request, launch.project
+    # What --dry-run prints is to be pasted, where the code lies as it does here.
+    moved = project if not request.dry_run else None
+    plan = plan_launch(launch, hosts, moved)
+    if moved is not None:
+        return with_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
+    return with_needs(plan, request, hosts.cluster) if project is None else plan
+
+
+def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
+    """Return ``cluster`` with hosts left out.
+
+    Raises:
+        UsageError: if one of them is not there.
+    """
+    unknown = [name for name in exclude if cluster.host(HostName(name)) is None]
+    if unknown:
+        names = ", ".join(host.name for host in cluster.hosts)
+        raise UsageError(f"--exclude {unknown[0]}: no such host", f"the hosts are: {names}")
+    return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in exclude))
+
+
+def _facts_of(link: NodeLink) -> NodeFacts:
+    hello = link.hello
+    return NodeFacts(
+        python=hello.python,
+        cpus=max(1, hello.cpus or 1),
+        gpus=hello.gpus,
+        interfaces=tuple(
+            Interface(
+                name=each.iface,
+                address=each.address,
+                prefix=each.prefix if each.prefix is not None else -1,
+                up=each.up,
+                loopback=each.loopback,
+            )
+            for each in hello.addresses
+        ),
+        boot_id=hello.boot_id or "",
+        reached_at=link.address,
+        uid=hello.uid,
+    )
