@@ -1,4 +1,4 @@
-"""Facts that are gathered for the sake of others, and what becomes of these where they are not known."""
+"""Facts that are gathered for the sake of others, and what becomes of these where they are missing."""
 
 from __future__ import annotations
 

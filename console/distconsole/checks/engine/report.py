@@ -1,4 +1,4 @@
-"""The report of a check: facts, findings, cells, pairs, collectives, and what green does not cover."""
+"""The report of a check: facts, findings, cells, pairs, collectives, and what green leaves open."""
 
 from __future__ import annotations
 

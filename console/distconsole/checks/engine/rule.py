@@ -1,4 +1,4 @@
-"""A check as a value: what it needs to know and how it judges. Judging does no input or output."""
+"""A check as a value: what it needs to know and how it judges. Judging is pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts findings that are alike on several hosts into one: a cluster has one fault, not one a host."""
+"""Puts findings that are alike on several hosts into one: a cluster has one fault, whatever number of hosts shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that were asked for and have no verdict: a finding for each reason that no other finding says."""
+"""Checks that were asked for and have no verdict: a finding for each reason that the others leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that is known about the hosts at one moment, and what is not known and why."""
+"""All that is known about the hosts at one moment, and why something is missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What nodes say about themselves, as types; whatever is not said has a default. No judgement here.
+"""What nodes say about themselves, as types; whatever is not said has a default.
 
-Each group is converted from the probe's answer by ``convert``; an answer that does not fit is not
-believed, and the checks that need it say so.
+Each group is converted from the probe's answer by ``convert``; the checks that need an answer that
+does not fit say so.
 """
 
 from __future__ import annotations

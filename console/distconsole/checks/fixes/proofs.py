@@ -1,6 +1,6 @@
-"""For findings with a cure: the smallest test that fails, without the cure and with it.
+"""For findings with a cure: the smallest test that fails, with and without the cure.
 
-What is tried leaves the hosts as they are. A cure that is not tried here has no proof.
+What is tried leaves the hosts as they are.
 """
 
 from __future__ import annotations

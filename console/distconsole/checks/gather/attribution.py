@@ -1,4 +1,4 @@
-"""From broken connections to culprits: one dead host is one verdict, not one for each of its peers."""
+"""From broken connections to culprits: one dead host is one verdict, whatever number of peers misses it."""
 
 from __future__ import annotations
 

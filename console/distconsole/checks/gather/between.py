@@ -1,4 +1,4 @@
-"""ssh between the hosts: whom each tries, and a plain mpirun over it. Nothing of ours needs either."""
+"""ssh between the hosts: whom each tries, and a plain mpirun over it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A short job by an engine other than torch, as a value: what is asked and what its ranks said.
 
-Who starts it is not known here: it is started as ``run`` starts one, and the check gets that as a
-``StartJob``.
+It is started as ``run`` starts one: the check gets that as a ``StartJob``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asks the hosts how fast their folders are: all at once, and then suspects alone. It judges nothing.
+"""Asks the hosts how fast their folders are: all at once, and then suspects alone.
 
 Which folders: of a launch its working folder, its paths and TMPDIR; without one, at level full, the
 home and TMPDIR. What is written has no name, or loses it at once, and nothing at all is written

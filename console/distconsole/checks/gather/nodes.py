@@ -1,6 +1,6 @@
 """Brings in what one node can say by itself: reaches the hosts and asks each all its questions at once.
 
-It judges nothing. What a node does not say in time is noted with the reason.
+What a node leaves open until its time is over is noted with the reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the hosts' Slurm is asked beyond one host's own words: credentials of each other, a step of a job.
 
-It judges nothing, and shows no credential to anybody but the hosts.
+It shows credentials to the hosts only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of ssh between the hosts, which nothing of ours needs and plain mpirun and horovodrun do."""
+"""Checks of ssh between the hosts, which plain mpirun and horovodrun need."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -20,9 +20,9 @@ from distconsole.checks.facts.node import (
 )
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import blame
-from distconsole.checks.interfaces import remedy
+from distconsole.checks.interfaces import gloo, nccl, open_mpi
 from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
-from distconsole.checks.interfaces.node import Fault, network_of
+from distconsole.checks.interfaces.node import Fault, network_of, nodes_of
 from distconsole.checks.interfaces.panel import (
     UNFORESEEN,
     Choice,
@@ -30,14 +30,27 @@ from distconsole.checks.interfaces.panel import (
     Start,
     choices_of,
     reports,
+    run_variables,
 )
 from distconsole.checks.rules.majority import dissent
 from distconsole.checks.rules.network.network import alone
 from distconsole.config.pasting import network_of_hosts
+from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 CHECK = "net.choices"
 MAX_LISTED = 8
+
+BY_RUN = "it names the interface of each host"
+
+NAMES: Mapping[Engine, tuple[str, ...]] = {
+    Engine.NCCL: (nccl.VARIABLE,),
+    Engine.GLOO: (gloo.VARIABLE,),
+    Engine.HOROVOD: (),  # horovodrun sets its ranks' variable by itself
+    Engine.OPEN_MPI: (f"OMPI_MCA_{open_mpi.INCLUDE}",),
+    Engine.OPEN_MPI_DAEMONS: (f"OMPI_MCA_{open_mpi.DAEMON_INCLUDE}",),
+    **dict.fromkeys(UNFORESEEN, ()),  # never red
+}
 
 
 @rule(
@@ -108,7 +121,7 @@ def _explains_missing(choice: Choice, view: View) -> bool:
         return own_name or dissent(names) is not None or bool(dead)
     if choice.engine is Engine.HOROVOD:
         return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
-    return any(name in variables for name in remedy.NAMES[choice.engine])  # env.iface_exists
+    return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
 
 
 def _culprits(red: Sequence[Choice], mine: Sequence[Choice], view: View) -> tuple[str, ...]:
@@ -148,10 +161,10 @@ def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Sa
         + ("" if by_run else "; `distconsole run` names the interface by itself"),
         hint="\n".join(_hints(culprits, engines, red, view)),
     )
-    variables = remedy.variables_for(engines, view)
+    variables = _variables_for(engines, view)
     if by_run or not any(variables.values()):
         return finding
-    return msgspec.structs.replace(finding, cure=remedy.cure_of(variables))
+    return msgspec.structs.replace(finding, cure=_cure_of(variables))
 
 
 def _hints(
@@ -162,12 +175,12 @@ def _hints(
     for host in culprits:
         if host in named_ones and host in chosen:
             yield f"in /etc/hosts of {host}: {chosen[host].address} {systems[host].hostname}"
-    typed = remedy.typed(remedy.variables_for(engines, view))
+    typed = _lines_for_shell(_variables_for(engines, view))
     by_hand = any(choice.start is Start.HAND for choice in red)
     if by_hand and typed:
         yield f"for jobs started by hand: {typed}" if "\n" not in typed else typed
-    if by_hand and Engine.HOROVOD in engines and remedy.horovodrun_option(view):
-        yield f"with horovodrun: {remedy.horovodrun_option(view)}"
+    if by_hand and Engine.HOROVOD in engines and _horovodrun_option(view):
+        yield f"with horovodrun: {_horovodrun_option(view)}"
     if not by_hand and not named_ones:
         yield network_of_hosts(culprits)
 
@@ -179,6 +192,48 @@ def _format_choice(choice: Choice) -> str:
 
 def _where(choice: Choice) -> str:
     return f"{choice.pick.interface} {choice.pick.address}".strip() or "nothing"
+
+
+def _variables_for(engines: Iterable[Engine], view: View) -> dict[str, dict[str, str]]:
+    """Return by host the variables that lead ``engines`` to the addresses that the check tested."""
+    wanted = {name for engine in engines for name in NAMES[engine]}
+    told = run_variables(endpoints(view), nodes_of(view))
+    return {
+        host: {name: value for name, value in variables.items() if name in wanted}
+        for host, variables in told.items()
+    }
+
+
+def _horovodrun_option(view: View) -> str:
+    """Return the option that keeps horovodrun from looking; empty where no one name fits all hosts."""
+    names = {endpoint.interface for endpoint in endpoints(view).values()}
+    return f"horovodrun --network-interfaces {names.pop()}" if len(names) == 1 else ""
+
+
+def _cure_of(variables: Mapping[str, Mapping[str, str]]) -> Cure:
+    """Return ``variables`` as a cure: for all hosts at once where they agree."""
+    everywhere = [each for each in variables.values() if each]
+    if everywhere and all(each == everywhere[0] for each in everywhere):
+        mca = "OMPI_MCA_"
+        return Cure(
+            env={name: v for name, v in everywhere[0].items() if not name.startswith(mca)},
+            mca={n.removeprefix(mca): v for n, v in everywhere[0].items() if n.startswith(mca)},
+            by_run=BY_RUN,
+        )
+    hosts = {host: HostCure(env=dict(each)) for host, each in variables.items() if each}
+    return Cure(hosts=hosts, by_run=BY_RUN)
+
+
+def _lines_for_shell(variables: Mapping[str, Mapping[str, str]]) -> str:
+    """Return ``variables`` as lines for a shell: one for all hosts where they agree."""
+    lines = {
+        host: "; ".join(f"export {name}={value}" for name, value in each.items())
+        for host, each in variables.items()
+        if each
+    }
+    if len(set(lines.values())) == 1:
+        return next(iter(lines.values()))
+    return "\n".join(f"on {host}: {line}" for host, line in lines.items())
 
 
 RULES = (_choices,)

@@ -1,4 +1,4 @@
-"""Checks of group ``net`` that need no packet: addresses, routes, interface names, ports, clocks."""
+"""Checks of group ``net`` that hosts answer by themselves: addresses, routes, interface names, ports, clocks."""
 
 from __future__ import annotations
 

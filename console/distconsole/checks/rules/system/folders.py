@@ -1,4 +1,4 @@
-"""Checks of group ``fs``: folders that hosts share, a file can be made there, and no host is much slower."""
+"""Checks of group ``fs``: folders that hosts share, a file can be made there, and all hosts are about as fast."""
 
 from __future__ import annotations
 
