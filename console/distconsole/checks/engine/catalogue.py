@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distconsole.checks.engine.rule import Rule
-from distconsole.checks.rules.gpu import gpu_errors, gpu_health, gpu_limits, gpu_load, gpus
+from distconsole.checks.rules.gpu import gpu_errors, gpu_health, gpu_load, gpus
 from distconsole.checks.rules.network import (
     between,
     choices,
@@ -56,7 +56,6 @@ CATALOGUE: tuple[Rule, ...] = (
     *slurm.RULES,
     *gpus.RULES,
     *gpu_health.RULES,
-    *gpu_limits.RULES,
     *gpu_load.RULES,
     *gpu_errors.RULES,
     *interfaces.RULES,

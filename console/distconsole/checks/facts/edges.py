@@ -1,12 +1,13 @@
-"""What became of the connections between hosts, by pair. It blames nobody; ``attribution`` does."""
+"""What became of the connections between hosts, by pair, as rules judge it and as the report tells it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from distconsole.checks.facts.network import Edge, ReachFacts
 from distconsole.checks.gather.attribution import Pair
+from distconsole.model.reports import PairReport
 
 SILENT = "silent"
 """The error of a connection that came about and was not answered (``connecting`` on the node)."""
@@ -49,3 +50,30 @@ def matrix_of(facts: Mapping[str, ReachFacts]) -> Matrix:
     }
     unsure = tuple(pair for pair in pairs if pair not in edges)
     return Matrix(tuple(edges), dead, partial, small_only, edges, unsure)
+
+
+def pair_reports(
+    edges: Iterable[Edge], rates: Mapping[Pair, float | None] | None = None
+) -> Iterator[PairReport]:
+    """Yield one report a pair.
+
+    Args:
+        edges: The connections that were tried, several a pair.
+        rates: Gbit/s of the pairs that were measured.
+    """
+    by_pair: dict[Pair, list[Edge]] = {}
+    for edge in edges:
+        by_pair.setdefault((edge.source, edge.target), []).append(edge)
+    for (source, target), tried in by_pair.items():
+        times = [edge.rtt_us for edge in tried if edge.rtt_us is not None]
+        lost = [edge for edge in tried if not edge.ok]
+        bulk = [edge.bulk for edge in tried if edge.bulk is not None]
+        small = "small messages pass and large ones do not" if bulk and not any(bulk) else ""
+        yield PairReport(
+            source=source,
+            target=target,
+            rtt_us=min(times) if times else None,
+            gbit_s=(rates or {}).get((source, target)),
+            reachable=not lost,
+            error=f"{len(lost)} of {len(tried)} ports: {lost[0].error}" if lost else small,
+        )

@@ -103,10 +103,7 @@ KINDS: dict[str, type[Facts]] = {
 }
 
 NOTHING_WRITTEN = "nothing is written without a script, or --level full"
-NOT_ALWAYS = {
-    "port": ELSEWHERE,
-    "folders": NOTHING_WRITTEN,
-}
+NOT_ALWAYS = {"port": ELSEWHERE, "folders": NOTHING_WRITTEN}
 """Groups of which not every host is asked, and why not."""
 
 
