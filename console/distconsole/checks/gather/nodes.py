@@ -39,9 +39,9 @@ from distconsole.checks.facts.node import (
 )
 from distconsole.checks.facts.script import ScriptFacts
 from distconsole.checks.facts.slurm import SlurmFacts
-from distconsole.checks.gather.logins import targets
-from distconsole.checks.gather.script_question import (
+from distconsole.checks.gather.questions import (
     script_question,
+    targets,
     touch_question,
     watched_folders,
 )

@@ -11,7 +11,7 @@ from distconsole.checks.facts.folders import FolderFacts, SpeedFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.gather.script_question import NODE_FOLDERS
+from distconsole.checks.gather.questions import NODE_FOLDERS
 from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.system.slow_folders import FACTOR, slow_folders
 from distconsole.checks.rules.system.stuck import TOLD, is_needed, lies_below, stuck_points

@@ -1,4 +1,4 @@
-"""What a host is asked about the launch that is checked."""
+"""What a host is asked about the launch that is checked, and of the other hosts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from distconsole.checks.engine.target import Launch
 from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+from distconsole.rpc.link import NodeLink
 
 NODE_FOLDERS = "/tmp"  # noqa: S108 - the name of a fact
 """Where node folders are that are not asked for elsewhere."""
@@ -48,3 +50,29 @@ def script_question(launch: Launch, shell: Mapping[str, Any]) -> dict[str, Any]:
         "address": launch.address,
         "sources": None if launch.sources is None else dict(launch.sources),
     }
+
+
+ALL_PAIRS = 8
+"""With more hosts each tries the next one only."""
+
+MOST_TRIED = 64
+
+
+def targets(links: Mapping[HostName, NodeLink], host: Host) -> list[dict[str, Any]]:
+    """Return the targets for the probe ``between`` on ``host``; the first host tries everybody.
+
+    Args:
+        links: In the order of the hosts.
+        host: One of them.
+    """
+    names = list(links)
+    others = [name for name in names if name != host.name]
+    if len(names) > ALL_PAIRS and host.name != names[0]:
+        others = [names[(names.index(host.name) + 1) % len(names)]]
+    found = []
+    for name in others[:MOST_TRIED]:
+        hello = links[name].hello
+        addresses = [each.address for each in hello.addresses if not each.loopback][:1]
+        known = dict.fromkeys((str(name), hello.hostname, *addresses))
+        found.append({"name": str(name), "as": list(known)})
+    return found
