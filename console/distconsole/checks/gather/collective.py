@@ -333,10 +333,8 @@ def start_ranks(
     try:
         for outcome in gathering.on_each(list(job.hosts), start, seconds):
             waiting.pop(outcome.host)
-            well = isinstance(outcome, fan.Ok) and not any(
-                rank.exit_code for rank in reports_of(job, outcome)
-            )
-            if waiting and not well:
+            codes = [rank.exit_code for rank in reports_of(job, outcome)]
+            if waiting and (isinstance(outcome, fan.Failed) or any(codes)):
                 gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
             yield outcome
     except BaseException:

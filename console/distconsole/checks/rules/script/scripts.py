@@ -111,8 +111,7 @@ def _same(view: View) -> Iterator[Said]:
         differing.append(file)
         blamed.update(dict.fromkeys(split.minority))
         lines += [
-            f"{file}: {name_hosts(on)} {_format_file(codes[on[0]].get(file))}"
-            for _, on in split.groups
+            f"{file}: {name_hosts(on)} {_format(codes[on[0]].get(file))}" for _, on in split.groups
         ]
     cut = tuple(name for name, each in facts.items() if each.code is not None and each.code.cut)
     if cut:
@@ -140,7 +139,7 @@ def _mark(file: CodeFile | None) -> str:
     return "missing" if file is None or file.error else file.sha256
 
 
-def _format_file(file: CodeFile | None) -> str:
+def _format(file: CodeFile | None) -> str:
     if file is None or file.error:
         return "has none" if file is None else f"cannot read it ({file.error})"
     when = utc_text(file.modified)
