@@ -15,7 +15,7 @@ from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check
 from distconsole.operations.launch.short_run import short_run
-from distconsole.operations.launch.targeting import targeted
+from distconsole.operations.launch.targeting import make_planner
 from distconsole.session import open_session
 from testbed import Testbed
 from testbed.host import Host
@@ -64,7 +64,7 @@ def check(bed: Testbed, command: str, options: str = "--level quick") -> CheckRe
     request = parse_line(line)
     assert isinstance(request, Check)
     assert request.target is not None
-    plan = targeted(request, request.target)
+    plan = make_planner(request, request.target)
     with open_session(request.where) as session:
         ended = list(run_check(request, session, start=short_run, plan=plan))[-1]
     assert isinstance(ended, CheckEnded)

@@ -215,7 +215,7 @@ def settle_controller(
     """
     if choice.launcher is not LauncherName.HOROVOD:
         return choice
-    choice = _as_elastic_as_told(choice, env.get(ELASTIC))
+    choice = _set_elastic(choice, env.get(ELASTIC))
     if _wants_mpi(env):
         why = f"{choice.why}; HOROVOD_CONTROLLER=mpi"
     elif not has_gloo(engines):
@@ -227,7 +227,7 @@ def settle_controller(
     return Choice(LauncherName.MPI, why, choice.pass_args)
 
 
-def _as_elastic_as_told(choice: Choice, told: str | None) -> Choice:
+def _set_elastic(choice: Choice, told: str | None) -> Choice:
     elastic = choice.elastic if told is None else told.strip() not in ("", "0")
     if elastic == choice.elastic:
         return choice

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
-from distconsole.launch.arguments import is_given
 from distconsole.launch.choose import Choice
 from distconsole.launch.environment import SECRET_NAME
-from distconsole.launch.job import OUTPUT_ENV, Job
+from distconsole.launch.job import OUTPUT_ENV, Job, is_given
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.submit import asked_of, words_of
 from distconsole.model.job import LaunchPlan

@@ -29,9 +29,9 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
 
     plan = None
     if request.target is not None:
-        from distconsole.operations.launch.targeting import targeted  # noqa: PLC0415
+        from distconsole.operations.launch.targeting import make_planner  # noqa: PLC0415
 
-        plan = targeted(request, request.target)
+        plan = make_planner(request, request.target)
     with sessions(request.where) as session:
         passports = Passports(passports_dir())
         events = run_check(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distconsole.launch.arguments import Place, added_arguments
 from distconsole.launch.job import (
     OUTPUT_ENV,
     PORT,
     RANK_NAMES,
     Job,
+    Place,
     PlacedNode,
+    added_arguments,
     network_env,
     node_plan,
 )

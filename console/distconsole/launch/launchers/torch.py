@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from distconsole.launch.arguments import Place, added_arguments
 from distconsole.launch.job import (
     OUTPUT_ENV,
     PORT,
     Job,
+    Place,
     PlacedNode,
+    added_arguments,
     network_env,
     node_plan,
     threads_env,

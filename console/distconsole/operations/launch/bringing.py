@@ -37,7 +37,7 @@ class Project:
     note: str
 
 
-def project_of(request: Run, again: RunId | None = None) -> Project | None:
+def collect_project(request: Run, again: RunId | None = None) -> Project | None:
     """Return the code to bring; None unless ``--sync`` asks for it.
 
     Args:
@@ -71,13 +71,13 @@ def inspect_script(request: Run, project: Project | None) -> ScriptTraits:
     return ScriptTraits()
 
 
-def with_code(plan: LaunchPlan, project: Project, shown_script: str) -> LaunchPlan:
+def attach_code(plan: LaunchPlan, project: Project, shown_script: str) -> LaunchPlan:
     """Return ``plan`` with the code that its nodes get."""
     notes = (*plan.notes, project.note) if project.note else plan.notes
     return replace(plan, script=shown_script, code=tree_of(project.code), notes=notes)
 
 
-def with_needs(plan: LaunchPlan, request: Run, cluster: Cluster) -> LaunchPlan:
+def require_script(plan: LaunchPlan, request: Run, cluster: Cluster) -> LaunchPlan:
     """Return ``plan`` with the script that its nodes must have.
 
     Where a host's ``setup`` may fetch the script, only ``--no-sync`` says that it is there already.
@@ -86,7 +86,7 @@ def with_needs(plan: LaunchPlan, request: Run, cluster: Cluster) -> LaunchPlan:
     return plan if request.module or may_come else replace(plan, needs=(plan.script,))
 
 
-def sized(project: Project) -> str:
+def describe_code(project: Project) -> str:
     """Return the code's size as a person reads it."""
     files, size = len(project.code.files), project.code.size
     return (
@@ -113,7 +113,7 @@ def bring_code(
     project.kept.note(plan.run, project.code)
     new = f"{sent.contents:,} new ({_amount(sent.size)})" if sent.contents else "none of them new"
     yield Narration(
-        text=f"code: {sized(project)} to {_hosts(len(hosts))} in {sent.seconds:.2f} s, {new}; "
+        text=f"code: {describe_code(project)} to {_hosts(len(hosts))} in {sent.seconds:.2f} s, {new}; "
         f"each has its own copy in runs/{plan.run}/code of its node folder"
     )
 

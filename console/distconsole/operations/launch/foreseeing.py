@@ -20,7 +20,7 @@ from distconsole.model.job import LaunchPlan
 from distconsole.model.outcome import Ok
 from distconsole.model.requests import Foresee, LauncherName
 from distconsole.operations.control import Control
-from distconsole.operations.launch.bringing import sized
+from distconsole.operations.launch.bringing import describe_code
 from distconsole.operations.launch.planner import (
     LaunchHosts,
     PreparedLaunch,
@@ -70,7 +70,7 @@ def _plan(launch: PreparedLaunch, session: Session, hosts: LaunchHosts) -> Itera
     yield plan_event(plan, time.time())
     yield from narrate(plan.notes)
     if launch.project is not None:
-        yield Narration(text=f"--sync would bring {sized(launch.project)}")
+        yield Narration(text=f"--sync would bring {describe_code(launch.project)}")
     yield TextMade(text=dry_run_text(plan))
     yield from _seek_script(plan, session)
 

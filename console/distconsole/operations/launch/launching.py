@@ -28,7 +28,7 @@ from distconsole.model.names import RunId
 from distconsole.model.requests import Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.operations.control import Control, Wish
-from distconsole.operations.launch.bringing import bring_code, sized
+from distconsole.operations.launch.bringing import bring_code, describe_code
 from distconsole.operations.launch.planner import (
     PreparedLaunch,
     plan_on_hosts,
@@ -101,7 +101,7 @@ def _run_on(
         yield from narrate(plan.notes)
         if request.dry_run:
             if project is not None:
-                yield Narration(text=f"--sync would bring {sized(project)}")
+                yield Narration(text=f"--sync would bring {describe_code(project)}")
             if not request.json:
                 yield TextMade(text=dry_run_text(plan))
             return

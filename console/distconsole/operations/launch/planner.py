@@ -36,10 +36,10 @@ from distconsole.model.outcome import failed
 from distconsole.model.requests import Run, hosts_wanted
 from distconsole.operations.launch.bringing import (
     Project,
+    attach_code,
+    collect_project,
     inspect_script,
-    project_of,
-    with_code,
-    with_needs,
+    require_script,
 )
 from distconsole.operations.launch.refusing import (
     refuse_missing,
@@ -102,7 +102,7 @@ def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
             launcher that does not go with the rest.
     """
     refuse_our_flags(request)
-    return read_launch(request, project_of(request, again))
+    return read_launch(request, collect_project(request, again))
 
 
 def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
@@ -294,8 +294,8 @@ def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
     moved = project if not request.dry_run else None
     plan = plan_launch(launch, hosts, moved)
     if moved is not None:
-        return with_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
-    return with_needs(plan, request, hosts.cluster) if project is None else plan
+        return attach_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
+    return require_script(plan, request, hosts.cluster) if project is None else plan
 
 
 def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:

@@ -99,10 +99,10 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
     launch = PreparedLaunch(request, job.env, traits, choose_launcher(request, traits))
     hosts = collect_facts(launch, session, replace(session.cluster, hosts=job.hosts))
     plan = plan_launch(launch, ask_engines(launch, hosts, session))
-    return replace(plan, nodes=tuple(_as_job(node, job) for node in plan.nodes))
+    return replace(plan, nodes=tuple(_insert_script(node, job) for node in plan.nodes))
 
 
-def _as_job(node: NodePlan, job: EngineJob) -> NodePlan:
+def _insert_script(node: NodePlan, job: EngineJob) -> NodePlan:
     """Put the text of the ranks' script where the plan names it: it is on no node's disk."""
     ranks = (replace(rank, argv=tuple(_words(rank.argv))) for rank in node.ranks)
     kept = {
@@ -182,12 +182,12 @@ class _Heard:
             "rank": rank,
             "exit_code": code,
             "seconds": 0.0 if state is None else max(0.0, state.t - (self.began or state.t)),
-            "said": list(_said(self.lines(rank, "out"))),
+            "said": list(_parse_lines(self.lines(rank, "out"))),
             "error": [line for line in self.lines(rank, "err") if line.strip()][-MAX_ERROR_LINES:],
         }
 
 
-def _said(lines: list[str]) -> Iterator[Mapping[str, Any]]:
+def _parse_lines(lines: list[str]) -> Iterator[Mapping[str, Any]]:
     for line in [line for line in lines if line.startswith(MARK)][:MAX_LINES]:
         with suppress(ValueError):
             said = json.loads(line.removeprefix(MARK))

@@ -24,7 +24,12 @@ from distconsole.launch.sync.send import script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import Check, LauncherName, Run, Target, hosts_wanted
-from distconsole.operations.launch.bringing import Project, inspect_script, project_of, sized
+from distconsole.operations.launch.bringing import (
+    Project,
+    collect_project,
+    describe_code,
+    inspect_script,
+)
 from distconsole.operations.launch.planner import (
     PreparedLaunch,
     ask_engines,
@@ -48,7 +53,7 @@ ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)=(\S+)")
 RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
 
 
-def targeted(request: Check, target: Target) -> Targeting:
+def make_planner(request: Check, target: Target) -> Targeting:
     """Return the planner for ``target``.
 
     Raises:
@@ -84,7 +89,7 @@ class Targeting:
         refused = PlanError("")
         placed = [self._with_python(host) for host in hosts]
         try:
-            known = replace(known, project=project_of(run))
+            known = replace(known, project=collect_project(run))
             traits = inspect_script(run, known.project)
             run = self._as_run(run, traits, session.cluster)
             known = replace(known, request=run, traits=traits)
@@ -181,7 +186,7 @@ class Targeting:
         if plan is not None:
             launcher, why = plan.launcher, plan.why
         return Launch(
-            command=tuple(map(_without_secrets, self.target.command)),
+            command=tuple(map(_hide_secrets, self.target.command)),
             path=path,
             module=run.module,
             root=root,
@@ -208,7 +213,7 @@ class Targeting:
                 LaunchPath(*each)
                 for each in argument_paths(run.arguments, workdir, os.path.exists)
             ),
-            brought=sized(project) if project is not None else "",
+            brought=describe_code(project) if project is not None else "",
             sources=sources,
             refused=refused.message,
             refused_hint=refused.hint,
@@ -251,7 +256,7 @@ class Targeting:
         return self.env.get("MASTER_ADDR", ""), fixed, "MASTER_PORT" if fixed else ""
 
 
-def _without_secrets(word: str) -> str:
+def _hide_secrets(word: str) -> str:
     """Return a word of the command with the values hidden of variables that may be secret."""
 
     def shown(found: re.Match[str]) -> str:

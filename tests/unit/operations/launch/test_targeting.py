@@ -14,7 +14,7 @@ from distconsole.grammar import parse_line
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check
-from distconsole.operations.launch.targeting import targeted
+from distconsole.operations.launch.targeting import make_planner
 from distconsole.rpc.frames import Address, Hello
 from distconsole.session import Session
 
@@ -89,7 +89,7 @@ def launch_of(line: str, *hosts: Host, away: str = "") -> Launch:
     links = {host.name: FakeLink(host, number) for number, host in enumerate(given, 1)}
     session = SimpleNamespace(cluster=Cluster(given), link=lambda name: links[name])
     reached = [host for host in given if host.name != away]
-    return targeted(request, request.target)(cast("Session", session), reached)
+    return make_planner(request, request.target)(cast("Session", session), reached)
 
 
 def ranks(launch: Launch) -> dict[str, int]:
@@ -194,7 +194,7 @@ def test_what_cannot_be_asked_is_an_error_before_any_host_is(
 ) -> None:
     request: Any = parse_line(line)
     with pytest.raises(error):
-        targeted(request, request.target)
+        make_planner(request, request.target)
 
 
 def test_the_interpreter_of_the_command_is_that_of_its_ranks_alone(folder: Path) -> None:
