@@ -157,7 +157,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         ranks=tuple(_rank(rank) for rank in raw["ranks"]),
         engine_ranks=raw.get("engine_ranks") is not False,
         watch=bool(raw.get("watch", True)),
-        grace=bounded_grace(DEFAULT_GRACE_SECONDS if grace is None else grace),
+        grace=clamp_grace(DEFAULT_GRACE_SECONDS if grace is None else grace),
         hook=raw.get("hook") or None,
         rings=raw.get("rings") or None,
         agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
@@ -191,20 +191,20 @@ def read_log_bytes(raw: dict[str, Any]) -> int:
     return max(int(raw.get("log_bytes") or DEFAULT_LOG_BYTES), MIN_LOG_BYTES)
 
 
-def bounded_grace(seconds: object) -> float:
+def clamp_grace(seconds: object) -> float:
     """Return a grace period in seconds, between 0 and a day.
 
     Raises:
         ValueError: if it is not a number.
     """
-    return _bounded(seconds, 0.0, MAX_GRACE_SECONDS)
+    return _clamp(seconds, 0.0, MAX_GRACE_SECONDS)
 
 
 def _lost_after(seconds: object) -> float:
-    return _bounded(seconds, *LOST_AFTER_BOUNDS)
+    return _clamp(seconds, *LOST_AFTER_BOUNDS)
 
 
-def _bounded(seconds: object, least: float, most: float) -> float:
+def _clamp(seconds: object, least: float, most: float) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != seconds:
         raise ValueError(f"{seconds!r} is not a number of seconds")
     return min(max(float(seconds), least), most)

@@ -125,7 +125,7 @@ def judge(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
     A stop that came before every failure and loss makes the run ``stopped``: what broke while it was
     taken down is nobody's fault.
     """
-    stop = min(evidence.stops, key=lambda stop: _corrected(evidence, stop), default=None)
+    stop = min(evidence.stops, key=lambda stop: _correct_time(evidence, stop), default=None)
     failure = first_failure(evidence)
     if failure is not None and not _precedes_all(evidence, stop):
         lost = evidence.lost or _lost_shortly_before(evidence, failure)
@@ -143,12 +143,12 @@ def first_failure(evidence: Evidence) -> Failure | None:
     """Return the failure that the others followed from, or None when nothing failed."""
     if not evidence.failures:
         return None
-    in_order = sorted(evidence.failures, key=lambda failure: _corrected(evidence, failure))
-    latest = _corrected(evidence, in_order[0]) + int(CONSEQUENCE_SECONDS * 1e9)
+    in_order = sorted(evidence.failures, key=lambda failure: _correct_time(evidence, failure))
+    latest = _correct_time(evidence, in_order[0]) + int(CONSEQUENCE_SECONDS * 1e9)
     causes = (
         failure
         for failure in in_order
-        if not is_consequence(failure) and _corrected(evidence, failure) <= latest
+        if not is_consequence(failure) and _correct_time(evidence, failure) <= latest
     )
     return next(causes, in_order[0])
 
@@ -161,16 +161,16 @@ def is_consequence(failure: Failure) -> bool:
 def _precedes_all(evidence: Evidence, stop: Stop | None) -> bool:
     if stop is None:
         return False
-    stopped_ns = _corrected(evidence, stop)
-    return all(stopped_ns < _corrected(evidence, failure) for failure in evidence.failures)
+    stopped_ns = _correct_time(evidence, stop)
+    return all(stopped_ns < _correct_time(evidence, failure) for failure in evidence.failures)
 
 
 def _follows_loss(evidence: Evidence, stop: Stop) -> bool:
-    stopped_ns = _corrected(evidence, stop)
-    return any(_corrected(evidence, lost) < stopped_ns for lost in evidence.lost)
+    stopped_ns = _correct_time(evidence, stop)
+    return any(_correct_time(evidence, lost) < stopped_ns for lost in evidence.lost)
 
 
-def _corrected(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
+def _correct_time(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
     if isinstance(moment, NodeLost):  # seen by who judges, not by the node
         return moment.t_ns
     return moment.t_ns + evidence.offsets_ns.get(moment.node, 0)
@@ -178,18 +178,18 @@ def _corrected(evidence: Evidence, moment: Failure | Stop | NodeLost) -> int:
 
 def _lost_shortly_before(evidence: Evidence, failure: Failure) -> list[NodeLost]:
     """Return the outlived losses that a failure may follow from: the ranks notice at their pace."""
-    failed_ns = _corrected(evidence, failure)
+    failed_ns = _correct_time(evidence, failure)
     return [
         lost
         for lost in evidence.outlived
-        if failed_ns - _corrected(evidence, lost) <= int(NOTICED_SECONDS * 1e9)
+        if failed_ns - _correct_time(evidence, lost) <= int(NOTICED_SECONDS * 1e9)
     ]
 
 
 def _node_lost(
     evidence: Evidence, losses: Sequence[NodeLost], nodes: Sequence[NodeSpec]
 ) -> Verdict:
-    lost = min(losses, key=lambda lost: _corrected(evidence, lost))
+    lost = min(losses, key=lambda lost: _correct_time(evidence, lost))
     node = nodes[lost.node]
     described = {
         "rank": node.ranks[0] if node.ranks else 0,

@@ -52,7 +52,7 @@ class Supervision:
         return bool(self._quiet) and self._written() > self._written_then
 
 
-def records_written(rings: str) -> int:
+def count_records(rings: str) -> int:
     """Return how many records the rings in a folder have got."""
     # Late: it is asked for only where a link is quiet.
     from distconsole_agent.journal.rings import RING_SUFFIX, Ring

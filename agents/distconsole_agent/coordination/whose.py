@@ -156,7 +156,7 @@ def listener_at(end: End) -> Holder | None:
 
 
 def _holder(near: End, far: End) -> Holder | None:
-    packed = [_packed(address) for address, _port in (near, far)]
+    packed = [_pack_address(address) for address, _port in (near, far)]
     family = socket.AF_INET if len(packed[0]) == 4 else socket.AF_INET6
     ports = [port.to_bytes(2, "big") for _address, port in (near, far)]
     try:
@@ -214,7 +214,7 @@ def _in_hex(address: bytes) -> str:
     return "".join(f"{word:08X}" for word in words)
 
 
-def _packed(address: str) -> bytes:
+def _pack_address(address: str) -> bytes:
     """Return an address in bytes; one of IPv4 that is written as one of IPv6 is the former.
 
     Raises:

@@ -122,10 +122,10 @@ class LogTail:
             return length - len(end) + cut + 1
         if not (full or flush):
             return 0
-        return length if final and not full else length - _broken_character(end)
+        return length if final and not full else length - _count_broken_bytes(end)
 
 
-def _broken_character(data: bytes) -> int:
+def _count_broken_bytes(data: bytes) -> int:
     """Return how many bytes at the end of ``data`` begin a UTF-8 character that is not whole."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]

@@ -185,7 +185,7 @@ def _body(
     flags, sizes, seconds, *parts = (
         (columns[i] for i in (4, 6, 7, 8, 9, 10, 11)) if columns else ([()] * 7)
     )
-    known_seconds = _known(seconds)
+    known_seconds = _drop_nan(seconds)
     memory.step_seconds.extend(known_seconds[-64:])
     last_step = memory.last_step
     if last_step < 0:
@@ -216,14 +216,14 @@ def thin(points: list[Point], most: int = MAX_POINTS) -> list[Point]:
     """
     if len(points) <= most:
         return points
-    kept = _thinned(points, most)
+    kept = _thin_out(points, most)
     odd = next((point for point in points if not isfinite(point[1])), None)
     if odd is None or any(point is odd for point in kept):
         return kept
     return sorted([*kept, odd], key=_step_of)
 
 
-def _thinned(points: list[Point], most: int) -> list[Point]:
+def _thin_out(points: list[Point], most: int) -> list[Point]:
     power = 1
     kept = points
     while len(kept) > most:
@@ -246,14 +246,14 @@ def _samples_per_second(sizes: Sequence[int], seconds: Sequence[float]) -> float
     return round(sum(each[0] for each in counted) / total, 3) if total > 0 else None
 
 
-def _known(values: Sequence[float]) -> Sequence[float]:
+def _drop_nan(values: Sequence[float]) -> Sequence[float]:
     """Return the values that are not NaN; a sum with one is NaN, so most often one sum tells."""
     total = sum(values)
     return values if total == total else [value for value in values if value == value]
 
 
 def _mean_ms(values: Sequence[float]) -> float | None:
-    known = _known(values)
+    known = _drop_nan(values)
     return _ms(sum(known) / len(known)) if known else None
 
 

@@ -48,7 +48,7 @@ def _from_archive(archive: str) -> dict[str, bytes]:
     import zipfile
 
     with zipfile.ZipFile(archive) as packed:
-        names = [name for name in packed.namelist() if _wanted(name)]
+        names = [name for name in packed.namelist() if _is_wanted(name)]
         return {name: packed.read(name) for name in names}
 
 
@@ -61,13 +61,13 @@ def _from_package() -> dict[str, bytes]:
         for name in names:
             full = os.path.join(folder, name)
             inside = PACKAGE + os.path.relpath(full, base)
-            if _wanted(inside):
+            if _is_wanted(inside):
                 with open(full, "rb") as file:
                     files[inside] = file.read()
     return files
 
 
-def _wanted(name: str) -> bool:
+def _is_wanted(name: str) -> bool:
     return name.startswith(PACKAGE) and name.endswith(".py")
 
 

@@ -49,7 +49,7 @@ from distconsole_agent.node_folder.sync import CodeSync, has_outputs
 from distconsole_agent.server.shim_calls import (
     ask_shim,
     await_shim,
-    inherited,
+    inherit_environment,
     shim_words,
     start_shim,
 )
@@ -137,7 +137,7 @@ class Runs:
         with self._lock:
             self._preparing.add(run)
         try:
-            return self._prepare(self._folders.run(run), spec, inherited(environment))
+            return self._prepare(self._folders.run(run), spec, inherit_environment(environment))
         finally:
             with self._lock:
                 self._preparing.discard(run)

@@ -20,7 +20,7 @@ from distconsole_agent.node_folder.sync_manifest import (
     Manifest,
     is_sha256,
     read_manifest,
-    unpacked,
+    unpack,
 )
 
 STAGED_SECONDS = 3600.0
@@ -61,7 +61,7 @@ class CodeSync:
         if packed is None:
             manifest = self._read(run)
         else:
-            manifest = read_manifest(unpacked(packed, MAX_MANIFEST_BYTES))
+            manifest = read_manifest(unpack(packed, MAX_MANIFEST_BYTES))
             self._write(run, manifest)
         missing = {
             file.sha256
@@ -79,7 +79,7 @@ class CodeSync:
             Refusal: ``bad_request``, when they are not what they are said to be.
             OSError: when the disk refuses.
         """
-        data = memoryview(unpacked(packed, MAX_PIECES_BYTES))
+        data = memoryview(unpack(packed, MAX_PIECES_BYTES))
         at = 0
         for sha256, size, offset, length in _pieces(pieces, len(data)):
             piece = bytes(data[at : at + length])

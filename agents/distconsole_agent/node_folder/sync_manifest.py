@@ -43,7 +43,7 @@ class Manifest(NamedTuple):
     raw: bytes
 
 
-def unpacked(packed: object, limit: int) -> bytes:
+def unpack(packed: object, limit: int) -> bytes:
     """Return what ``base64(zlib(data))`` holds.
 
     Raises:

@@ -23,19 +23,19 @@ def launch_environment(args: dict[str, Any]) -> dict[str, str]:
     Raises:
         ProbeError: if they are no variables.
     """
-    return _changed(session_environment(), args, "env", "unset")
+    return _change(session_environment(), args, "env", "unset")
 
 
-def changed(env: Mapping[str, str], args: dict[str, Any]) -> dict[str, str]:
+def change_environment(env: Mapping[str, str], args: dict[str, Any]) -> dict[str, str]:
     """Return ``env`` as ``set`` and ``remove`` of a probe's arguments change it.
 
     Raises:
         ProbeError: if they are no variables.
     """
-    return _changed(env, args, "set", "remove")
+    return _change(env, args, "set", "remove")
 
 
-def _changed(
+def _change(
     variables: Mapping[str, str], args: dict[str, Any], setting: str, removing: str
 ) -> dict[str, str]:
     given = args.get(setting, {})

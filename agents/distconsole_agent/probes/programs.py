@@ -104,7 +104,7 @@ def run_program(
             chunks, in_time = _read(process, began + seconds, stop, last)
             said_all = bool(last) and _ends_with(chunks[0], last)
             if in_time and not said_all:
-                in_time = _ended_by(process.pid, began + seconds)
+                in_time = _ends_in_time(process.pid, began + seconds)
         finally:
             _kill(process)
     out, err = (b"".join(part).decode("utf-8", "replace") for part in chunks)
@@ -145,7 +145,7 @@ def run_script(
         os.close(descriptor)
 
 
-def inspected(
+def inspect_python(
     name: str, words: Sequence[str], args: dict[str, Any], seconds: float, mark: str
 ) -> tuple[dict[str, Any], float]:
     """Have the interpreter that ranks will use run a script of ours; return its facts and seconds.
@@ -224,7 +224,7 @@ def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _ended_by(pid: int, due: float) -> bool:
+def _ends_in_time(pid: int, due: float) -> bool:
     while not _has_ended(pid):
         if time.monotonic() >= due:
             return False

@@ -21,7 +21,7 @@ from distconsole_agent.node_folder.folders import OwnFile, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.follow import follow
-from distconsole_agent.server.shim_calls import inherited
+from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.users import user_name
 from distconsole_agent.telemetry.watch import Telemetry, boot_id, memory_total, watch
@@ -140,7 +140,7 @@ class Answers:
         seconds = _number(args.get("timeout", PROBE_SECONDS), "timeout")
         seconds = min(max(seconds, 0.1), MAX_PROBE_SECONDS)
         try:
-            facts = probes.run(group, args, seconds, inherited(asker.environment))
+            facts = probes.run(group, args, seconds, inherit_environment(asker.environment))
         except probes.ProbeError as error:
             raise Refusal(error.code, error.message, getattr(error, "hint", "")) from None
         return {"facts": facts}
@@ -242,7 +242,7 @@ class Answers:
     def _slurm(self, request: Request, asker: Asker) -> Result:
         from distconsole_agent.engines import slurm
 
-        return slurm.do(request, inherited(asker.environment), self._runs)
+        return slurm.do(request, inherit_environment(asker.environment), self._runs)
 
     def _all_ranks(self) -> list[dict[str, Any]]:
         """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""

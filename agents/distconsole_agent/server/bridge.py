@@ -76,7 +76,7 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
     """
     import subprocess
 
-    from distconsole_agent.server.shim_calls import inherited
+    from distconsole_agent.server.shim_calls import inherit_environment
 
     try:
         lock = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -93,7 +93,7 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
                 stderr=log,
                 start_new_session=True,
                 pass_fds=(lock,),
-                env=inherited(None),
+                env=inherit_environment(None),
             )
         finally:
             os.close(log)

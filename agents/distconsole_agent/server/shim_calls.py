@@ -21,7 +21,7 @@ from distconsole_agent.system.users_program import UsersProgram
 MAX_ANSWER_BYTES = 64 * 1024
 
 
-def inherited(environment: dict[str, str] | None) -> dict[str, str]:
+def inherit_environment(environment: dict[str, str] | None) -> dict[str, str]:
     """Return what a run's processes inherit: ``environment``, else ours, less what marks another run."""
     source = os.environ if environment is None else environment
     return {k: v for k, v in source.items() if k not in (*RUN_VARIABLES, ENV_RUN_DIR)}

@@ -9,7 +9,7 @@ import socket
 from typing import Any, Callable, Union
 
 from distconsole_agent.contract.refusal import Refusal, bad_request
-from distconsole_agent.contract.runspec import bounded_grace
+from distconsole_agent.contract.runspec import clamp_grace
 from distconsole_agent.coordination import blame
 from distconsole_agent.system import unix
 from distconsole_agent.system.door import Door
@@ -32,7 +32,7 @@ class Later:
         """Answer; an answer after the first is dropped."""
         if self._answer is None:
             self.refused = isinstance(answer, Refusal)
-            self._answer = _as_message(answer)
+            self._answer = _make_message(answer)
             if self._send is not None:
                 self._send(self._answer)
 
@@ -103,12 +103,12 @@ class ControlSocket:
         try:
             answer = self._answer(_decode(line))
         except Refusal as refusal:
-            self._send(sock, _as_message(refusal))
+            self._send(sock, _make_message(refusal))
             return
         if isinstance(answer, Later):
             answer.bind(lambda message: self._send(sock, message))
         else:
-            self._send(sock, _as_message(answer))
+            self._send(sock, _make_message(answer))
 
     def _send(self, sock: socket.socket, message: dict[str, Any]) -> None:
         if sock.fileno() not in self._clients:
@@ -136,7 +136,7 @@ def _decode(line: bytes) -> dict[str, Any]:
     return request
 
 
-def _as_message(answer: dict[str, Any] | Refusal) -> dict[str, Any]:
+def _make_message(answer: dict[str, Any] | Refusal) -> dict[str, Any]:
     if isinstance(answer, Refusal):
         return {"error": answer.as_json()}
     return answer
@@ -175,7 +175,7 @@ def read_stop(request: dict[str, Any], grace_seconds: float) -> tuple[str, float
         raise bad_request(f"a run is not stopped for {reason!r}", "user, sigint or sigterm")
     given = request.get("grace")
     try:
-        return reason, grace_seconds if given is None else bounded_grace(given)
+        return reason, grace_seconds if given is None else clamp_grace(given)
     except ValueError as error:
         raise bad_request(f"the grace is wrong: {error}") from None
 

@@ -191,10 +191,10 @@ def _read_one(path: str, pid: int) -> Raised | None:
         raw = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return _validated(raw, pid) if isinstance(raw, dict) else None
+    return _validate(raw, pid) if isinstance(raw, dict) else None
 
 
-def _validated(raw: dict[str, Any], pid: int) -> Raised | None:
+def _validate(raw: dict[str, Any], pid: int) -> Raised | None:
     t_ns, rank = raw.get("time_ns"), raw.get("rank")
     if isinstance(t_ns, bool) or not isinstance(t_ns, int) or not 0 < t_ns < 1 << 63:
         return None

@@ -40,7 +40,7 @@ def count_kills() -> Kills:
     return Kills(_number(text_of(f"{PROC}/vmstat"), "oom_kill"), group)
 
 
-def known_of_kill(before: Kills, peak_bytes: int) -> Known:
+def examine_kill(before: Kills, peak_bytes: int) -> Known:
     """Return what is known of a kill since ``before``.
 
     Args:
@@ -51,7 +51,7 @@ def known_of_kill(before: Kills, peak_bytes: int) -> Known:
     host, group = _since(before.host, now.host), _since(before.group, now.group)
     counts = [count for count in (host, group) if count is not None]
     for_memory = any(counts) if counts else None
-    lines = [HEADING, f"  {_held(peak_bytes)}", f"  {_counted(host, group)}"]
+    lines = [HEADING, f"  {_describe_memory(peak_bytes)}", f"  {_describe_kills(host, group)}"]
     limit = _limit()
     if limit:
         lines.append(f"  {limit}")
@@ -67,7 +67,7 @@ def _since(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else max(0, now - before)
 
 
-def _held(peak_bytes: int) -> str:
+def _describe_memory(peak_bytes: int) -> str:
     text = text_of(f"{PROC}/meminfo")
     total, free = _number(text, "MemTotal:"), _number(text, "MemAvailable:")
     parts = [f"the process held {_amount(peak_bytes)} at most"] if peak_bytes else []
@@ -78,7 +78,7 @@ def _held(peak_bytes: int) -> str:
     return "; ".join(parts) or "how much memory there was is not known"
 
 
-def _counted(host: int | None, group: int | None) -> str:
+def _describe_kills(host: int | None, group: int | None) -> str:
     if host is None and group is None:
         return "whether the kernel killed for memory is not to be seen here"
     told = [] if host is None else [f"{host} on this host (oom_kill of /proc/vmstat)"]

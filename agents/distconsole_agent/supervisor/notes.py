@@ -44,7 +44,7 @@ def leftover(pids: Iterable[int]) -> Note:
     return {
         "check": "run.leftover",
         "severity": "info",
-        "summary": f"{len(left)} processes outlived their rank and are being ended: {_listed(left)}",
+        "summary": f"{len(left)} processes outlived their rank and are being ended: {_join_pids(left)}",
         "hint": "a script should end what it starts",
     }
 
@@ -74,7 +74,7 @@ def unkillable(host: str, pids: Iterable[int]) -> Note:
     return {
         "check": "run.unkillable",
         "severity": "fail",
-        "summary": f"processes on {host} do not end on SIGKILL: {_listed(pids)}",
+        "summary": f"processes on {host} do not end on SIGKILL: {_join_pids(pids)}",
         "hint": "the kernel holds them: dmesg and /proc/PID/wchan say whether for a disk, a mount, a driver",
     }
 
@@ -115,7 +115,7 @@ def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
     return {
         "check": UNSUPERVISED,
         "severity": "warn",
-        "summary": f"{_named(hosts)} not heard of for {seconds:g} s: "
+        "summary": f"{_join_hosts(hosts)} not heard of for {seconds:g} s: "
         "the run goes on unsupervised there",
         "hint": f"ranks are left alone; a host is given up after {give_up:g} s (--lost-after). "
         "The way from node to node: distconsole check --only net",
@@ -127,7 +127,7 @@ def supervised(hosts: Iterable[str], seconds: float) -> Note:
     return {
         "check": UNSUPERVISED,
         "severity": "info",
-        "summary": f"{_named(list(hosts))} heard of again after {seconds:.0f} s: "
+        "summary": f"{_join_hosts(list(hosts))} heard of again after {seconds:.0f} s: "
         "the run is supervised",
         "hint": "",
     }
@@ -164,7 +164,7 @@ def not_restarted(why: str) -> Note:
     }
 
 
-def _named(hosts: Sequence[str]) -> str:
+def _join_hosts(hosts: Sequence[str]) -> str:
     shown = ", ".join(hosts[:MAX_HOSTS_NAMED])
     more = len(hosts) - MAX_HOSTS_NAMED
     return f"{shown} and {more} more" if more > 0 else shown
@@ -267,5 +267,5 @@ def _log_name(name: str) -> str:
     return words if stream == "out" else f"{words} (stderr)"
 
 
-def _listed(pids: Iterable[int]) -> str:
+def _join_pids(pids: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(pids)[:MAX_PIDS_NAMED]))

@@ -21,7 +21,7 @@ from distconsole_agent.supervisor.failures import (
     read_raised,
     read_tail,
 )
-from distconsole_agent.supervisor.killing import Known, known_of_kill
+from distconsole_agent.supervisor.killing import Known, examine_kill
 from distconsole_agent.system import steady
 
 if TYPE_CHECKING:
@@ -65,17 +65,17 @@ def find_failure(
     assert ended is not None
     if ended.exit_code == 0:
         return None
-    raised = _named(spec, rank, _first_raised(spec, rank, errors_dir))
+    raised = _add_rank(spec, rank, _find_raised(spec, rank, errors_dir))
     if stopped_ns is not None and (raised is None or raised.retried or raised.t_ns >= stopped_ns):
         return None
-    child = None if raised is None or spec.engine_ranks else end_of_spawned(raised)
+    child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
     said = child
     if child is None and not spec.engine_ranks:
         said = _engine_said(rank, raised)
     exit_code, number = (said or ended).exit_code, (said or ended).signal
     known = Known(False, ())
     if number == signal.SIGKILL:
-        known = known_of_kill(kills, rank.peak_bytes)
+        known = examine_kill(kills, rank.peak_bytes)
     if child is not None:
         assert raised is not None
         error, traceback, t_ns = _in_words(child, known.for_memory), raised.traceback, raised.t_ns
@@ -109,12 +109,12 @@ def find_failure(
     )
 
 
-def _named(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised | None:
+def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised | None:
     """Return ``raised`` with the rank that a script's own spawner blames."""
     if raised is None or raised.rank >= 0 or spec.engine_ranks or spec.rings is None:
         return raised
     told = f"{raised.error}\n{raised.traceback}"
-    number = rank_of_spawned(told, rank.pid, spec.rings)
+    number = find_spawned_rank(told, rank.pid, spec.rings)
     return raised._replace(rank=number) if number >= 0 else raised
 
 
@@ -153,13 +153,13 @@ def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[st
     number = died.signal
     words = _in_words(died, died.out_of_memory)
     if raised is not None:
-        return _and_then(raised.error, words, number), raised.traceback, raised.t_ns
+        return _join_causes(raised.error, words, number), raised.traceback, raised.t_ns
     told = read_tail(died.stderr_path, died.stderr_from)
     if number is None:
         return told.error or words, told.traceback, rank.ended.t_ns
     # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
     # Nothing else that a signal ends has a last word.
-    error = _and_then(told.error, words, number) if number == signal.SIGABRT else words
+    error = _join_causes(told.error, words, number) if number == signal.SIGABRT else words
     return error, told.traceback, rank.ended.t_ns
 
 
@@ -167,13 +167,13 @@ def _in_words(end: _Death | EngineSaid, out_of_memory: bool | None) -> str:
     return describe_exit(end.exit_code, end.signal, out_of_memory)
 
 
-def _and_then(error: str, words: str, number: int | None) -> str:
+def _join_causes(error: str, words: str, number: int | None) -> str:
     if not error or number is None:
         return error or words
     return f"{error}, then {words}"
 
 
-def _first_raised(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
+def _find_raised(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
     """Return the earliest exception of the rank or of a process below it that explains its end."""
     assert rank.ended is not None
     oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
@@ -207,7 +207,7 @@ def _global_rank(
     return ours[0] if ours else rank.spec.rank
 
 
-def end_of_spawned(raised: Raised) -> EngineSaid | None:
+def read_spawned_end(raised: Raised) -> EngineSaid | None:
     """Return how the child ended of which a spawner's exception tells, if it did not raise."""
     told = _ENDED.search(raised.error)
     if told is None:
@@ -218,7 +218,7 @@ def end_of_spawned(raised: Raised) -> EngineSaid | None:
     return None if number is None else EngineSaid(raised.rank, 128 + number, int(number))
 
 
-def rank_of_spawned(error: str, parent_pid: int, rings: str) -> int:
+def find_spawned_rank(error: str, parent_pid: int, rings: str) -> int:
     """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 where unknown.
 
     Children are numbered in the order in which they were started, which is that of their pids.

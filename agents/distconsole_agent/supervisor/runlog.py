@@ -93,14 +93,14 @@ class RunLog:
 
     def started(self, rank: RankProcess) -> None:
         """Append that a rank began."""
-        self.write("started", t_ns=rank.started_ns, **_named(rank))
+        self.write("started", t_ns=rank.started_ns, **_identify(rank))
 
     def exited(self, rank: RankProcess) -> None:
         """Append how a rank ended."""
         ended = rank.ended
         assert ended is not None
         how = {"exit_code": ended.exit_code, "signal": ended.signal}
-        self.write("exited", t_ns=ended.t_ns, **_named(rank), **how)
+        self.write("exited", t_ns=ended.t_ns, **_identify(rank), **how)
 
     def failed(self, failure: Failure) -> None:
         """Append that a rank of this node failed by itself."""
@@ -141,5 +141,5 @@ class RunLog:
             keep_room(self._fd, self._kept)
 
 
-def _named(rank: RankProcess) -> dict[str, int]:
+def _identify(rank: RankProcess) -> dict[str, int]:
     return {"rank": rank.spec.rank, "local_rank": rank.spec.local_rank, "pid": rank.pid}

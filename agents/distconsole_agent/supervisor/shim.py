@@ -29,7 +29,7 @@ from distconsole_agent.coordination.restarts import (
     restart_event,
 )
 from distconsole_agent.coordination.rounds import Rounds
-from distconsole_agent.coordination.supervision import records_written
+from distconsole_agent.coordination.supervision import count_records
 from distconsole_agent.node_folder.disk_watch import DiskWatch
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.server.agentwatch import AgentWatch
@@ -104,7 +104,7 @@ class Shim:
             again=self._again,
             outlived=self._outlived,
             node_lost=self._node_lost,
-            written=partial(records_written, spec.rings or os.path.join(run_dir, "rings")),
+            written=partial(count_records, spec.rings or os.path.join(run_dir, "rings")),
         )
         self._times = times_for(spec.lost_after)
         self._coordinator, self._held = self._prepare()

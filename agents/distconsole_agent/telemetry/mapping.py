@@ -45,7 +45,7 @@ def visible_units(
         return list(by_number.values())
     chosen: list[GpuUnit] = []
     for word in cuda_visible_devices.split(","):
-        unit = _named(word.strip(), units, by_number)
+        unit = _find_named_unit(word.strip(), units, by_number)
         if unit is None:
             break
         if unit in chosen:
@@ -75,13 +75,13 @@ def ranks_by_unit(
         rank = int(entry["rank"])
         if rank in seen or rank in off_gpu:
             continue
-        unit = _expected(units, entry)
+        unit = _find_usual_unit(units, entry)
         if unit is not None:
             assigned.setdefault(unit.key, rank)
     return assigned
 
 
-def _expected(units: Sequence[GpuUnit], entry: Mapping[str, Any]) -> GpuUnit | None:
+def _find_usual_unit(units: Sequence[GpuUnit], entry: Mapping[str, Any]) -> GpuUnit | None:
     """Return the unit of a rank that follows the usual rule: device ``local_rank``, or the only one."""
     shown = visible_units(units, entry.get("cuda_visible_devices"), entry.get("cuda_device_order"))
     if len(shown) == 1 and entry.get("cuda_visible_devices") is not None:
@@ -100,7 +100,7 @@ def _by_number(units: Sequence[GpuUnit], order: str | None) -> dict[int, GpuUnit
     return dict(sorted(numbered.items()))
 
 
-def _named(
+def _find_named_unit(
     word: str, units: Sequence[GpuUnit], by_number: Mapping[int, GpuUnit]
 ) -> GpuUnit | None:
     if word.startswith("MIG-"):

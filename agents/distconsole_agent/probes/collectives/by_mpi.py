@@ -108,7 +108,7 @@ class Mpi:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "backend": "mpi",
-            "library": mapped_library(),
+            "library": find_library(),
             "mpirun": shutil.which("mpirun") or "",
             "version": self._version(),
             "device": "cpu",
@@ -237,7 +237,7 @@ def load() -> ctypes.CDLL:
     raise OSError("no libmpi can be loaded, neither where the linker looks nor beside mpirun")
 
 
-def mapped_library() -> str:
+def find_library() -> str:
     """Return the path of the MPI library that this process has loaded."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         found = re.search(r"(/\S*/libmpi(?:ch)?\.so\S*)", file.read())
@@ -257,7 +257,7 @@ def measure(engine: Mpi, case: Case, number: int, case_seconds: float) -> Timed:
     began = time.perf_counter()
     run()
     once = time.perf_counter() - began
-    right = expected(engine, case, shift)
+    right = compute_expected(engine, case, shift)
     wrong = 0 if right is None or result == right else _differing(result, right, item)
     verified = 0 if right is None else len(right) // item
     if case.iterations == 0:
@@ -275,7 +275,7 @@ def measure(engine: Mpi, case: Case, number: int, case_seconds: float) -> Timed:
     return Timed(wrong, verified, (time.perf_counter() - began) / iterations, iterations)
 
 
-def expected(engine: Mpi, case: Case, shift: int) -> bytes | None:
+def compute_expected(engine: Mpi, case: Case, shift: int) -> bytes | None:
     """Return the right result at this rank, computed here alone; None where it gets none."""
     rank, world, count = engine.rank, engine.world, case.elements
     if case.op == "barrier" or (case.op == "reduce" and rank != world - 1):

@@ -14,7 +14,7 @@ from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
-from distconsole_agent.probes.launch_env import changed, launch_environment
+from distconsole_agent.probes.launch_env import change_environment, launch_environment
 from distconsole_agent.probes.programs import Ended, run_script
 from distconsole_agent.probes.sources import worker_script
 from distconsole_agent.probes.tokens import Tokens
@@ -116,7 +116,7 @@ def _environment(
             "PYTHONWARNINGS": "ignore",
         }
     )
-    return changed(env, args)
+    return change_environment(env, args)
 
 
 def _run_rank(

@@ -81,7 +81,7 @@ def input_elements(case: Case, world: int) -> int:
     return case.elements * parts
 
 
-def expected(values: Values, case: Case, rank: int, world: int, shift: int) -> Any:
+def compute_expected(values: Values, case: Case, rank: int, world: int, shift: int) -> Any:
     """Return the right result at ``rank``, computed here alone; None where it gets none.
 
     ``broadcast`` and ``reduce`` are from and to the last rank; in ``send_recv`` every rank sends to
@@ -130,7 +130,7 @@ def measure(engine: Any, values: Values, case: Case, number: int, case_seconds: 
     prepared.run()
     engine.synchronize()
     once = time.perf_counter() - began
-    right = expected(values, case, engine.rank, engine.world, shift)
+    right = compute_expected(values, case, engine.rank, engine.world, shift)
     wrong = verified = 0
     if right is not None:
         verified = right.numel()

@@ -32,7 +32,7 @@ LACKS = (
 Measure = Callable[[Any, Case, int, float], Any]
 
 
-def joined(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Measure]:
+def join_ranks(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Measure]:
     """Return the engine, once all ranks have met, and what measures a case on it."""
     if name == "mpi":
         from distconsole_agent.probes.collectives.by_mpi import Mpi
@@ -132,7 +132,7 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
     sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
     began = time.monotonic()
     stage("started")
-    engine, measure = joined(name, float(job["timeout_seconds"]), int(job["seed"]))
+    engine, measure = join_ranks(name, float(job["timeout_seconds"]), int(job["seed"]))
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
     stage("joined the group")
     say(group={**engine.place(), "limits": limits()})

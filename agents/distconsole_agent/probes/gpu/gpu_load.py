@@ -49,7 +49,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         raise failed(f"the process that copies ended: {last_words(ended)}")
     for entry in entries.values():
         if entry.pop("begun", False):
-            entry["error"] = _unanswered(ended, stopped.is_set())
+            entry["error"] = _explain_silence(ended, stopped.is_set())
         _name_process(entry)
     return {"gpus": [entries[index] for index in sorted(entries)]}
 
@@ -75,7 +75,7 @@ def _entries(ended: Ended) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _unanswered(ended: Ended, stopped: bool) -> str:
+def _explain_silence(ended: Ended, stopped: bool) -> str:
     if stopped:
         return "the check was given up"
     if ended.exit_code is None:

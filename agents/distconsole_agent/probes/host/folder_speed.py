@@ -36,11 +36,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Raises:
         ProbeError: for arguments that mean nothing.
     """
-    asked = [_asked(item) for item in read.items(args, "folders")[:MAX_FOLDERS]]
+    asked = [_read_folder(item) for item in read.items(args, "folders")[:MAX_FOLDERS]]
     places = {"temporary": temporary, "home": home}
     usual = [places[name]() for name in read.texts(args, "usual") if name in places]
     named = {item["path"] for item in asked}
-    asked += [_asked({"path": path, "touch": True}) for path in usual if path not in named]
+    asked += [_read_folder({"path": path, "touch": True}) for path in usual if path not in named]
     call = f"\nmain(json.loads({json.dumps(json.dumps(asked))}), {seconds * SHARE!r})\n"
     source = script_source("inspect_folders") + call.encode("ascii")
     ended = run_script(source, (), seconds, python=sys.executable)
@@ -53,7 +53,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {"folders": found}
 
 
-def _asked(item: Any) -> dict[str, Any]:
+def _read_folder(item: Any) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise bad_arguments("folders is not a list of objects")
     return {

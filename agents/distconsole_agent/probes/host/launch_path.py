@@ -8,7 +8,7 @@ from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import failed, timed_out
-from distconsole_agent.probes.launch_env import changed, launch_environment
+from distconsole_agent.probes.launch_env import change_environment, launch_environment
 from distconsole_agent.probes.programs import facts_said, last_words, run_script
 from distconsole_agent.probes.sources import script_source
 
@@ -41,7 +41,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         seconds,
         python=python,
         setup=read.optional_text(args, "setup"),
-        env=changed(launch_environment(args), args),
+        env=change_environment(launch_environment(args), args),
     )
     facts = facts_said(ended, MARK)
     if facts is not None:

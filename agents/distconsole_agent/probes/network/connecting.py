@@ -328,14 +328,14 @@ def _turn(selector: selectors.BaseSelector, due: _Due, until: float) -> int:
         attempt: _Attempt = key.data
         before = attempt.interest
         attempt.advance()
-        decided += _dropped(selector, attempt)
+        decided += _drop_decided(selector, attempt)
         if not attempt.decided and attempt.interest != before:
             selector.modify(key.fileobj, attempt.interest, attempt)
     now = time.monotonic()
     while (late := due.pop(now)) is not None:
         before = late.interest
         late.late(now)
-        decided += _dropped(selector, late)
+        decided += _drop_decided(selector, late)
         if not late.decided:
             due.add(late)
             if late.interest != before and late.sock is not None:
@@ -343,7 +343,7 @@ def _turn(selector: selectors.BaseSelector, due: _Due, until: float) -> int:
     return decided
 
 
-def _dropped(selector: selectors.BaseSelector, attempt: _Attempt) -> bool:
+def _drop_decided(selector: selectors.BaseSelector, attempt: _Attempt) -> bool:
     """Close a decided attempt; tell whether it was one."""
     if attempt.decided and attempt.sock is not None:
         selector.unregister(attempt.sock)

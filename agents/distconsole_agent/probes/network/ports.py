@@ -122,12 +122,14 @@ def listeners() -> list[Listener]:
     from as many places as the machine's memory allows connections: that takes 5 to 10 ms and more.
     """
     try:
-        return [each for family in (socket.AF_INET, socket.AF_INET6) for each in _asked(family)]
+        return [
+            each for family in (socket.AF_INET, socket.AF_INET6) for each in _ask_kernel(family)
+        ]
     except OSError:
         return [*_read("/proc/net/tcp"), *_read("/proc/net/tcp6")]
 
 
-def _asked(family: int) -> list[Listener]:
+def _ask_kernel(family: int) -> list[Listener]:
     """Ask by sock_diag(7).
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import bad_arguments
-from distconsole_agent.probes.programs import inspected, run_program
+from distconsole_agent.probes.programs import inspect_python, run_program
 from distconsole_agent.supervisor.spawning import with_setup
 
 _VERSIONS = (
@@ -130,7 +130,7 @@ def _add_mpi(args: dict[str, Any], seconds: float, facts: dict[str, Any]) -> Non
 
 
 def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    return inspected("inspect_horovod", [], args, seconds, HOROVOD_MARK)[0]
+    return inspect_python("inspect_horovod", [], args, seconds, HOROVOD_MARK)[0]
 
 
 def _own_addresses() -> list[str]:

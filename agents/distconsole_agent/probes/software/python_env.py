@@ -11,7 +11,7 @@ from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes.errors import ProbeError
-from distconsole_agent.probes.programs import inspected
+from distconsole_agent.probes.programs import inspect_python
 
 MARK = "distconsole-facts "
 
@@ -30,7 +30,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         ProbeError: when that interpreter does not answer.
     """
     words = [repr(seconds), "load" if args.get("load") else "look"]
-    facts, took = inspected("inspect_python", words, args, seconds, MARK)
+    facts, took = inspect_python("inspect_python", words, args, seconds, MARK)
     facts["python"]["seconds"] = round(took, 3)
     _read_metadata(facts["horovod"])
     return facts
@@ -60,7 +60,7 @@ def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         ProbeError: when that interpreter does not answer for another reason.
     """
     try:
-        return inspected("inspect_torch", [repr(seconds)], args, seconds, TORCH_MARK)[0]
+        return inspect_python("inspect_torch", [repr(seconds)], args, seconds, TORCH_MARK)[0]
     except ProbeError as error:
         if error.code != ErrorCode.TIMED_OUT:
             raise

@@ -63,9 +63,9 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         parts["python"] = {"error": trouble}
     every = mounts.read_mounts()
     parts["paths"] = {
-        path: _placed(path, parts.pop(f"path {path}"), every) for path in job["paths"]
+        path: _add_mount(path, parts.pop(f"path {path}"), every) for path in job["paths"]
     }
-    parts["workdir"] = _placed(job["workdir"], parts["workdir"], every)
+    parts["workdir"] = _add_mount(job["workdir"], parts["workdir"], every)
     return parts
 
 
@@ -134,7 +134,7 @@ def _parts(ended: Ended | None, job: dict[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def _placed(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:
+def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:
     """Return what was found at ``path`` with the mount that it lies on."""
     facts = found if isinstance(found, dict) else {"error": "it was not looked at"}
     mount = mounts.mount_of(str(facts.get("real") or os.path.abspath(path)), every)

@@ -14,7 +14,7 @@ from typing import Any
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import home
 from distconsole_agent.probes.errors import bad_arguments, failed
-from distconsole_agent.probes.programs import inspected
+from distconsole_agent.probes.programs import inspect_python
 from distconsole_agent.probes.software import mpi, python_env
 
 MARK = "distconsole-build "
@@ -40,7 +40,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     modules = args.get("modules", {})
     if not isinstance(modules, dict) or not all(map(_NAME.match, map(str, modules))):
         raise bad_arguments("modules are no names")
-    facts, _ = inspected("inspect_build", [json.dumps(modules)], args, seconds, MARK)
+    facts, _ = inspect_python("inspect_build", [json.dumps(modules)], args, seconds, MARK)
     torch = python_env.look(args, seconds)["torch"]
     facts["torch"] = torch if torch.get("version") else None
     try:

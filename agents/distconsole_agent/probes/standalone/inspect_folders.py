@@ -53,7 +53,7 @@ def own_file(folder: str) -> int:
     return descriptor
 
 
-def touched(folder: str) -> dict[str, Any]:
+def touch(folder: str) -> dict[str, Any]:
     """Whether a file can be made and removed."""
     try:
         descriptor = own_file(folder)
@@ -66,7 +66,7 @@ def touched(folder: str) -> dict[str, Any]:
     return {"error": "", "code": ""}
 
 
-def written(folder: str, size: int, seconds: float) -> dict[str, Any]:
+def write_file(folder: str, size: int, seconds: float) -> dict[str, Any]:
     """How fast ``size`` bytes get to the disk; less of them where the time is over."""
     piece = os.urandom(PIECE)
     began = time.perf_counter()
@@ -108,7 +108,7 @@ def small_files(folder: str, count: int, seconds: float) -> dict[str, Any]:
     return {"count": len(times), "seconds": sorted(times)[len(times) // 2], "error": ""}
 
 
-def looked_at(folder: str, seconds: float) -> dict[str, Any]:
+def list_folder(folder: str, seconds: float) -> dict[str, Any]:
     """How long an entry takes to be listed and looked at; the files among them come back."""
     began = time.perf_counter()
     files, count = [], 0
@@ -159,12 +159,12 @@ def folder(asked: dict[str, Any]) -> None:
     facts: dict[str, Any] = {}
     place = path if os.path.isdir(path) else os.path.dirname(path)
     if asked["touch"]:
-        facts["touch"] = touched(path)
+        facts["touch"] = touch(path)
     if asked["write_bytes"]:
-        facts["write"] = written(path, asked["write_bytes"], seconds)
+        facts["write"] = write_file(path, asked["write_bytes"], seconds)
         facts["small"] = small_files(path, asked["small_files"], seconds)
     if asked["read_bytes"]:
-        found = looked_at(place, seconds)
+        found = list_folder(place, seconds)
         files = found.pop("files")
         if place != path:
             files = [(path, 0)]

@@ -24,7 +24,7 @@ def text(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def asked(call: Callable[..., Any], *args: Any) -> Any:
+def ask(call: Callable[..., Any], *args: Any) -> Any:
     """What NVML answers, or None where this device or driver has no answer."""
     try:
         return text(call(*args))
@@ -36,16 +36,16 @@ def gpu(index: int) -> dict[str, Any]:
     """One GPU."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     # The second version leaves out what the driver reserves; drivers before 510 have the first only.
-    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-    memory = memory or asked(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    ecc = asked(pynvml.nvmlDeviceGetEccMode, handle)
-    mig = asked(pynvml.nvmlDeviceGetMigMode, handle)
-    capability = asked(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-    processes = asked(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    memory = memory or ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    ecc = ask(pynvml.nvmlDeviceGetEccMode, handle)
+    mig = ask(pynvml.nvmlDeviceGetMigMode, handle)
+    capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    processes = ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
     return {
         "index": index,
-        "uuid": asked(pynvml.nvmlDeviceGetUUID, handle),
-        "name": asked(pynvml.nvmlDeviceGetName, handle),
+        "uuid": ask(pynvml.nvmlDeviceGetUUID, handle),
+        "name": ask(pynvml.nvmlDeviceGetName, handle),
         "mem_total": memory.total if memory else None,
         "mem_used": memory.used if memory else None,
         "capability": list(capability) if capability else None,
@@ -54,8 +54,8 @@ def gpu(index: int) -> dict[str, Any]:
         "mig": mig[0] if mig else None,
         "mig_next": mig[1] if mig else None,
         "instances": instances(handle) if mig and mig[0] else [],
-        "compute_mode": asked(pynvml.nvmlDeviceGetComputeMode, handle),
-        "persistence": asked(pynvml.nvmlDeviceGetPersistenceMode, handle),
+        "compute_mode": ask(pynvml.nvmlDeviceGetComputeMode, handle),
+        "persistence": ask(pynvml.nvmlDeviceGetPersistenceMode, handle),
         "processes": [{"pid": p.pid, "mem_used": p.usedGpuMemory} for p in processes[:64]],
     }
 
@@ -63,9 +63,9 @@ def gpu(index: int) -> dict[str, Any]:
 def instances(handle: Any) -> list[int]:
     """The bytes of memory of each MIG instance."""
     found = []
-    for at in range(asked(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        instance = asked(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, at)
-        memory = instance and asked(pynvml.nvmlDeviceGetMemoryInfo, instance)
+    for at in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        instance = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, at)
+        memory = instance and ask(pynvml.nvmlDeviceGetMemoryInfo, instance)
         if memory:
             found.append(int(memory.total))
     return found
@@ -74,36 +74,34 @@ def instances(handle: Any) -> list[int]:
 def health(index: int) -> dict[str, Any]:
     """How one GPU is: clocks held back, memory errors, the ways to it; null without an answer."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    rows = asked(pynvml.nvmlDeviceGetRemappedRows, handle)
+    rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
     reasons = clock_reasons(handle)
     volatile = pynvml.NVML_VOLATILE_ECC
     up, down = links(handle)
     return {
         "index": index,
         "clock_reasons": reasons,
-        "temperature_c": asked(
-            pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
-        ),
-        "uncorrected": asked(
+        "temperature_c": ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        "uncorrected": ask(
             pynvml.nvmlDeviceGetTotalEccErrors,
             handle,
             pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
             volatile,
         ),
-        "sram_uncorrected": asked(
+        "sram_uncorrected": ask(
             pynvml.nvmlDeviceGetMemoryErrorCounter,
             handle,
             pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
             pynvml.NVML_AGGREGATE_ECC,
             pynvml.NVML_MEMORY_LOCATION_SRAM,
         ),
-        "power_limit_mw": asked(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
-        "power_default_mw": asked(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
+        "power_limit_mw": ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+        "power_default_mw": ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
         "remap_pending": bool(rows[2]) if rows else None,
         "remap_failed": bool(rows[3]) if rows else None,
-        "pcie_width": asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-        "pcie_width_max": asked(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
-        "pcie_generation_max": asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        "pcie_width": ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        "pcie_width_max": ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        "pcie_generation_max": ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         "links_up": up,
         "links_down": down,
         **fabric(handle),
@@ -112,10 +110,10 @@ def health(index: int) -> dict[str, Any]:
 
 def clock_reasons(handle: Any) -> int | None:
     """Why the clocks are held back; a slowdown comes for a moment with a change of clocks, too."""
-    reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
     if reasons is None:
         # Its name before driver 535.
-        reasons = asked(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        reasons = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
     return reasons if reasons is None else int(reasons)
 
 
@@ -123,7 +121,7 @@ def links(handle: Any) -> tuple[int, int]:
     """How many NVLinks are up and down."""
     states = []
     for link in range(MAX_LINKS):
-        state = asked(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        state = ask(pynvml.nvmlDeviceGetNvLinkState, handle, link)
         if state is None:
             break
         states.append(state)
@@ -176,7 +174,7 @@ def facts(deep: bool) -> dict[str, Any]:
         code = getattr(error, "value", 0)
         absent = code in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         return {"present": False, "error": "" if absent else str(error), "gpus": []}
-    count = asked(pynvml.nvmlDeviceGetCount) or 0
+    count = ask(pynvml.nvmlDeviceGetCount) or 0
     gpus: list[dict[str, Any]] = []
     broken: list[dict[str, Any]] = []
     for index in range(min(count, 64)):
@@ -185,8 +183,8 @@ def facts(deep: bool) -> dict[str, Any]:
     return {
         "present": True,
         "error": "",
-        "driver": asked(pynvml.nvmlSystemGetDriverVersion),
-        "cuda_driver": asked(pynvml.nvmlSystemGetCudaDriverVersion_v2),
+        "driver": ask(pynvml.nvmlSystemGetDriverVersion),
+        "cuda_driver": ask(pynvml.nvmlSystemGetCudaDriverVersion_v2),
         "count": count,
         "gpus": gpus,
         "broken": broken,

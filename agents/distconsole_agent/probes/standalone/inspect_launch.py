@@ -31,7 +31,7 @@ def limits() -> dict[str, list[int | None]]:
     return found
 
 
-def opened(count: int) -> tuple[int, str]:
+def open_files(count: int) -> tuple[int, str]:
     """How many of ``count`` files can be held open at once, and why not more."""
     held: list[int] = []
     try:
@@ -71,7 +71,7 @@ def main(seconds: float, wanted: dict[str, Any]) -> None:
     # Whatever becomes of the agent, this process ends.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    count, error = opened(wanted["files"])
+    count, error = open_files(wanted["files"])
     facts = {
         "limits": limits(),
         "env": {name: os.environ.get(name) for name in wanted["names"]},

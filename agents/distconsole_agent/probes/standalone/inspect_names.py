@@ -20,7 +20,7 @@ MAX_ADDRESSES = 16
 PRINTING = threading.Lock()
 
 
-def resolved(name: str) -> dict[str, Any]:
+def resolve(name: str) -> dict[str, Any]:
     """The addresses that a program which connects to ``name`` would try."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -37,7 +37,7 @@ def resolve_all(names: queue.SimpleQueue[str]) -> None:
             name = names.get_nowait()
         except queue.Empty:
             return
-        line = json.dumps([name, resolved(name)])
+        line = json.dumps([name, resolve(name)])
         with PRINTING:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()

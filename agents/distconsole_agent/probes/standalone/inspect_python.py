@@ -66,7 +66,7 @@ def python_facts() -> dict[str, Any]:
     for entry in sys.path:
         for name, version in distributions(entry or "."):
             # The first one on the path is the one that an import takes.
-            packages.setdefault(normalized(name), version)
+            packages.setdefault(normalize(name), version)
     return {
         "version": sys.version.split()[0],
         "implementation": sys.implementation.name,
@@ -76,7 +76,7 @@ def python_facts() -> dict[str, Any]:
     }
 
 
-def normalized(name: str) -> str:
+def normalize(name: str) -> str:
     """A package's name as all of its spellings are compared (PEP 503)."""
     name = name.lower().replace("_", "-").replace(".", "-")
     while "--" in name:
@@ -230,7 +230,7 @@ def horovod_facts(packages: dict[str, str], load: bool) -> dict[str, Any]:
     ]
     facts["torch_library"] = built[0] if built else None
     if load and built:
-        facts.update(loaded_facts(built[0]))
+        facts.update(load_facts(built[0]))
     return facts
 
 
@@ -250,7 +250,7 @@ def load_torch_libraries() -> None:
         ctypes.CDLL(os.path.join(folder, "lib", "libtorch_python.so"), mode=os.RTLD_GLOBAL)
 
 
-def loaded_facts(path: str) -> dict[str, Any]:
+def load_facts(path: str) -> dict[str, Any]:
     """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
     import ctypes
     import re
@@ -332,8 +332,8 @@ def main(seconds: float, load: bool) -> None:
     packages = python["packages"]
     facts = {
         "python": python,
-        "torch": guarded(torch_facts, packages),
-        "horovod": guarded(horovod_facts, packages, load),
+        "torch": guard(torch_facts, packages),
+        "horovod": guard(horovod_facts, packages, load),
         "env": env_facts(),
     }
     sys.stdout.write("\n" + MARK + as_json(facts) + "\n")
@@ -341,7 +341,7 @@ def main(seconds: float, load: bool) -> None:
     os._exit(0)
 
 
-def guarded(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
+def guard(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
     """A package that lies broken on the disk is a fact too."""
     try:
         return look(*args)

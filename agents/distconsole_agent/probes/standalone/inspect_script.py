@@ -50,7 +50,7 @@ def why(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def described(path: str) -> dict[str, Any]:
+def describe(path: str) -> dict[str, Any]:
     """What lies at ``path``."""
     try:
         found = os.stat(path)
@@ -75,7 +75,7 @@ def described(path: str) -> dict[str, Any]:
 
 def argument(path: str) -> dict[str, Any]:
     """A path among the script's arguments; of a missing one whether it could be made."""
-    facts = described(path)
+    facts = describe(path)
     if facts.get("kind") == "folder":
         facts["entries"] = entries_of(path)
     if facts["error"]:
@@ -309,10 +309,10 @@ def catches(handler: ast.ExceptHandler) -> bool:
 
 def elsewhere(module: str) -> bool:
     """Whether the interpreter finds a top-level module outside of the script's folder."""
-    return located(module) is not None
+    return locate(module) is not None
 
 
-def located(module: str) -> Any:
+def locate(module: str) -> Any:
     """Where a top-level module lies, None if nowhere; it is not imported."""
     if module in sys.builtin_module_names:
         return "built in"
@@ -333,9 +333,9 @@ def modules_of(walk: Walk) -> dict[str, Any]:
     found = {}
     standard = getattr(sys, "stdlib_module_names", ())
     for module, needed in sorted(walk.modules.items()):
-        if module in standard and located(module) is not None:
+        if module in standard and locate(module) is not None:
             continue
-        place = located(module)
+        place = locate(module)
         package, version = owners.get(module, ("", ""))
         if place is not None and not package and in_standard_library(place):
             continue
@@ -400,11 +400,11 @@ def script(job: dict[str, Any]) -> None:
             spec_there = elsewhere(job["path"].partition(".")[0])
             say("script", {"kind": "module", "installed": spec_there, "error": ""})
             return
-    facts = {"kind": "file", "error": "", "readable": True} if table else described(path)
+    facts = {"kind": "file", "error": "", "readable": True} if table else describe(path)
     if facts.get("kind") == "folder" and is_file(os.path.join(path, "__main__.py"), table):
         path = root = os.path.join(path, "__main__.py")
         root = os.path.dirname(path)
-        facts = described(path)
+        facts = describe(path)
     facts["path"] = path
     if facts["error"] or facts.get("kind") != "file":
         say("script", facts)
@@ -438,7 +438,7 @@ def script(job: dict[str, Any]) -> None:
 
 def workdir(job: dict[str, Any]) -> None:
     """The folder that the ranks start in, and the state of its repository."""
-    facts = described(job["workdir"])
+    facts = describe(job["workdir"])
     say("workdir", facts)
     if facts.get("kind") == "folder" and job["git"]:
         say("git", git_state(job["workdir"]))
@@ -467,7 +467,7 @@ def git_state(folder: str) -> dict[str, Any]:
     return {"head": said[0][:64], "dirty": bool(said[1])}
 
 
-def resolved(name: str) -> dict[str, Any]:
+def resolve(name: str) -> dict[str, Any]:
     """What a name means here."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
@@ -476,7 +476,7 @@ def resolved(name: str) -> dict[str, Any]:
     return {"addresses": sorted({str(entry[4][0]) for entry in found})[:16], "error": ""}
 
 
-def guarded(key: str, look: Callable[[], None]) -> None:
+def guard(key: str, look: Callable[[], None]) -> None:
     """Do one part; a surprise in it is said and ends no other."""
     try:
         look()
@@ -502,8 +502,8 @@ def main(job: dict[str, Any], seconds: float) -> None:
         key = "path " + path
         works.append((key, lambda path=path, key=key: say(key, argument(path))))
     if job["address"]:
-        works.append(("address", lambda: say("address", resolved(job["address"]))))
-    threads = [threading.Thread(target=guarded, args=work, daemon=True) for work in works]
+        works.append(("address", lambda: say("address", resolve(job["address"]))))
+    threads = [threading.Thread(target=guard, args=work, daemon=True) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -17,7 +17,7 @@ from typing import Any
 MARK = "distconsole-torch "
 
 
-def mapped(pattern: str) -> list[str]:
+def list_mapped(pattern: str) -> list[str]:
     """The libraries in this process whose path has ``pattern``."""
     found = set()
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -51,7 +51,7 @@ def facts() -> dict[str, Any]:
         "version": str(torch.__version__),
         "architectures": str(flags() or "").split() if flags is not None else [],
         "nccl": version,
-        "nccl_mapped": mapped(r"/libnccl\.so"),
+        "nccl_mapped": list_mapped(r"/libnccl\.so"),
     }
 
 

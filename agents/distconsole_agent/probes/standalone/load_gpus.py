@@ -56,7 +56,7 @@ class LateError(Exception):
     """A copy takes too long."""
 
 
-def asked(call: Callable[..., Any], *args: Any) -> Any:
+def ask(call: Callable[..., Any], *args: Any) -> Any:
     """What NVML answers, or None where this device or driver has no answer."""
     try:
         value = call(*args)
@@ -71,7 +71,7 @@ class Gpu:
     def __init__(self, index: int) -> None:
         self.index = index
         self.handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        self.uuid = asked(pynvml.nvmlDeviceGetUUID, self.handle)
+        self.uuid = ask(pynvml.nvmlDeviceGetUUID, self.handle)
         self.bus_id = str(getattr(pynvml.nvmlDeviceGetPciInfo(self.handle), "busIdLegacy", ""))
         self.entry: dict[str, Any] = {"index": index, "uuid": self.uuid}
         self.copier: Copier | None = None
@@ -79,10 +79,10 @@ class Gpu:
 
     def why_not(self) -> str:
         """Why it must not be loaded; notes the process that uses it. Empty if nobody does."""
-        mode = asked(pynvml.nvmlDeviceGetComputeMode, self.handle)
+        mode = ask(pynvml.nvmlDeviceGetComputeMode, self.handle)
         if mode:
             return "its compute mode is exclusive: a job that starts now would be refused"
-        mig = asked(pynvml.nvmlDeviceGetMigMode, self.handle)
+        mig = ask(pynvml.nvmlDeviceGetMigMode, self.handle)
         if mig and mig[0]:
             return "MIG is on: others may use the same link"
         pids = self.users()
@@ -93,22 +93,22 @@ class Gpu:
 
     def users(self) -> list[int]:
         """The processes that compute on it."""
-        found = asked(pynvml.nvmlDeviceGetComputeRunningProcesses, self.handle) or []
-        found += asked(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, self.handle) or []
+        found = ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self.handle) or []
+        found += ask(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, self.handle) or []
         return sorted({int(process.pid) for process in found})
 
     def _unseen_use(self) -> str:
         """In a container the processes of others are not to be seen, but their memory is."""
         version = pynvml.nvmlMemory_v2
-        memory = asked(pynvml.nvmlDeviceGetMemoryInfo, self.handle, version)
+        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, self.handle, version)
         most = HELD_BYTES if memory else HELD_BYTES_OLD
-        memory = memory or asked(pynvml.nvmlDeviceGetMemoryInfo, self.handle)
-        screens = asked(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self.handle) or []
+        memory = memory or ask(pynvml.nvmlDeviceGetMemoryInfo, self.handle)
+        screens = ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self.handle) or []
         shown = sum(int(process.usedGpuMemory or 0) for process in screens)
         held = (memory.used if memory else 0) - shown
         if held > most:
             return f"in use: {held >> 20} MiB are held by a process that is not to be seen"
-        load = asked(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
+        load = ask(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
         if load and load.gpu >= BUSY_PERCENT and not screens:
             return f"in use: it is {load.gpu} % busy for a process that is not to be seen"
         return ""
@@ -119,11 +119,11 @@ class Gpu:
         Raises:
             GuestError: if somebody else uses the GPU now.
         """
-        width = asked(pynvml.nvmlDeviceGetCurrPcieLinkWidth, self.handle)
-        generation = asked(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, self.handle)
-        reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, self.handle)
+        width = ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, self.handle)
+        generation = ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, self.handle)
+        reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, self.handle)
         if reasons is None:
-            reasons = asked(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self.handle)
+            reasons = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self.handle)
         self.readings.append((width or 0, generation or 0, int(reasons or 0)))
         pids = self.users()
         # In a PID namespace of our own one of them is us under another number.
@@ -167,10 +167,10 @@ def measure_pcie(gpu: Gpu, ends: float) -> None:
     copier = gpu.copier
     assert copier is not None
     gpu.entry.update(
-        width_max=asked(pynvml.nvmlDeviceGetMaxPcieLinkWidth, gpu.handle),
-        generation_max=asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu.handle),
+        width_max=ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, gpu.handle),
+        generation_max=ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu.handle),
     )
-    replays = asked(pynvml.nvmlDeviceGetPcieReplayCounter, gpu.handle)
+    replays = ask(pynvml.nvmlDeviceGetPcieReplayCounter, gpu.handle)
     began = time.monotonic()
     while len(gpu.readings) < WAKE_READINGS or not gpu.awake():
         copier.to_device(SMALL_BYTES, 1)
@@ -184,11 +184,11 @@ def measure_pcie(gpu: Gpu, ends: float) -> None:
         gpu.watch()
         counter = pynvml.NVML_PCIE_UTIL_RX_BYTES
         if len(counted) < BURSTS:  # each looks for 20 ms
-            counted.append(asked(pynvml.nvmlDeviceGetPcieThroughput, gpu.handle, counter) or 0)
+            counted.append(ask(pynvml.nvmlDeviceGetPcieThroughput, gpu.handle, counter) or 0)
 
     to_device = burst(gpu, copier.to_device, ends, count)
     from_device = burst(gpu, copier.from_device, ends, gpu.watch)
-    after = asked(pynvml.nvmlDeviceGetPcieReplayCounter, gpu.handle)
+    after = ask(pynvml.nvmlDeviceGetPcieReplayCounter, gpu.handle)
     half = len(gpu.readings) / 2
     gpu.entry.update(
         width=max(one[0] for one in gpu.readings) or None,
@@ -207,11 +207,11 @@ def links(gpu: Gpu) -> list[dict[str, Any]]:
     """The NVLinks of a GPU: whether they are up, and what they count of errors."""
     found = []
     for link in range(MAX_LINKS):
-        state = asked(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link)
+        state = ask(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link)
         if state is None:
             break
         counter = pynvml.nvmlDeviceGetNvLinkErrorCounter
-        counts = {name: asked(counter, gpu.handle, link, at) for at, name in enumerate(ERRORS)}
+        counts = {name: ask(counter, gpu.handle, link, at) for at, name in enumerate(ERRORS)}
         if counts["recoveries"] is None:
             counts["recoveries"] = field(gpu.handle, FIELD_RECOVERIES, link)
         found.append({"link": link, "up": bool(state), **counts})
@@ -250,7 +250,7 @@ def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
     before = {gpu.index: links(gpu) for gpu in gpus}
     linked = [gpu for gpu in gpus if any(link["up"] for link in before[gpu.index])]
     for gpu in linked:
-        peer = next_linked(gpu, linked)
+        peer = find_next_linked(gpu, linked)
         if peer is None or time.monotonic() > ends:
             continue
         try:
@@ -283,12 +283,12 @@ def copy_to(gpu: Gpu, peer: Gpu, ends: float) -> float | None:
     return burst(gpu, lambda size, times: mine.to_peer(other, size, times), ends, watch)
 
 
-def next_linked(gpu: Gpu, gpus: list[Gpu]) -> Gpu | None:
+def find_next_linked(gpu: Gpu, gpus: list[Gpu]) -> Gpu | None:
     """The next GPU, in a circle, that NVLink leads to, as far as the driver says."""
     at = gpus.index(gpu)
     for peer in gpus[at + 1 :] + gpus[:at]:
         kind = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
-        status = asked(pynvml.nvmlDeviceGetP2PStatus, gpu.handle, peer.handle, kind)
+        status = ask(pynvml.nvmlDeviceGetP2PStatus, gpu.handle, peer.handle, kind)
         if status in (None, pynvml.NVML_P2P_STATUS_OK):
             return peer
     return None
@@ -308,7 +308,7 @@ def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
         return False
     say({**gpu.entry, "begun": True})
     # The copies are to come from the memory that is next to this GPU.
-    asked(pynvml.nvmlDeviceSetCpuAffinity, gpu.handle)
+    ask(pynvml.nvmlDeviceSetCpuAffinity, gpu.handle)
     try:
         gpu.copier = Copier(cuda, gpu.bus_id, BUFFER_BYTES)
         measure_pcie(gpu, ends)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.refusal import Refusal
-from distconsole_agent.node_folder.sync_manifest import read_manifest, unpacked
+from distconsole_agent.node_folder.sync_manifest import read_manifest, unpack
 
 SHA = hashlib.sha256(b"x").hexdigest()
 
@@ -99,9 +99,9 @@ def test_what_is_no_manifest_is_refused(raw: bytes) -> None:
 def test_packed_data_is_bounded_before_it_is_unpacked() -> None:
     packed = base64.b64encode(zlib.compress(b"0" * 1_000_000)).decode()
     assert len(packed) < 3000
-    assert unpacked(packed, 1_000_000) == b"0" * 1_000_000
+    assert unpack(packed, 1_000_000) == b"0" * 1_000_000
     with pytest.raises(Refusal, match="longer than 999999 bytes"):
-        unpacked(packed, 999_999)
+        unpack(packed, 999_999)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_packed_data_is_bounded_before_it_is_unpacked() -> None:
 )
 def test_what_cannot_be_unpacked_is_refused(packed: Any) -> None:
     with pytest.raises(Refusal):
-        unpacked(packed, 100)
+        unpack(packed, 100)
 
 
 def test_data_that_is_cut_off_is_refused() -> None:
     cut = base64.b64encode(zlib.compress(b"abc" * 100)[:-4]).decode()
     with pytest.raises(Refusal, match="cut off"):
-        unpacked(cut, 1000)
+        unpack(cut, 1000)

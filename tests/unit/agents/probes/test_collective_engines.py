@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.probes.collectives.tensors import Prepared, Values, expected, measure
+from distconsole_agent.probes.collectives.tensors import (
+    Prepared,
+    Values,
+    compute_expected,
+    measure,
+)
 from distconsole_agent.probes.collectives.values import Case, cases_of, iterations_for
 from distconsole_agent.probes.collectives.worker import run_cases
 from distconsole_agent.probes.sources import worker_script
@@ -111,7 +116,7 @@ class Lying:
 
     def prepare(self, op: str, tensor: Any) -> Prepared:
         case = Case(op, str(tensor.dtype).rpartition(".")[2], 9001, 0)
-        came = expected(self._values, case, self.rank, self.world, 17 * 3).clone()
+        came = compute_expected(self._values, case, self.rank, self.world, 17 * 3).clone()
         if self._wrong_at is not None:
             came[self._wrong_at] += 1
         return Prepared(lambda: None, lambda: came)
@@ -134,14 +139,16 @@ def test_parts_for_each_rank_differ_and_so_do_those_of_the_next_case() -> None:
     torch = pytest.importorskip("torch")
     values = Values(torch, 4, 7)
     case = Case("reduce_scatter", "float64", 100, 0)
-    parts = [expected(values, case, rank, 4, 17) for rank in range(4)]
+    parts = [compute_expected(values, case, rank, 4, 17) for rank in range(4)]
     assert all(not torch.equal(parts[0], other) for other in parts[1:])
-    assert not torch.equal(parts[0], expected(values, case, 0, 4, 34))
+    assert not torch.equal(parts[0], compute_expected(values, case, 0, 4, 34))
     to_all = Case("all_to_all", "float64", 100, 0)
-    assert not torch.equal(expected(values, to_all, 0, 4, 0), expected(values, to_all, 1, 4, 0))
-    assert expected(values, Case("reduce", "float64", 100, 0), 0, 4, 0) is None
+    assert not torch.equal(
+        compute_expected(values, to_all, 0, 4, 0), compute_expected(values, to_all, 1, 4, 0)
+    )
+    assert compute_expected(values, Case("reduce", "float64", 100, 0), 0, 4, 0) is None
     assert torch.equal(
-        expected(values, Case("reduce", "float64", 100, 0), 3, 4, 0),
+        compute_expected(values, Case("reduce", "float64", 100, 0), 3, 4, 0),
         sum(values.of(Case("reduce", "float64", 100, 0), rank, 0, 100, 0) for rank in range(4)),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.supervisor import killing
-from distconsole_agent.supervisor.killing import Kills, count_kills, known_of_kill
+from distconsole_agent.supervisor.killing import Kills, count_kills, examine_kill
 
 GIB = 1 << 30
 
@@ -41,7 +41,7 @@ def second_version(kernel: Path, count: int) -> None:
 def test_a_kill_that_the_hosts_kernel_did_not_do(kernel: Path) -> None:
     host_killed(kernel, 5)
     before = count_kills()
-    known = known_of_kill(before, 3 * GIB)
+    known = examine_kill(before, 3 * GIB)
     assert (before, known.for_memory) == (Kills(5, None), False)
     assert known.lines == (
         "what is known of the kill:",
@@ -57,7 +57,7 @@ def test_a_kill_in_the_control_group(kernel: Path) -> None:
     before = count_kills()
     second_version(kernel, 1)
     host_killed(kernel, 6)
-    known = known_of_kill(before, 0)
+    known = examine_kill(before, 0)
     assert known.for_memory is True
     *_, counted, limit = known.lines
     assert counted.endswith("1 on this host (oom_kill of /proc/vmstat), 1 in its control group")
@@ -72,7 +72,7 @@ def test_a_control_group_of_the_first_version(kernel: Path) -> None:
     (own / "memory.limit_in_bytes").write_text(f"{2 * GIB}\n")
     (own / "memory.max_usage_in_bytes").write_text(f"{GIB}\n")
     (kernel / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
-    known = known_of_kill(Kills(None, 1), 0)
+    known = examine_kill(Kills(None, 1), 0)
     assert known.for_memory is True
     assert known.lines[-1] == "  control group /job may have 2.0 GiB, and had 1.0 GiB at most"
 
@@ -80,7 +80,7 @@ def test_a_control_group_of_the_first_version(kernel: Path) -> None:
 def test_what_is_not_to_be_seen_is_said(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (kernel / "proc/meminfo").unlink()
     monkeypatch.setenv("SLURM_JOB_ID", "77")
-    known = known_of_kill(count_kills(), 0)
+    known = examine_kill(count_kills(), 0)
     assert known.for_memory is None
     assert known.lines == (
         "what is known of the kill:",
