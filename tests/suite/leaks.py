@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import psutil
 
+from distconsole_agent.supervisor.proctree import read_stat
+
 SETTLE_SECONDS = 3.0
+TICKS = os.sysconf("SC_CLK_TCK")
 DESCRIPTORS = Path("/proc/self/fd") if Path("/proc/self/fd").exists() else Path("/dev/fd")
 TASKS = Path("/proc/self/task")
 KEPT_BY_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -26,16 +30,22 @@ class Held:
     threads: frozenset[tuple[int, str]]
     children: frozenset[tuple[int, str]]
     descriptors: frozenset[tuple[int, str]]
+    ticks: int = 0
 
     @classmethod
     def now(cls) -> Held:
-        return cls(threads(), children(), descriptors())
+        ticks = ticks_since_boot()
+        return cls(threads(), children(), descriptors(), ticks)
 
     def since(self, earlier: Held) -> list[str]:
         """Say what is held now and was not earlier, a line each."""
         return [
             *(f"thread {name!r}" for _, name in sorted(self.threads - earlier.threads)),
-            *(f"process {pid}: {argv}" for pid, argv in sorted(self.children - earlier.children)),
+            *(
+                f"process {pid}: {argv}"
+                for pid, argv in sorted(self.children - earlier.children)
+                if began_after(pid, earlier.ticks)
+            ),
             *(
                 f"descriptor {fd}: {to}"
                 for fd, to in sorted(self.descriptors - earlier.descriptors)
@@ -52,6 +62,22 @@ def leaked_since(earlier: Held, seconds: float = SETTLE_SECONDS) -> list[str]:
     while (left := Held.now().since(earlier)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left
+
+
+def ticks_since_boot() -> int:
+    """Return the clock by which the kernel says when a process began; 0 where there is none."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return int(time.clock_gettime(clock) * TICKS) if clock is not None else 0
+
+
+def began_after(pid: int, ticks: int) -> bool:
+    """Whether a process began at ``ticks`` or later, or is gone.
+
+    Linux leaves children out of its list while one of their siblings ends (proc(5), on ``children``),
+    so that one which was there all the time may seem to be new.
+    """
+    stat = read_stat(pid)
+    return stat is None or stat.starttime >= ticks
 
 
 def threads() -> frozenset[tuple[int, str]]:

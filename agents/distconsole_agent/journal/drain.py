@@ -141,6 +141,10 @@ class Drain:
         if now >= self._next_scan:
             self._next_scan = now + RING_SCAN_SECONDS
             self._open_sources()
+        if self.ranks.await_numbers:
+            self._entries += (
+                self._recorders.drain()
+            )  # what they print now has the number found here
         printed = self._logs.take(now, self._t())
         self._entries += printed
         if now >= self._next_window or self._recorders.busy:

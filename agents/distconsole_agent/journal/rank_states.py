@@ -109,6 +109,11 @@ class RankStates:
                     return next(iter(self._ranks))
         return -1
 
+    @property
+    def await_numbers(self) -> bool:
+        """Whether a rank that starts may yet get another number from its process group."""
+        return self._own_numbers and any(rank.state == "starting" for rank in self._ranks.values())
+
     def number_of(self, planned: int) -> int:
         """Return the number of a rank that the plan, and so the shim and the log files, call so."""
         return self._numbers.get(planned, planned)

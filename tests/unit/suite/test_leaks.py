@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 from suite.leaks import Held, leaked_since
 
@@ -48,3 +49,12 @@ def test_what_ends_by_itself_in_time_is_no_leak() -> None:
     timer = threading.Timer(0.05, lambda: None)
     timer.start()
     assert leaked_since(before, seconds=5) == []
+
+
+def test_a_child_that_the_kernel_did_not_list_before_is_no_leak() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    held = Held.now()
+    before = replace(held, children=frozenset(), ticks=held.ticks + 1)
+    found = leaked_since(before, seconds=0)
+    child.communicate()
+    assert found == []

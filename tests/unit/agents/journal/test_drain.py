@@ -7,10 +7,12 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distconsole_training import records
 from fakes.drained_run import Run
 
 
@@ -368,3 +370,19 @@ def test_rings_beyond_what_is_read_are_counted(run: Run, monkeypatch: pytest.Mon
     run.tick(1.1)
     (note,) = run.entries("note")
     assert note["summary"].startswith("1 ring cannot be read: more than 1")
+
+
+def test_what_a_rank_prints_once_it_has_its_own_number_is_that_numbers(tmp_path: Path) -> None:
+    run = Run(tmp_path / "single", ranks=1)
+    run.close()
+    run.spec["launcher"] = "single"
+    run.open()
+    run.start(0)
+    ring = run.ring(0)
+    run.log(0, "before\n")
+    run.tick(2)
+    ring.put(records.PHASE, name=records.PHASES.index("init_process_group"), samples=2, value=1.0)
+    run.log(0, "I am rank 1\n")
+    run.tick(0.3)
+    assert (run.text(0), run.text(1)) == ("before\n", "I am rank 1\n")
+    run.close()

@@ -62,3 +62,12 @@ def test_an_agent_that_comes_back_knows_the_number() -> None:
     again.restore({"1": ["starting", 70, 0], **ranks.states()})
     assert again.number_of(1) == 6
     assert [(rank.rank, rank.state) for rank in again] == [(6, "running")]
+
+
+def test_a_number_is_awaited_until_the_rank_trains() -> None:
+    ranks = one_a_node()
+    assert ranks.await_numbers
+    ranks.renumber(1, 6, 9.0)
+    ranks.trains(6, 9.0)
+    assert not ranks.await_numbers
+    assert not one_a_node(own_numbers=False).await_numbers
