@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fakes.sshd import end_processes_of
 from suite.pages import REPOSITORY, blocks, shown_commands
 
 TEXT = (REPOSITORY / "docs" / "contributing.md").read_text()
@@ -24,14 +26,18 @@ MAX_FILES = {"A verb": 5}
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of the source, and of the tests that the page runs."""
+def copy(home: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the source, and of the tests that the page runs; its agent has a node folder of its own."""
+    own = home / ".config" / "distconsole" / "distconsole.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f'node_dir = "{tmp_path}/node"\n')
     for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=ignored)
     shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
     (tmp_path / "train.py").write_text("import torch\n")
-    return tmp_path
+    yield tmp_path
+    end_processes_of(tmp_path)
 
 
 def test_there_are_four_examples() -> None:

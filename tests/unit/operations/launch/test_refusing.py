@@ -19,6 +19,7 @@ from distconsole.operations.launch.refusing import (
     refuse_our_flags,
 )
 from distconsole.session import Session
+from fakes.sshd import end_processes_of
 
 HERE = Cluster((Host(HostName("localhost"), local=True),))
 
@@ -90,3 +91,4 @@ def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(
         with pytest.raises(PlanError, match="a and again are one machine") as caught:
             refuse_one_machine(links)
         assert "a:N" in caught.value.hint
+    end_processes_of(tmp_path)
