@@ -59,7 +59,9 @@ def followed(request: Run) -> list[str]:
         (2, True)
     ] * len(told)
     # In the last attempt every rank says so; in those before, some may have been too slow.
-    lines = [each.line for each in run.of(LogLine) if each.line.startswith("attempt")]
+    # What stands there while a line is written is none yet.
+    whole = [each.line for each in run.of(LogLine) if not each.transient]
+    lines = [line for line in whole if line.startswith("attempt")]
     assert len([line for line in lines if line.startswith(f"attempt {end.restarts}")]) == 3
     return sorted(set(lines))
 
