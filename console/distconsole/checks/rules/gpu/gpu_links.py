@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
@@ -93,13 +93,16 @@ def rates(every: list[Loaded], field: str) -> dict[tuple[str, int], float]:
     }
 
 
-def behind(every: list[Loaded], field: str) -> Iterator[tuple[Loaded, float, float]]:
-    """Yield GPUs whose rate is far below what is usual, the rate, and the usual one."""
+def find_slow(every: list[Loaded], field: str) -> dict[tuple[str, int], float]:
+    """Return the usual rate of each GPU (host, index) whose own is far below it."""
     usual = rates(every, field)
+    slow = {}
     for each in every:
-        rate, right = getattr(each.gpu, field), usual.get((each.host, each.gpu.index))
+        gpu = (each.host, each.gpu.index)
+        rate, right = getattr(each.gpu, field), usual.get(gpu)
         if rate and right and rate < SLOW_SHARE * right:
-            yield each, rate, right
+            slow[gpu] = right
+    return slow
 
 
 def poor(gpu: LoadedGpu) -> float | None:
@@ -121,7 +124,7 @@ def suspects(
 ) -> dict[str, list[str]]:
     """Return by host the UUIDs of GPUs that are to be measured once more before they are accused."""
     every = loaded(facts, loads)
-    slow = {(each.host, each.gpu.index) for each, _, _ in behind(every, "to_device")}
+    slow = find_slow(every, "to_device")
     found: dict[str, list[str]] = defaultdict(list)
     for each in every:
         gpu = each.gpu

@@ -14,7 +14,7 @@ from distconsole.checks.rules.gpu.gpu_links import (
     MOST_REPLAYS,
     Loaded,
     alone,
-    behind,
+    find_slow,
     loaded,
     most_lanes,
     narrow,
@@ -93,7 +93,7 @@ def _pcie(view: View) -> Iterator[Said]:
     yield from _skip_unmeasured(view)
     loads = view.of(GpuLoadFacts)
     every = loaded(view.of(GpuFacts), loads)
-    slow = {(each.host, each.gpu.index): right for each, _, right in behind(every, "to_device")}
+    slow = find_slow(every, "to_device")
     for name, load in loads.items():
         mine = [each for each in every if each.host == name]
         yield from _lanes(name, mine, every)
@@ -217,7 +217,7 @@ def _nvlink(view: View) -> Iterator[Said]:
     yield from _skip_unmeasured(view)
     loads = view.of(GpuLoadFacts)
     every = loaded(view.of(GpuFacts), loads)
-    slow = {(each.host, each.gpu.index): right for each, _, right in behind(every, "to_peer")}
+    slow = find_slow(every, "to_peer")
     for name, load in loads.items():
         measured = [gpu for gpu in load.gpus if gpu.measured]
         if measured and not any(gpu.links for gpu in measured):
