@@ -1,1 +1,1 @@
-"""What the agent promises to others: the wire protocol, a run's specification, its bounds."""
+"""Contracts of the agent: the wire protocol, a run's specification, and its limits."""

@@ -66,8 +66,8 @@ LAST_LOG_BYTES = 32 * 1024 * 1024
 """So much of the end of a log is told when a run is over; what is before it stays on the node, counted."""
 
 LATE_SECONDS, LAST_UNCUT_BYTES = 2.0, 1024 * 1024
-"""Of a log with so much more to come what is told so late is left out, so that a slow way to the console
-delays nothing but lines."""
+"""Printed text that would be sent so late is left out, unless it is in a log's last bytes, of which there are so many:
+over a slow connection only lines are late, not steps and states."""
 
 PARTIAL_LINE_SECONDS = 1.0
 """A line without an end is passed on after so long without news."""

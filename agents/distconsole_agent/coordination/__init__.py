@@ -1,1 +1,1 @@
-"""What the nodes of a run agree on: who failed first, stop, restart and the verdict."""
+"""How the nodes of a run agree on who failed first, on stops and restarts, and on the verdict."""

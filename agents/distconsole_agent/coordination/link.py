@@ -1,4 +1,4 @@
-"""What a shim and the run's other nodes tell each other, as seen by the shim."""
+"""Messages between a shim and the run's other nodes, as the shim sees them."""
 
 from __future__ import annotations
 

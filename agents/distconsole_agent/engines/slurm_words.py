@@ -1,4 +1,4 @@
-"""What Slurm says of a step that it ended, as a run's folder keeps it."""
+"""Why Slurm ended a step: its messages, as the run's folder keeps them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ LATER_SECONDS, MOST_LATE_SECONDS = 0.002, 0.5
 """Each node tells its windows so much after the node before it, so that very many do not all at once."""
 
 KEPT_SECONDS = 1.0
-"""How long the disk may take to keep what was written, before the end is."""
+"""How long the end of a run waits for the disk to sync what was written before it."""
 
 SRUN_SECONDS = 3.0
 """How long, once its shim has died, the end of the srun that started it may take to be noted here."""
@@ -142,9 +142,8 @@ class Drain:
             self._next_scan = now + RING_SCAN_SECONDS
             self._open_sources()
         if self.ranks.await_numbers:
-            self._entries += (
-                self._recorders.drain()
-            )  # what they print now has the number found here
+            # Rings before logs: lines get the number that the process group has given.
+            self._entries += self._recorders.drain()
         printed = self._logs.take(now, self._t())
         self._entries += printed
         if now >= self._next_window or self._recorders.busy:

@@ -111,7 +111,7 @@ class RankStates:
 
     @property
     def await_numbers(self) -> bool:
-        """Whether a rank that starts may yet get another number from its process group."""
+        """Whether a starting rank may still get another number from its process group."""
         return self._own_numbers and any(rank.state == "starting" for rank in self._ranks.values())
 
     def number_of(self, planned: int) -> int:

@@ -1,4 +1,4 @@
-"""What the files of a journal hold, up to the first damaged line."""
+"""Reads the files of a journal, up to the first damaged line."""
 
 from __future__ import annotations
 
