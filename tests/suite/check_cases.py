@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from distconsole.checks.engine.catalogue import find_rule
-from distconsole.checks.facts.groups import GROUP_NAMES
 
 CASES = Path(__file__).parents[1] / "unit" / "checks" / "cases"
 IDENTITY = (
@@ -98,7 +97,7 @@ def expand(case: dict[str, Any], healthy: dict[str, Any]) -> dict[str, Any]:
     names = list(hosts_of(case["hosts"]))
     rule = find_rule(case["rule"])
     assert rule is not None, case["rule"]
-    groups = {GROUP_NAMES[kind] for kind in (*rule.needs, *rule.after)}
+    groups = {kind.group for kind in (*rule.needs, *rule.after)}
     full = healthy_hosts(case.get("kind", "cpu"), names, healthy)
     changes: dict[str, list[Any]] = {name: [] for name in names}
     for some, change in case.get("facts", {}).items():

@@ -15,8 +15,8 @@ from distconsole.checks.engine.leaning import needs_of
 from distconsole.checks.engine.reference import explain, reference_page
 from distconsole.checks.engine.rule import Foreseen, Rule, Said, Unjudged, fail, warn
 from distconsole.checks.engine.select import at_level, select_rules
-from distconsole.checks.facts.collectives import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.facts.evidence import UNREACHED, HostEvidence, Outcome, View
+from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.facts.network import NetFacts, ReachFacts
 from distconsole.checks.facts.node import Facts, OsFacts, SshFacts
 from distconsole.checks.gather.collective import Sweep, work_for

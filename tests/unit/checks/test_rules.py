@@ -12,7 +12,6 @@ from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import HostEvidence, View
-from distconsole.checks.facts.groups import GROUP_NAMES
 from distconsole.checks.facts.node import convert
 from distconsole.model.cluster import Host
 from distconsole.model.expectation import Expectation
@@ -28,7 +27,7 @@ from suite.check_cases import (
     nest,
 )
 
-KINDS = {name: kind for kind, name in GROUP_NAMES.items()}
+KINDS = {kind.group: kind for rule in CATALOGUE for kind in (*rule.needs, *rule.after)}
 LOADED = load_cases()
 """Each case with the facts of its hosts."""
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from distconsole.checks.facts.evidence import HostEvidence, View
-from distconsole.checks.facts.host import ImportFacts
-from distconsole.checks.facts.node import EnvFacts, HorovodFacts
+from distconsole.checks.facts.node import EnvFacts, HorovodFacts, ImportFacts
 from distconsole.checks.rules.software.timeouts import RULES, RUN_WAITS_SECONDS
 from distconsole.launch.launchers.horovod import GLOO_TIMEOUT_SECONDS
 from distconsole.model.cluster import Host

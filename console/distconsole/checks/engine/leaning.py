@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distconsole.checks.engine.rule import Rule
-from distconsole.checks.facts.collectives import (
+from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
+from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
+    MpiSshFacts,
+    MungeFacts,
+    SlurmFacts,
+    StepFacts,
 )
-from distconsole.checks.facts.evidence import HostEvidence, Outcome
-from distconsole.checks.facts.folders import SpeedFacts
-from distconsole.checks.facts.gpu import GpuLoadFacts
-from distconsole.checks.facts.host import BetweenFacts, ImportFacts, MpiSshFacts, NameFacts
-from distconsole.checks.facts.network import BandwidthFacts, NetFacts, ReachFacts
+from distconsole.checks.facts.network import (
+    BandwidthFacts,
+    BetweenFacts,
+    NameFacts,
+    NetFacts,
+    ReachFacts,
+)
 from distconsole.checks.facts.node import (
     EnvFacts,
     Facts,
-    GpuFacts,
     HorovodFacts,
+    ImportFacts,
     MpiFacts,
     OsFacts,
     SshFacts,
     TorchFacts,
 )
-from distconsole.checks.facts.slurm import MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.facts.script import SpeedFacts
 
 LEANS_ON: dict[type[Facts], frozenset[type[Facts]]] = {
     ImportFacts: frozenset({OsFacts}),

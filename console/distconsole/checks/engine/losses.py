@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distconsole.checks.facts.evidence import LOST, Outcome
-from distconsole.checks.facts.host import LifeFacts
-from distconsole.checks.facts.node import Facts
+from distconsole.checks.facts.node import Facts, LifeFacts
 from distconsole.checks.gather.nodes import Gathering
 from distconsole.errors import AgentEndedError, NodeError
 

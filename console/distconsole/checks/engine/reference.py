@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from distconsole.checks.engine.catalogue import CATALOGUE, find_rule
-from distconsole.checks.facts.groups import GROUP_NAMES
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.model.events import Event, TextMade
@@ -30,7 +29,7 @@ def explain(check: str) -> str:
             f"there is no check {check}",
             f"did you mean {near}?" if near else "see docs/checks.md",
         )
-    needs = ", ".join(GROUP_NAMES[kind] for kind in rule.needs)
+    needs = ", ".join(kind.group for kind in rule.needs)
     return "\n".join(
         [
             f"{rule.id}   group {rule.group}, from --level {rule.level.value} on",

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from distconsole.checks.engine.judge import Verdicts
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.engine.unmade import cut_short, find_unmade
-from distconsole.checks.facts.edges import pair_reports
 from distconsole.checks.facts.evidence import Outcome
-from distconsole.checks.facts.network import BandwidthFacts, ReachFacts
+from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.nodes import Gathering
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.model.check_outcome import with_outcome

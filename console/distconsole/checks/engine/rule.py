@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.node import Facts
-from distconsole.checks.rules.majority import dissent
+from distconsole.checks.rules.wording import dissent
 from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import ChoiceReport
 from distconsole.model.requests import Level

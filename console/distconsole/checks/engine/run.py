@@ -21,27 +21,20 @@ from distconsole.checks.engine.report import make_report
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.engine.select import at_level, keep_expected, select_rules
 from distconsole.checks.engine.target import PlanLaunch
-from distconsole.checks.facts.collectives import (
+from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
+from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
+from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
-)
-from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
-from distconsole.checks.facts.folders import SpeedFacts
-from distconsole.checks.facts.gpu import GpuLoadFacts
-from distconsole.checks.facts.host import (
-    LifeFacts,
     MpiSshFacts,
-    NameFacts,
+    MungeFacts,
+    StepFacts,
 )
-from distconsole.checks.facts.network import BandwidthFacts, ReachFacts
-from distconsole.checks.facts.node import (
-    Facts,
-    GpuFacts,
-    SshFacts,
-)
-from distconsole.checks.facts.slurm import MungeFacts, StepFacts
+from distconsole.checks.facts.network import BandwidthFacts, NameFacts, ReachFacts
+from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
+from distconsole.checks.facts.script import SpeedFacts
 from distconsole.checks.fixes import proofs
 from distconsole.checks.gather import (
     between,

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from distconsole.checks.rules.majority import name_hosts
-from distconsole.checks.rules.wording import list_some
+from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.findings import Cure, Finding
 
 HERE = "\0"

@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import TypeVar, cast
 
 from distconsole.checks.engine.target import Launch
-from distconsole.checks.facts.groups import GROUP_NAMES
 from distconsole.checks.facts.node import Facts, SshFacts
 from distconsole.model.cluster import Host
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
@@ -73,7 +72,7 @@ class HostEvidence:
         self.known[type(facts)] = facts
         self.missing.pop(type(facts), None)
         if raw is not None:
-            self.raw[GROUP_NAMES[type(facts)]] = dict(raw)
+            self.raw[facts.group] = dict(raw)
 
     def lack(self, kind: type[Facts], outcome: Outcome, why: str) -> None:
         """Note why a group of facts is not there; the first reason stands."""
@@ -85,7 +84,7 @@ class HostEvidence:
         for kind in kinds:
             if kind not in self.known:
                 return self.missing.get(
-                    kind, Missing(Outcome.COULD_NOT_RUN, f"{GROUP_NAMES[kind]} was not looked at")
+                    kind, Missing(Outcome.COULD_NOT_RUN, f"{kind.group} was not looked at")
                 )
         return None
 

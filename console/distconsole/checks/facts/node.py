@@ -6,7 +6,7 @@ does not fit say so.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -14,7 +14,9 @@ from distconsole.model.decoding import threadsafe
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all groups of facts."""
+    """Base of all groups of facts and of what they hold; ``group`` is what the JSON calls a group."""
+
+    group: ClassVar[str] = ""
 
 
 class Who(Facts, frozen=True, kw_only=True):
@@ -29,6 +31,7 @@ class Who(Facts, frozen=True, kw_only=True):
 class SshFacts(Facts, frozen=True, kw_only=True):
     """How the host was reached. ``error_kind`` is empty when it was; see ``errors.NodeError``."""
 
+    group: ClassVar[str] = "ssh"
     error_kind: str = ""
     error: str = ""
     hint: str = ""
@@ -42,6 +45,7 @@ class SshFacts(Facts, frozen=True, kw_only=True):
 class ClockFacts(Facts, frozen=True, kw_only=True):
     """The node's clock less ours in seconds, and the round trip that it was taken from."""
 
+    group: ClassVar[str] = "clock"
     offset_seconds: float
     rtt_seconds: float = 0.0
 
@@ -100,8 +104,9 @@ class CpuClocks(Facts, frozen=True, kw_only=True):
 
 
 class OsFacts(Facts, frozen=True, kw_only=True):
-    """Group ``os``. Limits are (soft, hard), None for unlimited."""
+    """Limits are (soft, hard), None for unlimited."""
 
+    group: ClassVar[str] = "os"
     hostname: str
     fqdn: str = ""
     machine_id: str | None = None
@@ -135,8 +140,9 @@ class OsFacts(Facts, frozen=True, kw_only=True):
 
 
 class ShellFacts(Facts, frozen=True, kw_only=True):
-    """Group ``shell``: by program its path, None where the shell finds none."""
+    """By program its path, None where the shell finds none."""
 
+    group: ClassVar[str] = "shell"
     shell: str = ""
     path: str = ""
     noninteractive: dict[str, str | None] | None = None
@@ -144,8 +150,9 @@ class ShellFacts(Facts, frozen=True, kw_only=True):
 
 
 class PythonFacts(Facts, frozen=True, kw_only=True):
-    """Group ``python``: the interpreter of the ranks and what is installed in it."""
+    """The interpreter of the ranks and what is installed in it."""
 
+    group: ClassVar[str] = "python"
     version: str
     executable: str = ""
     prefix: str = ""
@@ -154,8 +161,9 @@ class PythonFacts(Facts, frozen=True, kw_only=True):
 
 
 class TorchFacts(Facts, frozen=True, kw_only=True):
-    """Group ``torch``: from its ``version.py``; torch itself was not imported."""
+    """From its ``version.py``; torch itself was not imported."""
 
+    group: ClassVar[str] = "torch"
     present: bool
     version: str = ""
     cuda: str | None = None
@@ -171,8 +179,9 @@ class TorchFacts(Facts, frozen=True, kw_only=True):
 
 
 class HorovodFacts(Facts, frozen=True, kw_only=True):
-    """Group ``horovod``: from its ``metadata.json``, and from its library where that was loaded."""
+    """From its ``metadata.json``, and from its library where that was loaded."""
 
+    group: ClassVar[str] = "horovod"
     present: bool
     version: str = ""
     folder: str = ""
@@ -186,20 +195,20 @@ class HorovodFacts(Facts, frozen=True, kw_only=True):
 
 
 class EnvFacts(Facts, frozen=True, kw_only=True):
-    """Group ``env``: variables that steer the engines, as a rank would get them.
+    """Variables that steer the engines, as a rank would get them.
 
     ``files`` are the lines of NCCL's, ``parameters`` those of Open MPI's, of which the last one wins;
     both without comments.
     """
 
+    group: ClassVar[str] = "env"
     variables: dict[str, str] = {}
     files: dict[str, tuple[str, ...]] = {}
     parameters: dict[str, tuple[str, ...]] = {}
 
 
 class MpiFacts(Facts, frozen=True, kw_only=True):
-    """Group ``mpi``."""
-
+    group: ClassVar[str] = "mpi"
     present: bool
     mpirun: str = ""
     family: str = ""
@@ -209,84 +218,105 @@ class MpiFacts(Facts, frozen=True, kw_only=True):
     components: tuple[str, ...] = ()
 
 
-class GpuProcess(Who, frozen=True, kw_only=True):
-    """A process that computes on a GPU, with the bytes that it holds there."""
+class TrainingProcess(Who, frozen=True, kw_only=True):
+    """A process that holds something, or should not be there any more.
 
-    mem_used: int | None = None
-
-
-class Gpu(Facts, frozen=True, kw_only=True):
-    """One GPU as NVML tells it; None where the driver has no answer.
-
-    ``_next`` is the mode after the next reset; ``instances`` is the memory of each MIG instance.
+    ``run_state`` is ``going on``, ``ended`` or ``gone`` for the run of ours in which it was started.
+    ``wait_seconds`` is how long it was seen asleep in the kernel, in state D; ``where`` in which
+    function. ``threads`` live on in a process that ended, state Z.
     """
 
-    index: int
-    uuid: str | None = None
-    name: str | None = None
-    mem_total: int | None = None
-    mem_used: int | None = None
-    capability: tuple[int, int] | None = None
-    ecc: int | None = None
-    ecc_next: int | None = None
-    mig: int | None = None
-    mig_next: int | None = None
-    instances: tuple[int, ...] = ()
-    compute_mode: int | None = None
-    persistence: int | None = None
-    processes: tuple[GpuProcess, ...] = ()
+    state: str = ""
+    role: str = ""
+    gpus: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+    run: str = ""
+    run_state: str = ""
+    orphan: bool = False
+    wait_seconds: float = 0.0
+    where: str = ""
+    threads: int = 0
+    parent: Who | None = None
 
 
-class GpuHealth(Facts, frozen=True, kw_only=True):
-    """How a GPU is; ``clock_reasons`` are nvml.h's nvmlClocksEventReason bits.
+class ProcFacts(Facts, frozen=True, kw_only=True):
+    """``unread`` processes were not looked into in time, ``dropped`` not told."""
 
-    ``uncorrected`` counts since the last reset, ``sram_uncorrected`` since the GPU was made.
-    """
-
-    index: int
-    clock_reasons: int | None = None
-    temperature_c: int | None = None
-    uncorrected: int | None = None
-    sram_uncorrected: int | None = None
-    power_limit_mw: int | None = None
-    power_default_mw: int | None = None
-    remap_pending: bool | None = None
-    remap_failed: bool | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-    pcie_generation_max: int | None = None
-    links_up: int = 0
-    links_down: int = 0
-    fabric_state: int | None = None
-    fabric_status: int | None = None
+    group: ClassVar[str] = "proc"
+    uid: int
+    processes: tuple[TrainingProcess, ...] = ()
+    dropped: int = 0
+    unread: int = 0
 
 
-class BrokenGpu(Facts, frozen=True, kw_only=True):
-    """A GPU that NVML counts and cannot open."""
+class ImportFacts(Facts, frozen=True, kw_only=True):
+    """How an import of torch went; ``late`` where it was given up after ``seconds``."""
 
-    index: int
-    error: str = ""
-
-
-class GpuFacts(Facts, frozen=True, kw_only=True):
-    """Group ``gpu``. ``cuda_driver`` is 1000 x major + 10 x minor, as NVML gives it."""
-
+    group: ClassVar[str] = "import"
     present: bool
     error: str = ""
-    driver: str | None = None
-    kernel_module: str = ""
-    cuda_driver: int | None = None
-    count: int = 0
-    gpus: tuple[Gpu, ...] = ()
-    broken: tuple[BrokenGpu, ...] = ()
-    health: tuple[GpuHealth, ...] = ()
-    devices: int = 0
-    visible: str | None = None
+    seconds: float = 0.0
+    late: bool = False
+    version: str = ""
+    architectures: tuple[str, ...] = ()
+    nccl: str | None = None
+    nccl_mapped: tuple[str, ...] = ()
 
-    @property
-    def models(self) -> dict[int, str]:
-        """The model of each GPU by its index; empty where the driver does not say."""
-        return {gpu.index: gpu.name or "" for gpu in self.gpus}
+
+class LifeFacts(Facts, frozen=True, kw_only=True):
+    """Why a host that was reached does not answer any more; empty if it does.
+
+    Attributes:
+        agent_folder: The node folder, where the host is up and its agent alone ended.
+    """
+
+    group: ClassVar[str] = "life"
+    lost: str = ""
+    agent_folder: str = ""
+
+
+class KernelEvent(Facts, frozen=True, kw_only=True):
+    """Lines of one kind in the kernel's log: how many, and the last one with its age."""
+
+    kind: str
+    on: str = ""
+    code: int | None = None
+    count: int = 1
+    age_seconds: float = 0.0
+    text: str = ""
+
+
+class KernelFacts(Facts, frozen=True, kw_only=True):
+    """What its log says since the machine started; no ``source``: not readable."""
+
+    group: ClassVar[str] = "kernel"
+    source: str
+    events: tuple[KernelEvent, ...] = ()
+    error: str = ""
+
+
+class ShmEntry(Facts, frozen=True, kw_only=True):
+    """An entry of /dev/shm that bears an engine's name; ``used`` is None where that is not known."""
+
+    name: str
+    kind: str = ""
+    pid: int | None = None
+    bytes: int = 0
+    uid: int = -1
+    folder: bool = False
+    age_seconds: float = 0.0
+    used: bool | None = None
+
+
+class ShmFacts(Facts, frozen=True, kw_only=True):
+    """Where not all processes are seen (a container), others may use an entry."""
+
+    group: ClassVar[str] = "shm"
+    uid: int
+    entries: tuple[ShmEntry, ...] = ()
+    dropped: int = 0
+    all_processes_seen: bool = True
+    error: str = ""
 
 
 F = TypeVar("F", bound=Facts)

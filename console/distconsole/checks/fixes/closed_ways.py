@@ -8,10 +8,9 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from distconsole.checks.facts.edges import Matrix
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import KernelFacts
-from distconsole.checks.facts.network import Edge, ReachFacts
+from distconsole.checks.facts.network import Edge, Matrix, ReachFacts
+from distconsole.checks.facts.node import KernelFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints_in
 from distconsole.checks.gather.attribution import Pair

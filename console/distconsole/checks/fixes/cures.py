@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.config.pasting import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from distconsole.checks.facts.edges import matrix_of
-from distconsole.checks.facts.network import NetFacts, ReachFacts
+from distconsole.checks.facts.network import NetFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.fixes import trials
 from distconsole.checks.fixes.cures import OMPI, attach_proof, mca_env

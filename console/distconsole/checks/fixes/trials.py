@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from distconsole.checks.facts.collectives import RankReport
+from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.gather.addresses import Endpoint
 from distconsole.checks.gather.collective import (
     STOP,

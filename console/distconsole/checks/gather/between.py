@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
-from distconsole.checks.facts.host import BetweenFacts, MpiSshFacts
-from distconsole.checks.facts.network import NetFacts
+from distconsole.checks.facts.jobs import MpiSshFacts
+from distconsole.checks.facts.network import BetweenFacts, NetFacts
 from distconsole.checks.facts.node import MpiFacts, SshFacts
 from distconsole.checks.gather.addresses import endpoints, machines
 from distconsole.checks.gather.collective import able, job_seconds

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.engine.losses import leave_out
 from distconsole.checks.engine.rule import Rule
-from distconsole.checks.facts.collectives import CollFacts
-from distconsole.checks.facts.edges import matrix_of
 from distconsole.checks.facts.evidence import BROKEN
-from distconsole.checks.facts.network import ReachFacts
+from distconsole.checks.facts.jobs import CollFacts
+from distconsole.checks.facts.network import ReachFacts, matrix_of
 from distconsole.checks.facts.node import Facts
 from distconsole.checks.gather.nodes import Gathering
 from distconsole.checks.rules.software.ranks import DONE, last_stage

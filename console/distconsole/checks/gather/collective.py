@@ -15,11 +15,11 @@ from typing import Any
 
 from distconsole.checks.engine.losses import is_lost, leave_out_for
 from distconsole.checks.engine.target import LaunchNeeds
-from distconsole.checks.facts.collectives import CollFacts, RankReport
-from distconsole.checks.facts.edges import matrix_of
 from distconsole.checks.facts.evidence import BROKEN, HostEvidence, Outcome
-from distconsole.checks.facts.network import NetFacts, PortFacts, ReachFacts
-from distconsole.checks.facts.node import Facts, GpuFacts, OsFacts, SshFacts, TorchFacts, convert
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.jobs import CollFacts, RankReport
+from distconsole.checks.facts.network import NetFacts, PortFacts, ReachFacts, matrix_of
+from distconsole.checks.facts.node import Facts, OsFacts, SshFacts, TorchFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.gather.attribution import blame
 from distconsole.checks.gather.nodes import Gathering, interpreter

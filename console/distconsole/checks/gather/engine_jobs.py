@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from distconsole.checks.engine.losses import broken_links, leave_out_for
-from distconsole.checks.facts.collectives import (
+from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
 )
-from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, SshFacts
 from distconsole.checks.gather.addresses import machines

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
-from distconsole.checks.facts.folders import Folder, FolderFacts, SpeedFacts
 from distconsole.checks.facts.node import OsFacts
+from distconsole.checks.facts.script import Folder, FolderFacts, SpeedFacts
 from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believe, learn_outcome
 from distconsole.checks.rules.system.slow_folders import suspects
 from distconsole.model.cluster import Host

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
-from distconsole.checks.facts.gpu import GpuLoadFacts, LoadedGpu
-from distconsole.checks.facts.node import GpuFacts
+from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu
 from distconsole.checks.gather.nodes import Gathering, believe, learn_outcome
 from distconsole.checks.rules.gpu.gpu_links import suspects
 from distconsole.model.cluster import Host

@@ -14,31 +14,26 @@ from typing import Any, TypeVar
 
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import ELSEWHERE, HostEvidence, Outcome, View
-from distconsole.checks.facts.folders import FolderFacts
-from distconsole.checks.facts.host import (
-    BetweenFacts,
-    FabricFacts,
-    ImportFacts,
-    KernelFacts,
-    ProcFacts,
-    ShmFacts,
-)
-from distconsole.checks.facts.network import NetFacts, PortFacts
+from distconsole.checks.facts.gpu import FabricFacts, GpuFacts
+from distconsole.checks.facts.jobs import SlurmFacts
+from distconsole.checks.facts.network import BetweenFacts, NetFacts, PortFacts
 from distconsole.checks.facts.node import (
     ClockFacts,
     EnvFacts,
     Facts,
-    GpuFacts,
     HorovodFacts,
+    ImportFacts,
+    KernelFacts,
     MpiFacts,
     OsFacts,
+    ProcFacts,
     PythonFacts,
     ShellFacts,
+    ShmFacts,
     TorchFacts,
     convert,
 )
-from distconsole.checks.facts.script import ScriptFacts
-from distconsole.checks.facts.slurm import SlurmFacts
+from distconsole.checks.facts.script import FolderFacts, ScriptFacts
 from distconsole.checks.gather.questions import (
     script_question,
     targets,

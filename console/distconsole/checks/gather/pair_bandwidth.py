@@ -10,9 +10,14 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from distconsole.checks.facts.edges import matrix_of
 from distconsole.checks.facts.evidence import Outcome
-from distconsole.checks.facts.network import BandwidthFacts, NetFacts, ReachFacts, Stream
+from distconsole.checks.facts.network import (
+    BandwidthFacts,
+    NetFacts,
+    ReachFacts,
+    Stream,
+    matrix_of,
+)
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, usual

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.engine.losses import is_lost
-from distconsole.checks.facts.edges import pair_reports
 from distconsole.checks.facts.evidence import ALONE, Outcome
-from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts
+from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, pair_reports
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.nodes import Gathering, fixed_port

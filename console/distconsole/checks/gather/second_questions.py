@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from distconsole.checks.facts.evidence import ALONE, Outcome
-from distconsole.checks.facts.host import KernelFacts, NameFacts
-from distconsole.checks.facts.network import Edge
-from distconsole.checks.facts.node import OsFacts
+from distconsole.checks.facts.network import Edge, NameFacts
+from distconsole.checks.facts.node import KernelFacts, OsFacts
 from distconsole.checks.gather.nodes import Gathering, learn_outcome
 from distconsole.model.cluster import Host
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.jobs import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.facts.node import Facts
-from distconsole.checks.facts.slurm import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.gather.nodes import Gathering, learn_outcome
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.model import outcome as fan

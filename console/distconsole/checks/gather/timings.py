@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distconsole.checks.facts.collectives import (
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
 )
-from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
 from distconsole.model.reports import CollectiveReport, VerifiedReport
 

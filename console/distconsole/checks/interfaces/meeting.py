@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from distconsole.checks.facts.edges import SILENT
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.network import ReachFacts
+from distconsole.checks.facts.network import SILENT, ReachFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.interfaces.node import Fault, Node
 from distconsole.model.addresses import Ip

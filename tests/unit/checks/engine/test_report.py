@@ -6,8 +6,8 @@ import pytest
 
 from distconsole.checks.engine.judge import Verdicts
 from distconsole.checks.engine.report import make_report
-from distconsole.checks.facts.collectives import CollFacts, RankReport
 from distconsole.checks.facts.evidence import Outcome
+from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.nodes import Gathering
 from distconsole.config.schema import Config

@@ -10,8 +10,8 @@ import pytest
 from distconsole.checks.engine.catalogue import find_rule
 from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.facts.evidence import HostEvidence, View
-from distconsole.checks.facts.host import KernelEvent, KernelFacts
 from distconsole.checks.facts.network import Edge, ReachFacts
+from distconsole.checks.facts.node import KernelEvent, KernelFacts
 from distconsole.checks.fixes.closed_ways import through_ports
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Finding

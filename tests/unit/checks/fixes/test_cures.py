@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.checks.facts.collectives import RankReport
+from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.fixes import trials
 from distconsole.checks.fixes.cures import add_to_hint, attach_proof, lines_to_type
 from distconsole.checks.fixes.trials import Came, both, conclude

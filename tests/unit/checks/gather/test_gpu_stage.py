@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from distconsole.checks.facts.evidence import Outcome
-from distconsole.checks.facts.gpu import GpuLoadFacts
-from distconsole.checks.facts.node import Gpu, GpuFacts
+from distconsole.checks.facts.gpu import Gpu, GpuFacts, GpuLoadFacts
 from distconsole.checks.gather import gpu_stage
 from distconsole.checks.gather.nodes import Gathering
 from distconsole.config.schema import Config

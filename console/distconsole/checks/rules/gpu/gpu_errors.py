@@ -14,8 +14,8 @@ from enum import StrEnum
 
 from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import KernelEvent, KernelFacts
-from distconsole.checks.facts.node import GpuFacts
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.node import KernelEvent, KernelFacts
 from distconsole.checks.rules.system.kernel_log import unreadable
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Level

@@ -8,14 +8,12 @@ from collections.abc import Iterator, Mapping
 from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, info, rule, warn
 from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.gpu import GpuLoadFacts, LoadedGpu
-from distconsole.checks.facts.host import FabricFacts
+from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, GpuLoadFacts, LoadedGpu
 from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import GpuFacts, SshFacts
+from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.gpu.gpus import gpus_by_host, on_gpu_hosts
-from distconsole.checks.rules.majority import dissent, name_hosts
-from distconsole.checks.rules.wording import numbers
+from distconsole.checks.rules.wording import dissent, name_hosts, numbers
 from distconsole.model.requests import Level
 
 SLOWDOWNS = {

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-from distconsole.checks.facts.gpu import GpuLoadFacts, LoadedGpu
-from distconsole.checks.facts.node import GpuFacts
+from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu
 
 SLOW_SHARE = 0.6
 """Of the median of GPUs of the kind; two on one switch that shares its lanes are above half."""

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.gpu import GpuLoadFacts, LoadedGpu, NvLink
-from distconsole.checks.facts.node import GpuFacts
+from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu, NvLink
 from distconsole.checks.rules.gpu.gpu_links import (
     MOST_REPLAYS,
     Loaded,

@@ -17,9 +17,8 @@ from distconsole.checks.engine.rule import (
     warn,
 )
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.node import Gpu, GpuFacts
-from distconsole.checks.rules.majority import dissent, name_hosts
-from distconsole.checks.rules.wording import numbers, size, who
+from distconsole.checks.facts.gpu import Gpu, GpuFacts
+from distconsole.checks.rules.wording import dissent, name_hosts, numbers, size, who
 from distconsole.model.requests import Level
 
 MIB = 1024 * 1024

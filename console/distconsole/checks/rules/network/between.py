@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import BetweenFacts, Login, MpiSshFacts
+from distconsole.checks.facts.jobs import MpiSshFacts
+from distconsole.checks.facts.network import BetweenFacts, Login
 from distconsole.checks.gather.attribution import Direction, Pair, blame
-from distconsole.checks.rules.majority import name_hosts
-from distconsole.checks.rules.wording import list_some
+from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.requests import Level
 
 MAX_LISTED = 6

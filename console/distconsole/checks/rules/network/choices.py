@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from distconsole.checks.engine.rule import Foreseen, Said, Unjudged, fail, hint, rule, warn
-from distconsole.checks.facts.edges import matrix_of
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.network import NetFacts, ReachFacts
+from distconsole.checks.facts.network import NetFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import (
     EnvFacts,
     HorovodFacts,
@@ -32,8 +31,8 @@ from distconsole.checks.interfaces.panel import (
     reports,
     run_variables,
 )
-from distconsole.checks.rules.majority import dissent
 from distconsole.checks.rules.network.network import alone
+from distconsole.checks.rules.wording import dissent
 from distconsole.config.pasting import network_of_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import FabricFacts, RdmaPort
-from distconsole.checks.facts.node import GpuFacts
-from distconsole.checks.rules.majority import dissent, name_hosts, these_have
+from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, RdmaPort
+from distconsole.checks.rules.wording import dissent, name_hosts, these_have
 from distconsole.model.requests import Level
 
 ACTIVE = "ACTIVE"

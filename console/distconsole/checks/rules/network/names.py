@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from distconsole.checks.engine.rule import Said, Unjudged, hint, info, rule, warn
 from distconsole.checks.facts.evidence import Outcome, View
-from distconsole.checks.facts.host import NameFacts, PeerName
-from distconsole.checks.facts.network import NetFacts
+from distconsole.checks.facts.network import NameFacts, NetFacts, PeerName
 from distconsole.checks.facts.node import OsFacts, SshFacts
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
-from distconsole.checks.rules.majority import name_hosts
-from distconsole.checks.rules.wording import list_some
+from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, rule, warn
-from distconsole.checks.facts.edges import SILENT, Matrix, matrix_of
 from distconsole.checks.facts.evidence import ALONE, Outcome, View
-from distconsole.checks.facts.network import Edge, ReachFacts
+from distconsole.checks.facts.network import SILENT, Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.fixes.closed_ways import (
     MORE_NEIGHBOURS,
     Cause,
@@ -30,7 +29,7 @@ from distconsole.checks.gather.attribution import (
     blame,
     cover,
 )
-from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.requests import Level
 
 MAX_LISTED = 8

@@ -17,11 +17,10 @@ from distconsole.checks.engine.rule import (
     warn,
 )
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import LifeFacts
 from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import ClockFacts, ShellFacts, SshFacts
+from distconsole.checks.facts.node import ClockFacts, LifeFacts, ShellFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
 

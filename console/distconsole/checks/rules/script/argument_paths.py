@@ -6,9 +6,8 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
 from distconsole.checks.facts.script import Found
-from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.system.folders import NUMBERED
-from distconsole.checks.rules.wording import list_some, size
+from distconsole.checks.rules.wording import dissent, list_some, name_hosts, size
 
 
 class Trouble(NamedTuple):

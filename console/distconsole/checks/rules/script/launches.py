@@ -9,12 +9,13 @@ from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rul
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import UNREACHED, Outcome, View
+from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import GpuFacts, OsFacts, SshFacts
+from distconsole.checks.facts.node import OsFacts, SshFacts
 from distconsole.checks.facts.script import Found, ScriptFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.majority import name_hosts
 from distconsole.checks.rules.system.stuck import TOLD, lies_below, stuck_points
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.requests import Level
 
 ENGINE_MODULES = (("horovod", "Horovod"), ("mpi4py", "mpi4py"))

@@ -11,8 +11,8 @@ from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import PythonFacts
 from distconsole.checks.facts.script import Module, ScriptFacts
-from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.script.scripts import MAX_LISTED, NO_SCRIPT, cut_lines
+from distconsole.checks.rules.wording import dissent, name_hosts
 from distconsole.model.requests import Level
 
 JUDGED_ELSEWHERE = ("torch", "horovod")

@@ -11,9 +11,9 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import CodeFile, ScriptFacts, ScriptFile
-from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.script.argument_paths import argument_trouble
 from distconsole.checks.rules.system.stuck import TOLD, lies_below, stuck_points
+from distconsole.checks.rules.wording import dissent, name_hosts
 from distconsole.model.requests import Level
 from distconsole.model.time_text import utc_text
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from distconsole.checks.engine.rule import Rule, Said, Unjudged, hint, rule
-from distconsole.checks.facts.collectives import (
+from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
     RankReport,
 )
-from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import MpiFacts, OsFacts
 from distconsole.checks.rules.software.ranks import Judged, exact, judge_end, met, who
 from distconsole.checks.rules.system.limits import LIMITS, lower_than_a_login

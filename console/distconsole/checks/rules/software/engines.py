@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, info, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.node import GpuFacts, HorovodFacts, MpiFacts, PythonFacts, TorchFacts
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
-from distconsole.checks.rules.majority import dissent, name_hosts, these_have
+from distconsole.checks.rules.wording import dissent, name_hosts, these_have
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 

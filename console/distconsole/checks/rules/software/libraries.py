@@ -8,10 +8,10 @@ from statistics import median
 
 from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, rule, warn
 from distconsole.checks.facts.evidence import Outcome, View
-from distconsole.checks.facts.host import ImportFacts
-from distconsole.checks.facts.node import GpuFacts, TorchFacts
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.node import ImportFacts, TorchFacts
 from distconsole.checks.gather.timings import busy_hosts
-from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.requests import Level
 
 SLOW_SECONDS = 15.0

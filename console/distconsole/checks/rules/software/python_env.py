@@ -11,9 +11,8 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
-from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.script.script_imports import imported_packages
-from distconsole.checks.rules.wording import list_some
+from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.engine.rule import Said, Unjudged, fail, info, warn
-from distconsole.checks.facts.collectives import CollFacts, RankReport
 from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View
+from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.fixes.cures import library_first, prefix_of
-from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.findings import Cure, Finding, HostCure
 
 JOINED = "joined the group"

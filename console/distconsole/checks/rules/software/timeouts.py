@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import BetweenFacts, ImportFacts
-from distconsole.checks.facts.node import EnvFacts, HorovodFacts
+from distconsole.checks.facts.network import BetweenFacts
+from distconsole.checks.facts.node import EnvFacts, HorovodFacts, ImportFacts
 from distconsole.checks.gather.timings import busy_hosts
-from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from distconsole.checks.engine.rule import Judge, Rule, Said, Unjudged, fail
-from distconsole.checks.facts.collectives import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts
 from distconsole.checks.facts.node import (
     Facts,
-    GpuFacts,
     HorovodFacts,
     MpiFacts,
     OsFacts,
@@ -20,8 +20,7 @@ from distconsole.checks.facts.node import (
     TorchFacts,
 )
 from distconsole.checks.gather.timings import collectives_of
-from distconsole.checks.rules.majority import name_hosts
-from distconsole.checks.rules.wording import size
+from distconsole.checks.rules.wording import name_hosts, size
 from distconsole.model.expectation import CollectiveExpectation, Expectation
 from distconsole.model.reports import CollectiveReport
 from distconsole.model.requests import Level

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.folders import FolderFacts, SpeedFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
+from distconsole.checks.facts.script import FolderFacts, SpeedFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.questions import NODE_FOLDERS
-from distconsole.checks.rules.majority import dissent, name_hosts
 from distconsole.checks.rules.system.slow_folders import FACTOR, slow_folders
 from distconsole.checks.rules.system.stuck import TOLD, is_needed, lies_below, stuck_points
-from distconsole.checks.rules.wording import list_some
+from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.model.requests import Level
 
 IN_MEMORY = ("tmpfs", "ramfs")

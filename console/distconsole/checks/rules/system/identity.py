@@ -12,7 +12,7 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
-from distconsole.checks.rules.majority import dissent, name_hosts
+from distconsole.checks.rules.wording import dissent, name_hosts
 from distconsole.model.addresses import gloo_connects
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

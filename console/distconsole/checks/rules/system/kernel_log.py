@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import KernelEvent, KernelFacts
-from distconsole.checks.rules.majority import name_hosts
+from distconsole.checks.facts.node import KernelEvent, KernelFacts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 

@@ -8,9 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from distconsole.checks.engine.rule import Said, fail, hint, info, rule, warn
 from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.host import ProcFacts, ShmEntry, ShmFacts, TrainingProcess
 from distconsole.checks.facts.network import PortFacts
-from distconsole.checks.facts.node import OsFacts, Who
+from distconsole.checks.facts.node import (
+    OsFacts,
+    ProcFacts,
+    ShmEntry,
+    ShmFacts,
+    TrainingProcess,
+    Who,
+)
 from distconsole.checks.rules.wording import GIB, list_some, numbers, size, who
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text

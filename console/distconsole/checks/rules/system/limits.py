@@ -7,10 +7,10 @@ from typing import Any
 
 from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.node import Filesystem, GpuFacts, OsFacts
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.fixes.cures import in_setup
-from distconsole.checks.rules.majority import name_hosts
-from distconsole.checks.rules.wording import MIB, size
+from distconsole.checks.rules.wording import MIB, name_hosts, size
 from distconsole.model.requests import Level
 
 FILES_PER_RANK = 64

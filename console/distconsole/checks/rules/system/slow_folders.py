@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
-from distconsole.checks.facts.folders import Folder, SpeedFacts
+from distconsole.checks.facts.script import Folder, SpeedFacts
 
 FACTOR = 5.0
 MIB = 1 << 20

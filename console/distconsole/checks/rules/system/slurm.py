@@ -8,11 +8,12 @@ from functools import wraps
 
 from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, rule, warn
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.node import GpuFacts, OsFacts
-from distconsole.checks.facts.slurm import Decoded, MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.jobs import Decoded, MungeFacts, SlurmFacts, StepFacts
+from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.attribution import cover
-from distconsole.checks.rules.majority import name_hosts
 from distconsole.checks.rules.system.limits import lower_than_a_login
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.requests import Level
 
 BROKEN_STATES = ("DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "INVAL", "UNKNOWN", "ERROR")

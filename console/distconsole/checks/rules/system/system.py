@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from distconsole.checks.engine.rule import Said, Unjudged, differ, hint, info, rule, warn
 from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import GpuFacts, OsFacts, SshFacts
-from distconsole.checks.rules.majority import dissent, name_hosts
+from distconsole.checks.facts.node import OsFacts, SshFacts
+from distconsole.checks.rules.wording import dissent, name_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

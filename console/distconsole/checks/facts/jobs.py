@@ -1,0 +1,122 @@
+"""What the ranks of short jobs said and how they ended, and what Slurm and munge say of a host."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from distconsole.checks.facts.node import Facts
+
+
+class RankReport(Facts, frozen=True, kw_only=True):
+    """What one rank of the collective job said and how it ended (None: killed at the deadline)."""
+
+    rank: int
+    exit_code: int | None = None
+    seconds: float = 0.0
+    said: tuple[dict[str, Any], ...] = ()
+    error: tuple[str, ...] = ()
+
+
+class CollFacts(Facts, frozen=True, kw_only=True):
+    """A host's ranks of a collective job, and the job; this one is torch's own.
+
+    ``refused`` says why a run by this launcher would not even be started.
+    """
+
+    group: ClassVar[str] = "coll"
+    launcher: str = "torch"
+    backend: str = ""
+    world_size: int = 0
+    planned: tuple[int, ...] = ()
+    ranks: tuple[RankReport, ...] = ()
+    timeout_seconds: float = 0.0
+    engine_said: tuple[str, ...] = ()
+    refused: str = ""
+    refused_hint: str = ""
+
+
+class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
+    """The same by Horovod."""
+
+    group: ClassVar[str] = "coll_horovod"
+
+
+class HorovodMpiFacts(CollFacts, frozen=True, kw_only=True):
+    """The same by Horovod over MPI, where it has both controllers."""
+
+    group: ClassVar[str] = "coll_horovod_mpi"
+
+
+class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
+    """The same by mpirun; its ranks call MPI itself."""
+
+    group: ClassVar[str] = "coll_mpi"
+
+
+class MpiSshFacts(Facts, frozen=True, kw_only=True):
+    """What a plain mpirun over ssh started, one rank a host.
+
+    The first host has it; those that only took part have no ``hosts``.
+    """
+
+    group: ClassVar[str] = "mpi_ssh"
+    hosts: tuple[str, ...] = ()
+    exit_code: int | None = None
+    groups: tuple[dict[str, Any], ...] = ()
+    said: tuple[str, ...] = ()
+
+
+class Controller(Facts, frozen=True, kw_only=True):
+    """One slurmctld, as the host sees it."""
+
+    role: str
+    host: str
+    up: bool = False
+
+
+class SlurmFacts(Facts, frozen=True, kw_only=True):
+    """``why`` says why there is none.
+
+    ``node`` is what the controller has of the host, by the names of ``scontrol show node``, None where
+    it knows none; ``hardware`` likewise by ``slurmd -C``. With ``overrides`` slurmd believes the
+    configuration whatever the hardware is.
+    """
+
+    group: ClassVar[str] = "slurm"
+    present: bool
+    why: str = ""
+    version: str = ""
+    controllers: tuple[Controller, ...] = ()
+    controller_error: str = ""
+    node: dict[str, str] | None = None
+    hardware: dict[str, str] | None = None
+    overrides: bool = False
+    munge_error: str = ""
+
+
+class Decoded(Facts, frozen=True, kw_only=True):
+    """A credential of the host ``source`` as this one decoded it; times are UNIX seconds."""
+
+    source: str
+    status: str = ""
+    encoded: int | None = None
+    decoded: int | None = None
+    error: str = ""
+
+
+class MungeFacts(Facts, frozen=True, kw_only=True):
+    """What a host made of the others' credentials."""
+
+    group: ClassVar[str] = "munge"
+    decoded: tuple[Decoded, ...] = ()
+
+
+class StepFacts(Facts, frozen=True, kw_only=True):
+    """Soft limits inside a step of the allocation ``job`` on the host, None for none."""
+
+    group: ClassVar[str] = "slurm_step"
+    job: str
+    limits: dict[str, int | None] = msgspec.field(default_factory=dict)
+    error: str = ""
