@@ -53,7 +53,8 @@ from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.rpc.frames import LogEntry
 from distconsole.runs.compare.figures import Compared, compare, curves_of
 from distconsole.runs.compare.tally import Tally
-from distconsole.runs.detectors.conclusions import Left, first_failure_finding
+from distconsole.runs.detectors.conclusions import first_failure_finding
+from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.reduce import RunReducer
 from distconsole.ssh.plain import without_colours
 
@@ -247,7 +248,7 @@ def failing(world: int = 4) -> Iterator[Event]:
         traceback=TRACEBACK,
     )
     yield rank(2, RankState.FAILED, MINUTE_LATER)
-    yield first_failure_finding(RUN, first, Left(), MINUTE_LATER)
+    yield first_failure_finding(Ranks(RUN), first, (), MINUTE_LATER)
     for number in range(world):
         if number != 2:
             yield rank(number, RankState.KILLED, MINUTE_LATER)

@@ -1,10 +1,12 @@
-"""Metrics reduced over the ranks at equal steps. Pure: entries in, ``Metric`` values out."""
+"""Metrics reduced over the ranks at equal steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from distconsole.model.run_events import Metric
 
 MAX_PENDING_STEPS = 1024
 """Steps of one metric that wait for ranks; beyond that the oldest is reduced as it is."""
@@ -26,33 +28,15 @@ class Point(NamedTuple):
     samples: float | None
 
 
-class Reduced(NamedTuple):
-    """A metric over the ranks at one step."""
+def reduce_points(points: list[Point]) -> tuple[float, float | None]:
+    """Return the sample-weighted mean and the samples if every rank gave its samples, else the plain mean.
 
-    name: str
-    step: int
-    value: float
-    low: float
-    high: float
-    ranks: int
-    samples: float | None
-
-
-def reduce_points(name: str, step: int, points: list[Point]) -> Reduced:
-    """Return the sample-weighted mean if every rank gave its samples, else the plain mean.
-
-    ``low`` and ``high`` leave out values that are not finite; the mean does not, because a mean
-    that hides a NaN would say that all is well.
+    A value that is not finite counts: a mean that hides a NaN would say that all is well.
     """
-    samples: float | None = None
     if all(point.samples is not None and 0 < point.samples < math.inf for point in points):
         samples = sum(point.samples or 0.0 for point in points)
-        total = sum(point.value * (point.samples or 0.0) for point in points)
-        value = total / samples
-    else:
-        value = sum(point.value for point in points) / len(points)
-    finite = [point.value for point in points if math.isfinite(point.value)] or [value]
-    return Reduced(name, step, value, min(finite), max(finite), len(points), samples)
+        return sum(point.value * (point.samples or 0.0) for point in points) / samples, samples
+    return sum(point.value for point in points) / len(points), None
 
 
 class _RankProgress:
@@ -102,7 +86,8 @@ class PointReducer:
     left out while complete ones keep coming, because the mean of a changing subset is noise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: str) -> None:
+        self._run = run
         self._ranks: dict[int, _RankProgress] = {}
         self._pending: dict[str, dict[int, _Pending]] = {}
         self._most: dict[str, int] = {}
@@ -117,16 +102,16 @@ class PointReducer:
         self._unplaced: dict[str, int] = {}
         """Metric -> its last step before that, until the first one after it tells where it goes on."""
 
-    def begin_again(self) -> Iterator[Reduced]:
+    def begin_again(self, t: float) -> Iterator[Metric]:
         """Yield what is left, for every rank starts anew: from step 0, or from that of a checkpoint."""
-        yield from self.flush()
+        yield from self.flush(t)
         self._unplaced.update(self._done)
         # Each is awaited from now on: its host may be the last to tell that it starts.
         self._ranks = {rank: _RankProgress() for rank in self._ranks}
         for kept in (self._most, self._complete_at, self._done):
             kept.clear()
 
-    def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Reduced]:
+    def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Metric]:
         """Note that a rank lives or ended, and yield what nobody else is awaited for now.
 
         A rank that ended is waited for no longer; its last window comes before its end.
@@ -143,7 +128,7 @@ class PointReducer:
 
     def add(
         self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
-    ) -> list[Reduced]:
+    ) -> list[Metric]:
         """Take one rank's window and return what is complete now, by name in rising steps.
 
         Args:
@@ -170,7 +155,7 @@ class PointReducer:
                 if pending is None:
                     pending = steps[step] = _Pending(t, again=step == done)
                 pending.points[rank] = point
-        complete: list[Reduced] = []
+        complete: list[Metric] = []
         for name in list(self._pending):
             complete += self._ready(name, t)
         return complete
@@ -186,21 +171,21 @@ class PointReducer:
             self._bases[name] = last + 1
         return self._bases.get(name, 0)
 
-    def flush(self) -> Iterator[Reduced]:
+    def flush(self, t: float) -> Iterator[Metric]:
         """Yield what is left, as far as it is known."""
         for name, steps in self._pending.items():
             for step in sorted(steps):
                 entry = steps.pop(step)
                 if self._worth(name, entry, entry.since):
-                    yield self._emit(name, step, entry)
+                    yield self._emit(name, step, entry, t)
 
-    def _ready(self, name: str, t: float) -> Iterable[Reduced]:
+    def _ready(self, name: str, t: float) -> Iterable[Metric]:
         steps = self._pending[name]
         if not steps or self._blocked_at(name, min(steps), t):
             return ()  # as after nearly every window
         return self._completed(name, steps, t)
 
-    def _completed(self, name: str, steps: dict[int, _Pending], t: float) -> Iterator[Reduced]:
+    def _completed(self, name: str, steps: dict[int, _Pending], t: float) -> Iterator[Metric]:
         for step in sorted(steps):
             entry = steps[step]
             if self._blocked_at(name, step, t):
@@ -219,7 +204,7 @@ class PointReducer:
                 if len(entry.points) >= self._most.get(name, 0):
                     self._most[name] = len(entry.points)
                     self._complete_at[name] = t
-                yield self._emit(name, step, entry)
+                yield self._emit(name, step, entry, t)
 
     def _blocked_at(self, name: str, step: int, t: float) -> bool:
         """Whether the oldest step still waits, as it does after nearly every window."""
@@ -267,5 +252,18 @@ class PointReducer:
             return True
         return t - self._complete_at.get(name, -math.inf) > MAX_WAIT_SECONDS / 2
 
-    def _emit(self, name: str, step: int, entry: _Pending) -> Reduced:
-        return reduce_points(name, step, list(entry.points.values()))
+    def _emit(self, name: str, step: int, entry: _Pending, t: float) -> Metric:
+        points = list(entry.points.values())
+        value, samples = reduce_points(points)
+        finite = [point.value for point in points if math.isfinite(point.value)] or [value]
+        return Metric(
+            t=t,
+            run=self._run,
+            name=name,
+            step=step,
+            value=value,
+            min=min(finite),
+            max=max(finite),
+            ranks=len(points),
+            samples=samples,
+        )

@@ -1,17 +1,17 @@
-"""From the nodes' journal entries to the events of a run. Pure: no clock, no disk, no connection."""
+"""From the nodes' journal entries to the events of a run."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
-from typing import assert_never
+from collections.abc import Iterator, Set
+from typing import assert_never, cast
 
 from msgspec import UNSET, structs
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     LogLine,
-    Metric,
     PhaseReached,
     RankChanged,
     RankState,
@@ -25,31 +25,22 @@ from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
 from distconsole.runs.detectors.conclusions import (
     NODE_LOST,
-    Left,
-    disagreement_finding,
     first_failure_finding,
-    not_finite_finding,
     note_finding,
-    passed_by_finding,
     restart_finding,
-    split_finding,
-    stall_finding,
-    straggler_finding,
 )
-from distconsole.runs.detectors.not_finite import NotFinite, NotFiniteWatch
-from distconsole.runs.detectors.splits import SplitWatch
+from distconsole.runs.detectors.not_finite import NotFiniteWatch
+from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.stalls import StallWatch
-from distconsole.runs.detectors.stragglers import StragglerWatch
+from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
 from distconsole.runs.detectors.unplanned import MAX_RANKS, PlanBounds
-from distconsole.runs.detectors.verify import Disagreement, SyncWatch
-from distconsole.runs.detectors.world_words import apart_finding
-from distconsole.runs.detectors.worlds import Apart, WorldWatch
+from distconsole.runs.detectors.verify import SyncWatch
+from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.slices import LineAssembler
 from distconsole.runs.outcome import Outcome, blamed
-from distconsole.runs.points import PointReducer, Reduced
+from distconsole.runs.points import Point, PointReducer
 from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import load_events
-from distconsole.runs.window_values import figures_of, given_points, known_metrics
 from distconsole.ssh.plain import without_colours
 
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
@@ -67,24 +58,23 @@ class RunReducer:
 
     def __init__(self, run: str, hosts: tuple[str, ...], ranks: int = MAX_RANKS) -> None:
         self.run = run
-        self._bounds = PlanBounds(run, ranks)
+        self._ranks = Ranks(run)
+        self._bounds = PlanBounds(self._ranks, ranks)
         self.ended: RunEnded | None = None
         self._hosts = frozenset(hosts)
         self._coordinator = hosts[0] if hosts else ""
         self._waiting = set(hosts)
-        self._points = PointReducer()
+        self._points = PointReducer(run)
         self._stragglers = StragglerWatch()
-        self._sync = SyncWatch(hosts)
-        self._splits = SplitWatch()
-        self._stalls = StallWatch()
-        self._worlds = WorldWatch()
+        self._sync = SyncWatch(self._ranks, hosts)
+        self._splits = SplitWatch(self._ranks)
+        self._stalls = StallWatch(self._ranks)
+        self._worlds = WorldWatch(self._ranks)
         self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
-        self._rank_hosts: dict[int, str] = {}
-        self._living: dict[int, frames.StateEntry] = {}
         self._lost: set[str] = set()
         self._passed_by: Counter[str] = Counter()
         """Lost host -> steps that its ranks made since."""
-        self._not_finite = NotFiniteWatch()
+        self._not_finite = NotFiniteWatch(self._ranks)
         self._exited: dict[int, frames.StateEntry] = {}
         """Rank -> how it said to have exited: by itself, or because it was asked to."""
         self._outcome = Outcome(self._coordinator)
@@ -143,13 +133,13 @@ class RunReducer:
                 yield from self._window(host, entry, t)
             case frames.CheckEntry():
                 if self._is_current(host):
-                    yield from self._disagreements(self._sync.add(entry, t), t)
+                    yield from self._sync.add(entry, t)
             case frames.SampleEntry():
                 loads = load_events(self.run, host, entry.node, entry.gpus, t)
                 yield from self._bounds.within(host, loads, t)
-                yield from self._stalled(t)
-                yield from self._apart(self._worlds.due(self._living, len(self._rank_hosts), t), t)
-                yield from self._unlike(self._not_finite.due(self._living, t))
+                yield from self._stalls.due(t)
+                yield from self._worlds.due(t)
+                yield from self._not_finite.due(t)
             case frames.LogEntry():
                 yield from self._log(host, entry, t)
             case frames.FailureEntry():
@@ -163,7 +153,7 @@ class RunReducer:
             case frames.RestartEntry():
                 first = blamed(entry.first_failure)
                 if first is not None:
-                    yield restart_finding(self.run, first, self._left(), entry, t)
+                    yield restart_finding(self._ranks, first, self._left(), entry, t)
             case frames.AttemptEntry():
                 yield from self._begin_attempt(host, entry, t)
             case frames.EndEntry():
@@ -188,11 +178,11 @@ class RunReducer:
             return  # of a newer agent
         alive = state in LIVING
         self._sync.heard_of(host)
-        if host in self._lost if alive else self._rank_hosts.get(entry.rank, host) != host:
+        if host in self._lost if alive else self._ranks.hosts.get(entry.rank, host) != host:
             return  # the others go on without that host, or the rank lives elsewhere now
-        if self._rank_hosts.get(entry.rank, host) != host:
+        if self._ranks.hosts.get(entry.rank, host) != host:
             self._splits.moved(entry.rank, t)
-        self._rank_hosts[entry.rank] = host
+        self._ranks.hosts[entry.rank] = host
         if alive:
             self._stalls.rank_is(entry.rank, entry.pid, t, stalled=state is RankState.STALLED)
         if state is RankState.EXITED and entry.exit_code and self._is_blamed(entry.rank):
@@ -210,10 +200,10 @@ class RunReducer:
     ) -> Iterator[RunEvents]:
         rank, alive = entry.rank, state in LIVING
         if alive:
-            self._living[rank] = entry
+            self._ranks.living[rank] = entry
             self._exited.pop(rank, None)
         else:
-            self._living.pop(rank, None)
+            self._ranks.living.pop(rank, None)
             if state is RankState.EXITED:
                 self._exited[rank] = entry
             self._stragglers.rank_ended(rank)
@@ -229,17 +219,8 @@ class RunReducer:
             exit_code=UNSET if entry.exit_code is None else entry.exit_code,
             signal=UNSET if entry.signal is None else entry.signal,
         )
-        yield from self._metrics(self._points.rank_is(rank, t, alive=alive), t)
-        yield from self._disagreements(self._sync.rank_is(rank, t, alive=alive), t)
-
-    def _stalled(self, t: float) -> Iterator[RunFinding]:
-        stall = self._stalls.due(self._living, t)
-        if stall is not None:
-            yield stall_finding(self.run, stall, lambda rank: self._rank_hosts.get(rank, ""), t)
-
-    def _apart(self, found: Iterator[Apart], t: float) -> Iterator[RunFinding]:
-        for one in found:
-            yield apart_finding(self.run, one, self._hosts_of(one.ranks), t)
+        yield from self._points.rank_is(rank, t, alive=alive)
+        yield from self._sync.rank_is(rank, t, alive=alive)
 
     def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         about = entry.host if entry.host in self._hosts else host
@@ -262,27 +243,33 @@ class RunReducer:
     def _tell_passed_by(self, t: float) -> Iterator[RunFinding]:
         for host, steps in sorted(self._passed_by.items()):
             if steps:
-                yield passed_by_finding(self.run, host, steps, t)
+                yield self._ranks.finding(
+                    t,
+                    NODE_LOST,
+                    f"{steps} steps of {host} after it was lost are not counted: the run went on "
+                    "without it; what it printed is shown",
+                    hosts=(host,),
+                    severity=Severity.INFO,
+                )
         self._passed_by.clear()
 
     def _take_down(self, hosts: Set[str], t: float) -> Iterator[RunEvents]:
-        for rank, last in sorted(self._living.items()):
-            host = self._rank_hosts[rank]
+        for rank, last in sorted(self._ranks.living.items()):
+            host = self._ranks.hosts[rank]
             if host in hosts:
                 yield from self._rank_is(host, last, RankState.KILLED, t)
 
     def _window(self, host: str, entry: frames.WindowEntry, t: float) -> Iterator[RunEvents]:
-        known_on = self._rank_hosts.get(entry.rank, host)
+        known_on = self._ranks.hosts.get(entry.rank, host)
         if host in self._lost:
             reported = max(map(len, entry.points.values()), default=0)
             self._passed_by[host] += entry.steps or reported
             return
         if known_on != host:  # of before the rank came to live elsewhere, or it lives twice
-            split = self._splits.steps(entry.rank, host, known_on, t) if entry.steps else None
-            if split is not None:
-                yield split_finding(self.run, split, t)
+            if entry.steps:
+                yield from self._splits.steps(entry.rank, host, t)
             return
-        mean, p95, data, forward, backward, optimizer, samples_s = figures_of(entry)
+        mean, p95 = map(_finite, entry.step_ms or (None, None))
         step = entry.step
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
@@ -296,54 +283,28 @@ class RunReducer:
             steps=entry.steps,
             step_ms_mean=mean,
             step_ms_p95=p95,
-            data_ms=data,
-            forward_ms=forward,
-            backward_ms=backward,
-            optimizer_ms=optimizer,
-            samples_s=samples_s,
-            metrics=known_metrics(entry.metrics),
+            data_ms=_finite(entry.data_ms),
+            forward_ms=_finite(entry.forward_ms),
+            backward_ms=_finite(entry.backward_ms),
+            optimizer_ms=_finite(entry.optimizer_ms),
+            samples_s=_finite(entry.samples_s),
+            metrics={k: value for k, value in entry.metrics.items() if value is not None},
             dropped=entry.dropped,
             host=host,
             skipped=entry.skipped,
         )
         yield window
-        points = {name: given_points(points) for name, points in entry.points.items()}
-        if unlike := self._not_finite.add(entry.rank, points, self._living, t):
-            yield from self._unlike(unlike)
+        points = {
+            name: cast("list[Point]", [point for point in given if point.value is not None])
+            for name, given in entry.points.items()
+        }
+        yield from self._not_finite.add(entry.rank, points, t)
         if not self._is_current(host):
             return  # of an attempt that another has followed
-        if reduced := self._points.add(entry.rank, points, t, trained=entry.steps > 0):
-            yield from self._metrics(reduced, t)
-        self._rank_hosts.setdefault(entry.rank, host)
+        yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
+        self._ranks.hosts.setdefault(entry.rank, host)
         for straggler in self._stragglers.add(window):
-            slow_on = self._rank_hosts.get(straggler.rank, "")
-            yield straggler_finding(self.run, slow_on, straggler, t)
-
-    def _unlike(self, found: Iterable[NotFinite]) -> Iterator[RunFinding]:
-        for one in found:
-            yield not_finite_finding(self.run, one, self._hosts_of(one.ranks))
-
-    def _hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
-        hosts = dict.fromkeys(self._rank_hosts.get(rank, "") for rank in ranks)
-        return tuple(filter(None, hosts))
-
-    def _disagreements(self, found: Iterator[Disagreement], t: float) -> Iterator[RunFinding]:
-        for one in found:
-            yield disagreement_finding(self.run, self._hosts_of(one.ranks), one, t)
-
-    def _metrics(self, reduced: Iterable[Reduced], t: float) -> Iterator[Metric]:
-        for metric in reduced:
-            yield Metric(
-                t=t,
-                run=self.run,
-                name=metric.name,
-                step=metric.step,
-                value=metric.value,
-                min=metric.low,
-                max=metric.high,
-                ranks=metric.ranks,
-                samples=metric.samples,
-            )
+            yield straggler_finding(self._ranks, straggler, t)
 
     def _log(self, host: str, entry: frames.LogEntry, t: float) -> Iterator[LogLine]:
         key = (host, entry.rank, "err" if entry.stream == "err" else "out")
@@ -377,10 +338,10 @@ class RunReducer:
             return
         self._restart = entry.restart
         self._bases[entry.restart] = self._last_step + 1
-        yield from self._metrics(self._points.begin_again(), t)
-        yield from self._unlike(self._not_finite.flush(self._living))
-        yield from self._disagreements(self._sync.begin_again(), t)
-        yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
+        yield from self._points.begin_again(t)
+        yield from self._not_finite.due(math.inf)
+        yield from self._sync.begin_again(t)
+        yield from self._worlds.flush(t)
         self._worlds.begin_again()
         self._stragglers = StragglerWatch()
         self._outcome.begin_again()
@@ -410,21 +371,20 @@ class RunReducer:
         """Tell who failed first; a stop may have come before its process was at its end."""
         last = self._exited.get(first.rank)
         if first.of_rank and last is not None and last.exit_code:
-            host = self._rank_hosts.get(first.rank, first.host)
+            host = self._ranks.hosts.get(first.rank, first.host)
             yield from self._rank_is(host, last, RankState.FAILED, t)
-        yield first_failure_finding(self.run, first, self._left(), t)
+        yield first_failure_finding(self._ranks, first, self._left(), t)
 
     def _numbered(self, first: FirstFailure | None) -> FirstFailure | None:
         """Call a rank by its own number, of which the coordinator need not know: its host has but one."""
         if first is None or not first.of_rank:
             return first
-        there = [rank for rank, host in self._rank_hosts.items() if host == first.host]
+        there = [rank for rank, host in self._ranks.hosts.items() if host == first.host]
         return structs.replace(first, rank=there[0]) if len(there) == 1 else first
 
-    def _left(self) -> Left:
+    def _left(self) -> tuple[int, ...]:
         ended = self._exited.items()
-        ranks = tuple(sorted(rank for rank, last in ended if last.exit_code == 0))
-        return Left(ranks, self._hosts_of(ranks))
+        return tuple(sorted(rank for rank, last in ended if last.exit_code == 0))
 
     def _flush_lines(self, host: str, t: float) -> Iterator[LogLine]:
         for key in [key for key in self._lines if key[0] == host]:
@@ -434,12 +394,12 @@ class RunReducer:
     def _finish(self, t: float) -> Iterator[RunEvents]:
         for host in sorted({key[0] for key in self._lines}):
             yield from self._flush_lines(host, t)
-        yield from self._metrics(self._points.flush(), t)
-        yield from self._unlike(self._not_finite.flush(self._living))
-        yield from self._disagreements(self._sync.flush(), t)
+        yield from self._points.flush(t)
+        yield from self._not_finite.due(math.inf)
+        yield from self._sync.flush(t)
         yield from self._bounds.left_out(t)
         yield from self._tell_passed_by(t)
-        yield from self._apart(self._worlds.flush(len(self._rank_hosts)), t)
+        yield from self._worlds.flush(t)
         yield from self._take_down(self._hosts - self._outcome.ended_hosts, t)
         first = self._numbered(self._outcome.first_failure())
         if first is not None and not self._outcome.has_verdict:
@@ -458,3 +418,7 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -20,8 +20,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
-from distconsole.runs.detectors.conclusions import disagreement_finding
-from distconsole.runs.detectors.verify import Disagreement, Kind
+from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.health import health_line
 from distconsole.runs.outlook import Outlook
 from distconsole.runs.timeline import RunTimeline
@@ -304,24 +303,15 @@ def test_the_step_of_the_line_is_the_mean_of_the_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (Kind.PARAMETERS, "rank 1 and rank 0 have different parameters after step 12: 2 ranks"),
-        (Kind.ALONE, "rank 1 train each by themselves: no process group is initialised"),
-        (Kind.WORLD, "rank 1 is in a process group of another shape than planned: 2 ranks"),
-        (Kind.BATCH, "rank 1 read the same batches (seen until step 12): 2 ranks"),
-        (Kind.GRADIENT, "the gradient of fc.weight is not finite at step 12 on rank 1: 2 ranks"),
-    ],
+    "check", ["run.desync", "run.alone", "run.world", "run.same_batch", "run.not_finite"]
 )
-def test_ranks_that_disagree_are_not_healthy(kind: Kind, words: str) -> None:
-    found = Disagreement(kind, 12, (1,), (0,), name="fc.weight", count=3, of=9)
-    told = disagreement_finding(RUN, ("h1",), found, T)
-    assert said(window(0), window(1), told).startswith(words)
+def test_ranks_that_disagree_are_not_healthy(check: str) -> None:
+    told = Ranks(RUN).finding(T, check, "what is wrong; and more", (1,))
+    assert said(window(0), window(1), told).startswith("what is wrong: 2 ranks")
 
 
 def test_a_disagreement_is_of_its_attempt() -> None:
-    found = Disagreement(Kind.PARAMETERS, 12, (1,), (0,))
-    told = disagreement_finding(RUN, ("h1",), found, T)
+    told = Ranks(RUN).finding(T, "run.desync", "different parameters", (1,))
     again = RunRestarted(t=T, run=RUN, restart=1, of=2)
     assert said(window(0), window(1), told, again, window(0), window(1)).startswith("healthy")
 

@@ -1,39 +1,19 @@
-"""Which ranks have stopped making steps, told together: where one hangs, soon all do. Pure."""
+"""Which ranks have stopped making steps, told together: where one hangs, soon all do."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from distconsole.model.run_events import RunFinding
+from distconsole.runs.detectors.ranks import Ranks, count_text, ranks_text
 from distconsole.runs.pace import TOGETHER_SECONDS, is_fresh
-
-
-class Stall(NamedTuple):
-    """Ranks that live and make no step.
-
-    Attributes:
-        ranks: Those found now, in order.
-        behind: Those of them whose last step is the lowest, if that is not so of all.
-        step: The last step of the first of them, None where it made none.
-        farthest: The last step that any rank has done.
-        going: How many other ranks go on.
-        unheard: How many others there are of which nothing has been heard since.
-        pids: Rank to its process, where known.
-    """
-
-    ranks: tuple[int, ...]
-    behind: tuple[int, ...]
-    step: int | None
-    farthest: int | None
-    going: int
-    unheard: int
-    pids: dict[int, int]
 
 
 class StallWatch:
     """Gathers ranks that stall at about the same time, and says once who is behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
         self._steps: dict[int, int] = {}
         self._stepped: dict[int, tuple[float, float | None]] = {}
         self._stalled: dict[int, int | None] = {}
@@ -60,28 +40,60 @@ class StallWatch:
         self._stalled.pop(rank, None)
         self._untold.discard(rank)
 
-    def due(self, living: Collection[int], t: float) -> Stall | None:
-        """Return who has stalled, once those that do so together were heard of.
-
-        Args:
-            living: The ranks that live.
-            t: UNIX seconds.
-        """
+    def due(self, t: float) -> Iterator[RunFinding]:
+        """Yield who has stalled at ``t`` (UNIX seconds), once those that do so together were heard of."""
         if not self._untold or t - self._since < TOGETHER_SECONDS:
-            return None
+            return
         ranks = tuple(sorted(self._untold))
         self._untold.clear()
         lowest = min(self._steps.get(rank, -1) for rank in ranks)
         behind = tuple(rank for rank in ranks if self._steps.get(rank, -1) == lowest)
-        others = [rank for rank in living if rank not in self._stalled]
-        told = [self._stepped[rank] for rank in others if rank in self._stepped]
-        going = sum(is_fresh(stepped, t, step_ms) for stepped, step_ms in told)
-        return Stall(
-            ranks=ranks,
-            behind=behind if len(behind) < len(ranks) else (),
-            step=lowest if lowest >= 0 else None,
-            farthest=max(self._steps.values(), default=None),
-            going=going,
-            unheard=len(others) - going,
-            pids={rank: pid for rank in ranks if (pid := self._stalled[rank]) is not None},
+        others = [rank for rank in self._ranks.living if rank not in self._stalled]
+        known = [self._stepped[rank] for rank in others if rank in self._stepped]
+        going = sum(is_fresh(stepped, t, step_ms) for stepped, step_ms in known)
+        yield self._finding(ranks, behind, lowest, (going, len(others) - going), t)
+
+    def _finding(
+        self,
+        ranks: tuple[int, ...],
+        behind: tuple[int, ...],
+        lowest: int,
+        others: tuple[int, int],
+        t: float,
+    ) -> RunFinding:
+        """Say who has stalled, with a way to look at the one most likely to blame: of those ``behind`` the first.
+
+        Args:
+            lowest: Their last step; -1 where they made none.
+            others: How many others go on, and of how many nothing is heard.
+        """
+        first, (going, unheard) = behind[0], others
+        host = self._ranks.hosts.get(first, "")
+        on_host = f" on {host}" if len(behind) == 1 else ""
+        have = "has" if len(behind) == 1 else "have"
+        after = f" after step {lowest:,}" if lowest >= 0 else ""
+        stopped = f"{have} stopped making steps{after}"
+        if waiting := len(ranks) - len(behind):
+            summary = (
+                f"{ranks_text(behind)}{on_host} {stopped}; "
+                f"{count_text(waiting, 'more waits', 'more wait')}, "
+                f"at step {max(self._steps.values(), default=0):,}"
+            )
+        elif going or unheard or len(ranks) == 1:
+            summary = f"{ranks_text(ranks)}{on_host} {stopped}"
+            summary += f"; {count_text(going, 'goes on', 'go on')}" if going else ""
+            silent = count_text(unheard, "other", "others")
+            summary += f"; nothing is heard of {silent}" if unheard else ""
+        else:
+            summary = f"all {len(ranks):,} ranks {stopped}"
+        pid = self._stalled[first]
+        look = f"py-spy dump --pid {pid} on {host} says where it is; " if pid else ""
+        run = self._ranks.run
+        return self._ranks.finding(
+            t,
+            "run.stall",
+            summary,
+            behind,
+            expected="a step within 30 s, or within ten times the usual time",
+            hint=f"{look}distconsole logs {run} --rank {first}; distconsole stop {run}",
         )

@@ -1,4 +1,4 @@
-"""Which rank the others wait for, from the parts of its own steps. Pure; it cannot see inside backward.
+"""Which rank the others wait for, from the parts of its own steps.
 
 In data-parallel training every rank's step takes equally long, because the fast ones wait in
 backward for the gradients of the slow one. What tells them apart is the time that a rank spends
@@ -12,7 +12,10 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
-from distconsole.model.run_events import Window
+from distconsole.model.run_events import RunFinding, Window
+from distconsole.model.time_text import ms_text
+from distconsole.runs.detectors.conclusions import STRAGGLER
+from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.pace import (
     BEHIND_SHARE,
     BEHIND_STEPS,
@@ -216,3 +219,38 @@ def _lags(began: Mapping[int, Parts], fresh: Mapping[int, Parts], rank: int) -> 
         for here, there in others
     ) - (last.step - first.step)
     return behind >= max(BEHIND_STEPS, BEHIND_SHARE * most)
+
+
+_LOOK = (
+    "look at what the script does there on this rank alone, and at the host's processors and GPUs "
+    "(distconsole top)"
+)
+_HINTS = {
+    DATA: "it waits longer for its batches: look at the DataLoader's num_workers, and at the "
+    "host's disk and processors (distconsole top)",
+    FORWARD: f"from its batch to backward it takes longer: {_LOOK}",
+    OPTIMIZER: f"its optimizer takes longer: {_LOOK}",
+    STEP: _LOOK,
+    REST: f"{_LOOK}: logging, writing files, a validation",
+}
+"""Says which part was measured; why it takes longer was not."""
+
+
+def straggler_finding(ranks: Ranks, slow: Straggler, t: float) -> RunFinding:
+    """Return which rank the others wait for, and in which part of the step."""
+    where = {
+        STEP: "its steps",
+        REST: "its steps, outside data, forward, backward and optimizer",
+    }.get(slow.part, f"the {slow.part} part of its steps")
+    since = f" since about step {slow.since_step:,}" if slow.since_step >= 0 else ""
+    host = ranks.hosts.get(slow.rank, "")
+    return ranks.finding(
+        t,
+        STRAGGLER,
+        f"rank {slow.rank} on {host} is slow{since} in {where}: "
+        f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step",
+        (slow.rank,),
+        seen=f"{ms_text(slow.own_ms)} there; median of the others {ms_text(slow.median_ms)}",
+        expected="less than a tenth of a step between the ranks",
+        hint=_HINTS[slow.part],
+    )

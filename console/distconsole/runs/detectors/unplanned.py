@@ -1,4 +1,4 @@
-"""What a run cannot have, though a node tells of it: ranks beyond its plan, GPUs without end. It is counted and left out."""
+"""What a run cannot have is counted and left out: ranks beyond its plan, GPUs without end."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 
+from distconsole.model.findings import Severity
 from distconsole.model.run_events import GpuKey, GpuSample, NodeSample, RunFinding
-from distconsole.runs.detectors.conclusions import left_out_finding, unplanned_finding
+from distconsole.runs.detectors.ranks import Ranks, count_text
 
+UNPLANNED = "run.unplanned"
 MAX_RANKS = 1_000_001
 """More than an entry can name."""
 MAX_GPUS = 1024
@@ -19,13 +21,13 @@ class PlanBounds:
     """Keeps what nodes tell within what the run can have.
 
     Args:
-        run: The run's id.
+        known: The run's ranks.
         ranks: How many there can be; their numbers are smaller.
     """
 
-    def __init__(self, run: str, ranks: int) -> None:
+    def __init__(self, known: Ranks, ranks: int) -> None:
         self.ranks = ranks
-        self._run = run
+        self._known = known
         self._counts: dict[str, int] = {}
         self._gpus: dict[str, set[GpuKey]] = {}
 
@@ -33,7 +35,15 @@ class PlanBounds:
         """Count a word about ``what``; the first of a host names it."""
         count = self._counts[host] = self._counts.get(host, 0) + 1
         if count == 1:
-            yield unplanned_finding(self._run, host, what, self.ranks, t)
+            yield self._known.finding(
+                t,
+                UNPLANNED,
+                f"{host} reports {what}, which this run does not have: its entries are left out",
+                hosts=(host,),
+                expected=f"ranks 0 to {self.ranks - 1:,}" if self.ranks > 1 else "rank 0",
+                hint=f"look on {host} at which processes write to this run's folder and rings, "
+                "and how the script numbers its ranks",
+            )
 
     def within(
         self, host: str, loads: Iterable[NodeSample | GpuSample], t: float
@@ -54,4 +64,11 @@ class PlanBounds:
     def left_out(self, t: float) -> Iterator[RunFinding]:
         """Yield how much was left out, by host."""
         for host, count in sorted(self._counts.items()):
-            yield left_out_finding(self._run, host, count, t)
+            yield self._known.finding(
+                t,
+                UNPLANNED,
+                f"{count_text(count, 'entry', 'entries')} of {host} about ranks, hosts or GPUs that "
+                f"this run does not have {'was' if count == 1 else 'were'} left out",
+                hosts=(host,),
+                severity=Severity.INFO,
+            )

@@ -1,4 +1,4 @@
-"""Whether the ranks of a run agree: their own checks at equal steps, compared. Pure: no words, no clock.
+"""Whether the ranks of a run agree: their own checks at equal steps, compared.
 
 Each rank tells checksums of its parameters, its optimizer's state and its batch (``run
 --verify-sync``); comparing them here costs the job no collective.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, auto
 
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import RunFinding
 from distconsole.rpc.frames import CheckEntry
+from distconsole.runs.detectors.conclusions import NOT_FINITE
+from distconsole.runs.detectors.ranks import Ranks, ranks_text
 
 MAX_PENDING_CHECKS = 4096
 MIN_PENDING_STEPS = 16
@@ -28,50 +31,35 @@ SAME_BATCHES = 2
 
 MAX_LAYOUTS = 256
 DETAIL_DIGITS = 8
+DESYNC = "run.desync"
 
 
-class Kind(StrEnum):
-    """What is wrong."""
+class Kind(Enum):
+    """What is wrong; each is told once in a run."""
 
-    PARAMETERS = "parameters"
-    STATE = "optimizer state"
-    ALONE = "alone"
-    WORLD = "world"
-    BATCH = "batch"
-    EPOCH = "epoch"
-    GRADIENT = "gradient"
+    PARAMETERS = auto()
+    STATE = auto()
+    ALONE = auto()
+    WORLD = auto()
+    BATCH = auto()
+    EPOCH = auto()
+    GRADIENT = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """One thing that is wrong, told once in a run.
-
-    Attributes:
-        ranks: Those that differ from the most, or that it is about; in order.
-        others: Those that agree, where two sides are compared.
-        name: The first parameter that differs, or whose gradient is not finite; empty if unknown.
-        count: How many parameters differ, of ``of``; the world size found, of ``of`` planned.
-        certain: Whether something in the ranks promises that they agree.
-    """
-
-    kind: Kind
-    step: int
-    ranks: tuple[int, ...]
-    others: tuple[int, ...] = ()
-    name: str = ""
-    count: int = 0
-    of: int = 0
-    certain: bool = False
+Told = tuple[Kind, RunFinding]
+Sides = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class SyncWatch:
     """Collects checks by step until every rank that lives has given its own.
 
     Args:
-        hosts: Those of the run: one that has told of no rank yet is waited for like a rank.
+        ranks: Those of the run.
+        hosts: Its hosts: one that has told of no rank yet is waited for like a rank.
     """
 
-    def __init__(self, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, ranks: Ranks, hosts: Iterable[str] = ()) -> None:
+        self._ranks = ranks
         self._unheard = set(hosts)
         self._alive: dict[int, bool] = {}
         self._last: dict[int, int] = {}
@@ -86,17 +74,17 @@ class SyncWatch:
         """Note that a host has told of a rank, or of the run's end."""
         self._unheard.discard(host)
 
-    def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Disagreement]:
+    def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[RunFinding]:
         """Note that a rank lives or ended, and yield what nobody else is awaited for now."""
         self._alive[rank] = alive
         if not alive and self._pending:
             yield from self._ready(t)
 
-    def add(self, check: CheckEntry, t: float) -> Iterator[Disagreement]:
+    def add(self, check: CheckEntry, t: float) -> Iterator[RunFinding]:
         """Take one rank's check, of time ``t`` in seconds, and yield what it lets one conclude."""
         if check.names is not None and len(self._names) < MAX_LAYOUTS:
             self._names[check.layout] = check.names
-        yield from self._alone_wrong(check)
+        yield from self._untold(self._of_one_rank(check, t))
         rank = check.rank
         self._alive.setdefault(rank, True)
         self._last[rank] = max(self._last.get(rank, -1), check.step)
@@ -105,20 +93,20 @@ class SyncWatch:
             self._since.setdefault(check.step, t)
         yield from self._ready(t)
 
-    def begin_again(self) -> Iterator[Disagreement]:
+    def begin_again(self, t: float) -> Iterator[RunFinding]:
         """Yield what is left, for every rank starts anew and counts its steps from 0."""
-        yield from self.flush()
+        yield from self.flush(t)
         self._judged = -1
         self._alive = dict.fromkeys(self._alive, True)
         self._last.clear()
         self._same.clear()
 
-    def flush(self) -> Iterator[Disagreement]:
+    def flush(self, t: float) -> Iterator[RunFinding]:
         """Yield what is left, as far as it is known."""
         for step in sorted(self._pending):
-            yield from self._judge(step)
+            yield from self._judge(step, t)
 
-    def _ready(self, t: float) -> Iterator[Disagreement]:
+    def _ready(self, t: float) -> Iterator[RunFinding]:
         for step in sorted(self._pending):
             awaited = bool(self._unheard) or any(
                 alive and self._last.get(rank, -1) < step for rank, alive in self._alive.items()
@@ -126,67 +114,130 @@ class SyncWatch:
             waits = t - self._since[step] <= MAX_WAIT_SECONDS
             if awaited and waits and len(self._pending) <= self._max_pending_steps:
                 return
-            yield from self._judge(step)
+            yield from self._judge(step, t)
 
     @property
     def _max_pending_steps(self) -> int:
         return max(MIN_PENDING_STEPS, MAX_PENDING_CHECKS // max(1, len(self._alive)))
 
-    def _judge(self, step: int) -> Iterator[Disagreement]:
+    def _judge(self, step: int, t: float) -> Iterator[RunFinding]:
         checks = self._pending.pop(step)
         del self._since[step]
         self._judged = step
-        for found in (*self._replicas(step, checks), *self._batches(step, checks)):
-            if found.kind not in self._told:
-                self._told.add(found.kind)
-                yield found
-
-    def _alone_wrong(self, check: CheckEntry) -> Iterator[Disagreement]:
-        """Yield what one rank's check says without the others."""
-        bad = check.bad_gradient
-        if bad is not None and Kind.GRADIENT not in self._told:
-            self._told.add(Kind.GRADIENT)
-            name = self._name(check.layout, bad)
-            yield Disagreement(Kind.GRADIENT, check.step, (check.rank,), name=name)
-        if check.same_epoch and Kind.EPOCH not in self._told:
-            self._told.add(Kind.EPOCH)
-            yield Disagreement(Kind.EPOCH, check.step, (check.rank,))
-
-    def _replicas(self, step: int, checks: Mapping[int, CheckEntry]) -> Iterator[Disagreement]:
-        yield from self._worlds(step, checks)
+        yield from self._untold(self._worlds(checks, t))
         for group in _by_layout(checks.values()):
-            sides = _sides({check.rank: check.parameters for check in group})
-            if sides is not None:
-                self._told.add(Kind.STATE)  # it follows from the parameters
-                yield self._different(step, group, *sides)
-            elif (sides := _sides({check.rank: check.state for check in group})) is not None:
-                wrapped = all(check.wrapped for check in group)
-                yield Disagreement(Kind.STATE, step, *sides, certain=wrapped)
+            yield from self._untold(self._replicas(step, group, t))
+        yield from self._untold(self._batches(step, checks, t))
+
+    def _untold(self, found: Iterable[Told]) -> Iterator[RunFinding]:
+        for kind, finding in found:
+            if kind not in self._told:
+                self._told.add(kind)
+                yield finding
+
+    def _of_one_rank(self, check: CheckEntry, t: float) -> Iterator[Told]:
+        """Yield what one rank's check says without the others."""
+        ranks = (check.rank,)
+        if check.bad_gradient is not None:
+            name = self._name(check.layout, check.bad_gradient)
+            of = f" of {name}" if name else ""
+            yield (
+                Kind.GRADIENT,
+                self._ranks.finding(
+                    t,
+                    NOT_FINITE,
+                    f"the gradient{of} is not finite at step {check.step} on {ranks_text(ranks)}",
+                    ranks,
+                    expected="finite gradients",
+                    hint="look for a division by zero, a root or logarithm of 0, and at the learning rate",
+                ),
+            )
+        if check.same_epoch:
+            yield (
+                Kind.EPOCH,
+                self._ranks.finding(
+                    t,
+                    "run.same_epoch",
+                    f"two passes over the data were in the same order (seen at step {check.step})",
+                    ranks,
+                    expected="another order in every epoch",
+                    hint="call sampler.set_epoch(epoch) before each pass over the DataLoader",
+                ),
+            )
+
+    def _replicas(self, step: int, group: list[CheckEntry], t: float) -> Iterator[Told]:
+        """Compare the parameters of ranks that have the same ones, else their optimizers' states."""
+        wrapped = all(check.wrapped for check in group)
+        severity = Severity.FAIL if wrapped else Severity.WARN
+        sides = _sides({check.rank: check.parameters for check in group})
+        if sides is not None:
+            self._told.add(Kind.STATE)  # it follows from the parameters
+            if all(check.place is None for check in group):
+                yield Kind.ALONE, self._alone(step, tuple(sorted((*sides[0], *sides[1]))), t)
+            else:
+                yield Kind.PARAMETERS, self._different(step, group, sides, severity, t)
+        elif (sides := _sides({check.rank: check.state for check in group})) is not None:
+            ranks, others = sides
+            yield (
+                Kind.STATE,
+                self._ranks.finding(
+                    t,
+                    DESYNC,
+                    f"the optimizer of {ranks_text(ranks)} is in another state than that of "
+                    f"{ranks_text(others)} after step {step}, with equal parameters",
+                    ranks,
+                    severity=severity,
+                    expected="equal optimizer state on all ranks",
+                    hint="load the checkpoint of the optimizer on every rank, or broadcast its state",
+                ),
+            )
+
+    def _alone(self, step: int, ranks: tuple[int, ...], t: float) -> RunFinding:
+        return self._ranks.finding(
+            t,
+            DESYNC,
+            f"{ranks_text(ranks)} train each by themselves: no process group is initialised, and "
+            f"their parameters differ after step {step}",
+            ranks,
+            expected="one training over all ranks",
+            hint="call torch.distributed.init_process_group and wrap the model in "
+            "DistributedDataParallel, or run it with --nproc 1",
+        )
 
     def _different(
-        self,
-        step: int,
-        group: list[CheckEntry],
-        ranks: tuple[int, ...],
-        others: tuple[int, ...],
-    ) -> Disagreement:
-        if all(check.place is None for check in group):
-            return Disagreement(Kind.ALONE, step, tuple(sorted((*ranks, *others))))
+        self, step: int, group: list[CheckEntry], sides: Sides, severity: Severity, t: float
+    ) -> RunFinding:
+        ranks, others = sides
         of_rank = {check.rank: check for check in group}
         one, other = _details(of_rank[ranks[0]]), _details(of_rank[others[0]])
         differing = [place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
-        return Disagreement(
-            Kind.PARAMETERS,
-            step,
+        name = self._name(group[0].layout, differing[0]) if differing else ""
+        first = f"; first in {name}" if name else ""
+        if step == 0 and severity is Severity.WARN:
+            hint = (
+                "begin with equal weights: DistributedDataParallel sends those of rank 0 to all; by "
+                "hand, broadcast every parameter after the model is made (or, for Horovod, "
+                "broadcast_parameters)"
+            )
+        else:
+            hint = (
+                "some update was not the same on all ranks: look for gradients that are not reduced "
+                "(no_sync, a part outside the wrapped model), a random choice in the model's code, "
+                "or another learning rate on one rank"
+            )
+        return self._ranks.finding(
+            t,
+            DESYNC,
+            f"{ranks_text(ranks)} and {ranks_text(others)} have different parameters "
+            f"after step {step}{first}",
             ranks,
-            others,
-            name=self._name(group[0].layout, differing[0]) if differing else "",
-            count=len(differing),
-            of=len(one),
-            certain=all(check.wrapped for check in group),
+            severity=severity,
+            seen=f"{len(differing)} of {len(one)} differ" if one else "",
+            expected="equal parameters on all ranks that train one model",
+            hint=hint,
         )
 
-    def _worlds(self, step: int, checks: Mapping[int, CheckEntry]) -> Iterator[Disagreement]:
+    def _worlds(self, checks: Mapping[int, CheckEntry], t: float) -> Iterator[Told]:
         # Ranks that the script spawns are known only once they train: a larger world is no fault.
         alive = sum(self._alive.values())
         for rank, check in sorted(checks.items()):
@@ -194,10 +245,22 @@ class SyncWatch:
                 continue
             place, size = check.place
             if size < alive or (size == alive and place != rank):
-                yield Disagreement(Kind.WORLD, step, (rank,), count=size, of=alive)
+                yield (
+                    Kind.WORLD,
+                    self._ranks.finding(
+                        t,
+                        "run.world",
+                        f"{ranks_text((rank,))} is in a process group of another shape than planned",
+                        (rank,),
+                        seen=f"a world of {size}",
+                        expected=f"the rank that was planned, in a world of {alive}",
+                        hint="take rank and world size from RANK and WORLD_SIZE, not from the script's own "
+                        "count",
+                    ),
+                )
                 return
 
-    def _batches(self, step: int, checks: Mapping[int, CheckEntry]) -> Iterator[Disagreement]:
+    def _batches(self, step: int, checks: Mapping[int, CheckEntry], t: float) -> Iterator[Told]:
         readers: dict[str, list[int]] = defaultdict(list)
         for rank, check in sorted(checks.items()):
             if check.batch is not None:
@@ -208,7 +271,17 @@ class SyncWatch:
             seen = self._same[tuple(ranks)]
             seen.add(batch)
             if len(seen) >= SAME_BATCHES:
-                yield Disagreement(Kind.BATCH, step, tuple(ranks))
+                yield (
+                    Kind.BATCH,
+                    self._ranks.finding(
+                        t,
+                        "run.same_batch",
+                        f"{ranks_text(ranks)} read the same batches (seen until step {step})",
+                        ranks,
+                        expected="every rank reads its own share of the data",
+                        hint="give the DataLoader a DistributedSampler: sampler=DistributedSampler(dataset)",
+                    ),
+                )
         if Kind.BATCH in self._told or len(self._same) > MAX_LAYOUTS:
             self._same.clear()
 
@@ -226,7 +299,7 @@ def _by_layout(checks: Iterable[CheckEntry]) -> list[list[CheckEntry]]:
     return [sorted(group, key=lambda check: check.rank) for group in groups.values()]
 
 
-def _sides(said: Mapping[int, str | None]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _sides(said: Mapping[int, str | None]) -> Sides | None:
     """Return the ranks that differ from the most, and the most; None if all agree.
 
     Of two sides of one size, the one with the lowest rank counts as the most.

@@ -12,8 +12,8 @@ from distconsole.model.run_events import Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.runs.compare.figures import Compared, compare, curves_of
 from distconsole.runs.compare.tally import Tally
-from distconsole.runs.detectors.conclusions import straggler_finding
-from distconsole.runs.detectors.stragglers import Straggler
+from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.stragglers import Straggler, straggler_finding
 from fakes import scenes
 
 START = scenes.START
@@ -109,7 +109,9 @@ def test_curves_over_time_have_a_gap_where_nothing_was_measured() -> None:
 
 def test_a_rank_that_is_slow_in_one_run_alone_is_named() -> None:
     late = Straggler(1, "data", 30.0, 3.0, 80.0, since_step=40)
-    found_slow = straggler_finding("b-1", "node1", late, 1.0)
+    ranks = Ranks("b-1")
+    ranks.hosts[1] = "node1"
+    found_slow = straggler_finding(ranks, late, 1.0)
     found = both(compared(windows()), compared([*windows(slow=1), found_slow], run="b-1"))
     assert (
         "in B rank 1 on node1 is slow since about step 40 in the data part of its steps: "

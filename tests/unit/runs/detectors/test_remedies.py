@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from distconsole.model.run_summary import FirstFailure
-from distconsole.runs.detectors.conclusions import Left, first_failure_finding, straggler_finding
+from distconsole.runs.detectors.conclusions import first_failure_finding
+from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.remedies import LOOKED_AT_CHARS, REMEDIES, remedy
-from distconsole.runs.detectors.stragglers import Straggler
+from distconsole.runs.detectors.stragglers import Straggler, straggler_finding
 
 SAID = [
     ("train.py: error: unrecognized arguments: --local_rank=1", "--pass-args out"),
@@ -148,15 +149,16 @@ def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
         error="ModuleNotFoundError: No module named 'timm'",
         traceback="",
     )
-    hint = first_failure_finding("r1", first, Left(), 0.0).hint
+    hint = first_failure_finding(Ranks("r1"), first, (), 0.0).hint
     assert "check --only python" in hint
     assert hint.endswith("distconsole logs r1 --rank 2")
 
 
 def test_of_many_that_left_first_the_rest_is_counted() -> None:
     first = FirstFailure(rank=9, host="f", exit_code=1, error="Broken pipe", traceback="")
-    left = Left(tuple(range(9)), ("a", "b", "c", "d", "e"))
-    hint = first_failure_finding("r1", first, left, 0.0).hint
+    ranks = Ranks("r1")
+    ranks.hosts.update(enumerate("abcdeeeee"))
+    hint = first_failure_finding(ranks, first, tuple(range(9)), 0.0).hint
     said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 other on a, b, c, d and 1 other left first"
     assert hint.startswith(said)
 
@@ -185,6 +187,6 @@ def test_a_hint_states_no_cause_that_the_error_does_not_say(error: str, guess: s
 @pytest.mark.parametrize("part", ["data", "forward", "optimizer", "step", "rest"])
 def test_a_slow_part_is_no_reason_to_speak_of_heat(part: str) -> None:
     slow = Straggler(rank=1, part=part, own_ms=90.0, median_ms=30.0, step_ms=100.0)
-    hint = straggler_finding("r", "node1", slow, 0.0).hint
+    hint = straggler_finding(Ranks("r"), slow, 0.0).hint
     assert "look at" in hint
     assert not any(word in hint for word in ("heat", "clock", "computes slowly", "faster disk"))

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import RunFinding
 from distconsole.rpc.frames import CheckEntry, StateEntry
-from distconsole.runs.detectors.verify import MAX_PENDING_CHECKS, Disagreement, Kind, SyncWatch
+from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.verify import MAX_PENDING_CHECKS, SyncWatch
 from distconsole.runs.reduce import RunReducer
 
 NAMES = ("a.weight", "a.bias", "b.weight")
@@ -36,12 +39,12 @@ class Run:
     """A watch of ranks that live, with a clock of its own."""
 
     def __init__(self, world: int = WORLD) -> None:
-        self.watch = SyncWatch()
+        self.watch = SyncWatch(Ranks("r"))
         self.t = 100.0
         for rank in range(world):
             assert list(self.watch.rank_is(rank, self.t, alive=True)) == []
 
-    def __call__(self, *checks: CheckEntry) -> list[Disagreement]:
+    def __call__(self, *checks: CheckEntry) -> list[RunFinding]:
         self.t += 1
         return [found for one in checks for found in self.watch.add(one, self.t)]
 
@@ -49,16 +52,17 @@ class Run:
 def test_ranks_that_agree_are_left_alone() -> None:
     run = Run()
     assert [run(check(0, step), check(1, step)) for step in range(0, 50, 10)] == [[]] * 5
-    assert list(run.watch.flush()) == []
+    assert list(run.watch.flush(200.0)) == []
 
 
 def test_the_first_parameter_that_differs_is_named_and_told_once() -> None:
     run = Run()
     odd = {"parameters": "q", "state": "t", "details": details(1, 9, 9)}
     (found,) = run(check(0), check(1, **odd))
-    assert found == Disagreement(
-        Kind.PARAMETERS, 0, (1,), (0,), name="a.bias", count=2, of=3, certain=False
+    assert found.summary == (
+        "rank 1 and rank 0 have different parameters after step 0; first in a.bias"
     )
+    assert (found.rank, found.seen, found.severity) == (1, "2 of 3 differ", Severity.WARN)
     assert run(check(0, 10), check(1, 10, **odd)) == []
 
 
@@ -68,17 +72,17 @@ def test_the_few_differ_from_the_many() -> None:
     found = run(
         check(0, parameters="q", **places[0]), *(check(rank, **places[rank]) for rank in (1, 2, 3))
     )
-    assert [(one.ranks, one.others) for one in found] == [((0,), (1, 2, 3))]
+    assert [one.summary.partition(" have")[0] for one in found] == ["rank 0 and ranks 1, 2, 3"]
 
 
 def test_a_wrapper_that_promises_equal_replicas_makes_it_certain() -> None:
     (found,) = Run()(check(0, wrapped=True), check(1, wrapped=True, parameters="q"))
-    assert found.certain
+    assert found.severity is Severity.FAIL
 
 
 def test_state_alone_is_told_as_such() -> None:
     (found,) = Run()(check(0), check(1, state="t"))
-    assert (found.kind, found.ranks) == (Kind.STATE, (1,))
+    assert "the optimizer of rank 1 is in another state" in found.summary
 
 
 def test_other_layouts_are_never_compared() -> None:
@@ -88,13 +92,13 @@ def test_other_layouts_are_never_compared() -> None:
 
 def test_ranks_without_a_process_group_train_by_themselves() -> None:
     (found,) = Run()(check(0, place=None), check(1, place=None, parameters="q"))
-    assert (found.kind, found.ranks) == (Kind.ALONE, (0, 1))
+    assert "ranks 0, 1 train each by themselves" in found.summary
 
 
 @pytest.mark.parametrize(("place", "wrong"), [((0, 1), True), ((1, 2), False), ((0, 2), True)])
 def test_a_world_of_another_shape_is_told(place: tuple[int, int], wrong: bool) -> None:
     found = Run()(check(0), check(1, place=place))
-    assert [one.kind for one in found] == [Kind.WORLD] * wrong
+    assert [one.check for one in found] == ["run.world"] * wrong
 
 
 def test_a_world_that_is_not_all_known_yet_is_no_fault() -> None:
@@ -106,15 +110,16 @@ def test_two_batches_that_both_read_are_no_coincidence() -> None:
     assert run(check(0, 0, batch="x"), check(1, 0, batch="x")) == []
     assert run(check(0, 10, batch="x"), check(1, 10, batch="x")) == []  # data that never change
     (found,) = run(check(0, 20, batch="y"), check(1, 20, batch="y"))
-    assert (found.kind, found.ranks, found.step) == (Kind.BATCH, (0, 1), 20)
+    assert found.summary == "ranks 0, 1 read the same batches (seen until step 20)"
 
 
 def test_what_one_rank_says_is_told_at_once() -> None:
     run = Run()
     (epoch,) = run(check(1, 30, same_epoch=True))
-    assert epoch.kind is Kind.EPOCH
+    assert epoch.check == "run.same_epoch"
     (gradient,) = run(check(1, 40, bad_gradient=2))
-    assert (gradient.kind, gradient.name, gradient.ranks) == (Kind.GRADIENT, "b.weight", (1,))
+    assert (gradient.check, gradient.rank) == ("run.not_finite", 1)
+    assert "the gradient of b.weight" in gradient.summary
 
 
 def test_a_step_waits_for_a_rank_that_is_behind_and_not_for_ever() -> None:
@@ -122,7 +127,7 @@ def test_a_step_waits_for_a_rank_that_is_behind_and_not_for_ever() -> None:
     for step in range(MAX_PENDING_CHECKS // WORLD):
         assert run(check(0, step)) == []
         run.t -= 1
-    assert [one.kind for one in run(check(1, 0, parameters="q"))] == [Kind.PARAMETERS]
+    assert [one.check for one in run(check(1, 0, parameters="q"))] == ["run.desync"]
     full = Run()
     for step in range(MAX_PENDING_CHECKS // WORLD + 1):
         assert full(check(0, step)) == []
@@ -136,33 +141,33 @@ def test_a_step_waits_for_a_rank_that_is_behind_and_not_for_ever() -> None:
 
 
 def test_a_step_waits_for_a_host_that_has_told_of_no_rank_yet() -> None:
-    watch = SyncWatch(("a", "b"))
+    watch = SyncWatch(Ranks("r"), ("a", "b"))
     watch.heard_of("a")
     assert list(watch.rank_is(0, 100.0, alive=True)) == []
     assert list(watch.add(check(0), 100.0)) == []
     watch.heard_of("b")
     assert list(watch.rank_is(1, 101.0, alive=True)) == []
     (found,) = watch.add(check(1, parameters="q", details=details(9, 2, 3)), 101.0)
-    assert (found.kind, found.step) == (Kind.PARAMETERS, 0)
+    assert "different parameters after step 0" in found.summary
 
 
 def test_a_rank_that_ended_is_not_awaited() -> None:
     run = Run(world=3)
     places = [{"place": (rank, 3)} for rank in range(3)]
     assert run(check(0, **places[0]), check(1, parameters="q", **places[1])) == []
-    assert [one.kind for one in run.watch.rank_is(2, run.t, alive=False)] == [Kind.PARAMETERS]
+    assert [one.check for one in run.watch.rank_is(2, run.t, alive=False)] == ["run.desync"]
 
 
 def test_what_is_left_at_the_end_is_judged() -> None:
     run = Run(world=3)
     run(check(0, place=(0, 3)), check(1, parameters="q", place=(1, 3)))
-    assert [one.kind for one in run.watch.flush()] == [Kind.PARAMETERS]
+    assert [one.check for one in run.watch.flush(200.0)] == ["run.desync"]
 
 
 def test_hostile_details_are_no_crash() -> None:
     odd = {"parameters": "q", "details": "zz" * 77, "names": ()}
     found = Run()(check(0, details=None, bad_gradient=900_000), check(1, **odd))
-    assert [one.kind for one in found] == [Kind.GRADIENT, Kind.PARAMETERS]
+    assert [one.check for one in found] == ["run.not_finite", "run.desync"]
 
 
 @pytest.mark.parametrize(
