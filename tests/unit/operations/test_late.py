@@ -22,8 +22,7 @@ from distconsole.operations.control import Control
 from distconsole.operations.stored.kept import run_so_far
 from distconsole.operations.stored.logs import logs
 from distconsole.operations.stored.past import show
-from distconsole.runs.store.entry_writer import EntryWriter
-from distconsole.runs.store.keeping import encode_entry
+from distconsole.runs.store.keeping import EntryWriter, encode_entry
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 

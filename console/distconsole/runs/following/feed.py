@@ -10,28 +10,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from distconsole.errors import NodeError, RequestError
 from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
+from distconsole.model.run_events import LinkChanged, RunFinding
 from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry
 from distconsole.rpc.wire import typed
-from distconsole.runs.following.news import (
-    Delivered,
-    JournalGap,
-    JournalLoss,
-    JournalTrouble,
-    LinesLeftOut,
-    LinkNews,
-    News,
+from distconsole.runs.following.findings import (
+    gap_finding,
+    lines_finding,
+    loss_finding,
+    trouble_finding,
 )
 from distconsole.runs.following.waiting_lines import WaitingLines
-from distconsole.runs.store.place import Place
+from distconsole.runs.store.place import BEGINNING, Place
 from distconsole.runs.store.retold import Retold
 
 QUEUED_BATCHES = 3
@@ -85,25 +84,26 @@ KnowAgain = Callable[[HostName, Place], Retold]
 """Returns what a host told and its journal has lost. It lies where the place says, in the store."""
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Entries of one host: as they came (for the store), as values, with their corrected times.
+
+    Attributes:
+        place: How far the host's journal is read with them.
+    """
+
+    host: HostName
+    bodies: tuple[dict[str, Any], ...]
+    entries: tuple[JournalEntry, ...]
+    times: tuple[float, ...]
+    place: Place = BEGINNING
+
+
+News: TypeAlias = Delivered | LinkChanged | RunFinding
+
+
 class HostReader:
     """Where one host's reading stands; shared between its thread and the consumer."""
-
-    __slots__ = (
-        "connected",
-        "cursor",
-        "done",
-        "found_at",
-        "host",
-        "lost_since",
-        "place",
-        "quiet_since",
-        "read_at",
-        "read_to",
-        "retold",
-        "room",
-        "troubled_since",
-        "waiting",
-    )
 
     def __init__(
         self, host: HostName, place: Place, now: float, room: threading.Condition
@@ -136,6 +136,7 @@ class JournalFeed:
     happening now is given out at once.
 
     Args:
+        run: The run's id.
         open_stream: How to reach a journal.
         places: Host to how far its journal is known already.
         keep: Called with every new delivery on the reading threads, before it is given out.
@@ -146,12 +147,14 @@ class JournalFeed:
 
     def __init__(
         self,
+        run: str,
         open_stream: OpenStream,
         places: Mapping[HostName, Place],
         keep: Callable[[Delivered], None] | None = None,
         know_again: KnowAgain = lambda _host, _place: Retold(()),
         lines: WaitingLines | None = None,
     ) -> None:
+        self._run = run
         self._open_stream = open_stream
         self._keep = keep
         self._know_again = know_again
@@ -180,7 +183,7 @@ class JournalFeed:
         for thread in self._threads:
             thread.start()
 
-    def next(self, timeout: float) -> Delivered | News | None:
+    def next(self, timeout: float) -> News | None:
         """Return what came next; None if nothing did in ``timeout`` seconds, or all is read."""
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -320,7 +323,7 @@ class JournalFeed:
         entries = told.entries
         if told.trouble is not None:
             with self._changed:
-                self._news.append(JournalTrouble(reader.host, time.time(), told.trouble))
+                self._news.append(trouble_finding(self._run, reader.host, told.trouble))
                 reader.troubled_since = time.monotonic() if told.trouble else None
                 self._changed.notify()
         if told.after is not None and told.after < reader.place.seq:
@@ -341,7 +344,7 @@ class JournalFeed:
             self._keep(delivered)
         with self._changed:
             if gap:
-                self._news.append(JournalGap(reader.host, time.time(), gap[0], gap[-1]))
+                self._news.append(gap_finding(self._run, reader.host, gap))
             while not self._has_room(reader) and not self._closed.is_set():
                 reader.room.wait()
             if new:
@@ -372,7 +375,7 @@ class JournalFeed:
                 left_out = lines.put(reader.host, entry, t)
                 if left_out is not None and not self._left_out_told:
                     self._left_out_told = True
-                    self._news.append(LinesLeftOut(left_out[0], time.time(), left_out[1]))
+                    self._news.append(lines_finding(self._run, *left_out[:2]))
             records = [each for each in told if not isinstance(each[0], LogEntry | EndEntry)]
             if records:
                 entries, times = zip(*records, strict=True)
@@ -391,8 +394,9 @@ class JournalFeed:
         known = bool(before.journal) or after > 0
         with self._changed:
             self._news.append(
-                JournalLoss(reader.host, time.time(), after + 1, before.seq, known=known)
+                loss_finding(self._run, reader.host, after + 1, before.seq, known=known)
             )
+            self._news.append(Delivered(reader.host, (), (), (), Place(after)))
             self._changed.notify()
 
     def _news_in(
@@ -424,9 +428,7 @@ class JournalFeed:
         gone = isinstance(error, RequestError) and error.code == NO_SUCH_RUN
         with self._changed:
             if reader.connected or gone:
-                self._news.append(
-                    LinkNews(reader.host, time.time(), False, error.message, gone=gone)
-                )
+                self._news.append(self._link(reader, connected=False, reason=error.message))
             if reader.lost_since is None:
                 reader.lost_since = time.monotonic()
             reader.connected = False
@@ -436,11 +438,16 @@ class JournalFeed:
     def _found(self, reader: HostReader) -> None:
         with self._changed:
             if not reader.connected:
-                self._news.append(LinkNews(reader.host, time.time(), True))
+                self._news.append(self._link(reader, connected=True))
             reader.connected = True
             reader.lost_since = None
             reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
             self._changed.notify()
+
+    def _link(self, reader: HostReader, *, connected: bool, reason: str = "") -> LinkChanged:
+        return LinkChanged(
+            t=time.time(), run=self._run, host=reader.host, connected=connected, reason=reason
+        )
 
 
 def _printed(delivered: Delivered) -> int:

@@ -8,25 +8,15 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import assert_never
 
 import msgspec
 
 from distconsole.model.decoding import threadsafe
-from distconsole.model.findings import Severity
-from distconsole.model.names import HostName, RunId
-from distconsole.model.run_events import LinkChanged, RunEnded, RunEvents, RunFinding
+from distconsole.model.names import HostName
+from distconsole.model.run_events import RunEnded, RunEvents
 from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry
-from distconsole.runs.following.feed import JournalFeed, OpenStream
-from distconsole.runs.following.news import (
-    Delivered,
-    JournalGap,
-    JournalLoss,
-    JournalTrouble,
-    LinesLeftOut,
-    LinkNews,
-    News,
-)
+from distconsole.runs.following.feed import Delivered, JournalFeed, OpenStream
+from distconsole.runs.following.findings import full_finding, store_finding
 from distconsole.runs.following.waiting_lines import MOST_BYTES, WaitingLine, WaitingLines
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.keeping import Keeping
@@ -35,7 +25,6 @@ from distconsole.runs.store.place import BEGINNING, Place
 from distconsole.runs.store.planned import reducer_of
 from distconsole.runs.store.run_file import KIND_BYTES, RunFile, RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
-from distconsole.ssh.plain import plain_text
 
 POLL_SECONDS = 0.5
 GIVE_UP_SECONDS = 15.0
@@ -132,17 +121,19 @@ def follow(
         run_file.let_go()
         failure, told_full = "", False
         with Keeping(run_file.path, limit_bytes) as keeping:
-            feed = JournalFeed(open_stream, places, keeping.keep, keeping.know_again, lines)
+            feed = JournalFeed(
+                record.run, open_stream, places, keeping.keep, keeping.know_again, lines
+            )
             try:
-                for event in _live(record.run, feed, (reducer, over), seen):
+                for event in _live(feed, reducer, over, seen):
                     if event is not None:
                         yield event
                     elif keeping.failure and not failure:
                         failure = keeping.failure
-                        yield _store_finding(record.run, failure)
+                        yield store_finding(record.run, failure)
                     elif keeping.full and not told_full:
                         told_full = True
-                        yield _full_finding(record.run, limit_bytes or 0)
+                        yield full_finding(record.run, limit_bytes or 0)
                     elif left() or (until is not None and _reached(seen, until)):
                         break
             finally:
@@ -151,9 +142,9 @@ def follow(
                 # Of a run without an end, attach fetches what is missing.
                 why = keeping.failure or _keep_end(run_file, reducer)
         if why and not failure:
-            yield _store_finding(record.run, why)
+            yield store_finding(record.run, why)
         if keeping.full and not told_full:
-            yield _full_finding(record.run, limit_bytes or 0)
+            yield full_finding(record.run, limit_bytes or 0)
 
 
 def known_places(run_file: RunFile, hosts: Sequence[HostName]) -> dict[HostName, Place]:
@@ -216,13 +207,12 @@ def _reached(seen: Mapping[HostName, Place], until: Mapping[HostName, Place]) ->
 
 
 def _live(
-    run: RunId,
     feed: JournalFeed,
-    folding: tuple[RunReducer, Callable[[], bool]],
+    reducer: RunReducer,
+    over: Callable[[], bool],
     seen: dict[HostName, Place],
 ) -> Iterator[RunEvents | None]:
     """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
-    reducer, over = folding
     while reducer.ended is None:
         match news := feed.next(POLL_SECONDS):
             case Delivered():
@@ -234,9 +224,7 @@ def _live(
                 if _nobody_will_answer(feed, reducer, over):
                     yield from reducer.lost_for_good(time.time())
             case _:
-                if isinstance(news, JournalLoss):
-                    seen[news.host] = Place(news.first - 1)
-                yield _event_of(run, news)
+                yield news
         yield None
 
 
@@ -250,124 +238,3 @@ def _nobody_will_answer(feed: JournalFeed, reducer: RunReducer, over: Callable[[
         return True
     waiting = [HostName(host) for host in reducer.waiting]
     return feed.lost_seconds(waiting) > GIVE_UP_SECONDS and (reducer.judged or over())
-
-
-def _event_of(run: RunId, news: News) -> RunEvents:
-    match news:
-        case LinkNews():
-            return LinkChanged(
-                t=news.t, run=run, host=news.host, connected=news.connected, reason=news.reason
-            )
-        case JournalGap():
-            return _gap_finding(run, news)
-        case JournalLoss():
-            return _loss_finding(run, news)
-        case JournalTrouble():
-            return _trouble_finding(run, news)
-        case LinesLeftOut():
-            return _left_out_finding(run, news)
-        case _:
-            assert_never(news)
-
-
-def _gap_finding(run: RunId, gap: JournalGap) -> RunFinding:
-    return RunFinding(
-        t=gap.t,
-        run=run,
-        check="run.journal_gap",
-        severity=Severity.WARN,
-        hosts=(gap.host,),
-        summary=f"{gap.last - gap.first + 1} journal entries of {gap.host} are missing",
-        seen=f"entries {gap.first} to {gap.last}",
-        expected="every number from 1 on",
-    )
-
-
-def _loss_finding(run: RunId, loss: JournalLoss) -> RunFinding:
-    host, lost = loss.host, loss.last - loss.first + 1
-    entries = f"{lost} entries" if lost > 1 else "entry"
-    return RunFinding(
-        t=loss.t,
-        run=run,
-        check="run.journal_lost",
-        severity=Severity.WARN if loss.known else Severity.INFO,
-        hosts=(host,),
-        summary=f"{host} has lost the last {entries} of its journal; what it told is kept here"
-        if loss.known
-        else f"the journal of {host} is read anew from its beginning: who wrote what is "
-        "kept here is not known",
-        seen=f"entries {loss.first} to {loss.last}",
-        expected="a node keeps what it has told",
-        hint=f"a loss of power or a failed disk does this: look at the kernel's log and the uptime of {host}; "
-        "nobody else can fetch these entries",
-    )
-
-
-def _trouble_finding(run: RunId, trouble: JournalTrouble) -> RunFinding:
-    host, why = trouble.host, plain_text(trouble.why)
-    if not why:
-        return RunFinding(
-            t=trouble.t,
-            run=run,
-            check="run.journal",
-            severity=Severity.INFO,
-            hosts=(host,),
-            summary=f"{host} keeps the record of this run again",
-        )
-    return RunFinding(
-        t=trouble.t,
-        run=run,
-        check="run.journal",
-        severity=Severity.WARN,
-        hosts=(host,),
-        summary=f"{host} cannot keep the record of this run: {why}",
-        expected="room in the node folder",
-        hint=f"{_for_a_disk(why)} on {host}; its ranks go on unseen, and what they did is told then",
-    )
-
-
-def _left_out_finding(run: RunId, left_out: LinesLeftOut) -> RunFinding:
-    rank = left_out.rank
-    who, ranks = (
-        ("what starts the ranks", "") if rank is None else (f"rank {rank}", f" --rank {rank}")
-    )
-    return RunFinding(
-        t=left_out.t,
-        run=run,
-        check="run.output_left_out",
-        severity=Severity.WARN,
-        hosts=(left_out.host,),
-        summary=f"lines of {who} on {left_out.host} come faster than this console takes them: some "
-        "are not shown, and a line says so where they are missing",
-        hint=f"they are kept: distconsole logs {run}{ranks}",
-    )
-
-
-def _for_a_disk(why: str) -> str:
-    """Return what to do about a disk that refused to be written for ``why``: more room helps a full one only."""
-    full = any(words in why.lower() for words in ("space", "full", "quota"))
-    return "make room" if full else "look at the disk and its mount"
-
-
-def _store_finding(run: RunId, failure: str) -> RunFinding:
-    return RunFinding(
-        t=time.time(),
-        run=run,
-        check="run.store",
-        severity=Severity.WARN,
-        summary="the rest of this run is not kept here",
-        seen=failure,
-        hint=f"{_for_a_disk(failure)} on this machine; the nodes keep their journals, distconsole attach fetches them again",
-    )
-
-
-def _full_finding(run: RunId, limit_bytes: int) -> RunFinding:
-    return RunFinding(
-        t=time.time(),
-        run=run,
-        check="run.store_limit",
-        severity=Severity.WARN,
-        summary="what its ranks print from here on is shown, and not kept on this machine",
-        seen=f"the run takes {limit_bytes // (1 << 20)} MiB here, its limit",
-        hint="steps, metrics, findings and the end are kept; --store-limit allows more",
-    )

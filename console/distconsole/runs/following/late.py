@@ -7,9 +7,9 @@ import time
 import msgspec
 
 from distconsole.model.names import HostName
+from distconsole.model.run_events import LinkChanged
 from distconsole.runs.following.feed import JournalFeed, OpenStream
 from distconsole.runs.following.follow import known_places
-from distconsole.runs.following.news import LinkNews
 from distconsole.runs.store.keeping import Keeping
 from distconsole.runs.store.planned import stored_end
 from distconsole.runs.store.run_file import RunFile, RunRecord
@@ -44,14 +44,14 @@ def fetch_late(
     with store.create(record) as run_file:
         places = known_places(run_file, hosts)
         with Keeping(run_file.path) as keeping:
-            feed = JournalFeed(open_stream, places, keeping.keep, keeping.know_again)
+            feed = JournalFeed(record.run, open_stream, places, keeping.keep, keeping.know_again)
             try:
                 while len(away) < len(hosts) and not feed.exhausted and not keeping.failure:
                     news = feed.next(SILENT_SECONDS)
-                    if isinstance(news, LinkNews) and not news.connected:
-                        away[news.host] = news.reason
-                    elif isinstance(news, LinkNews):
-                        away.pop(news.host, None)
+                    if isinstance(news, LinkChanged) and not news.connected:
+                        away[HostName(news.host)] = news.reason
+                    elif isinstance(news, LinkChanged):
+                        away.pop(HostName(news.host), None)
                     elif news is None:
                         break  # what there is has come: the run may go on there
             finally:

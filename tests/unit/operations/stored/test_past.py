@@ -32,7 +32,7 @@ from distconsole.operations.launch.planner import exclude_hosts
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown
 from distconsole.runs.following.follow import encode_entry
-from distconsole.runs.store.entry_writer import EntryWriter
+from distconsole.runs.store.keeping import EntryWriter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise

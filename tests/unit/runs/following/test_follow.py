@@ -23,9 +23,8 @@ from distconsole.model.run_events import (
     RunEvents,
     RunFinding,
 )
-from distconsole.runs.following.feed import JournalFeed
+from distconsole.runs.following.feed import Delivered, JournalFeed
 from distconsole.runs.following.follow import follow, replay
-from distconsole.runs.following.news import Delivered
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
@@ -252,7 +251,7 @@ def test_clock_offsets_are_added_to_times() -> None:
     def open_stream(_host: HostName, _after: int, _journal: str) -> FakeStream:
         return FakeStream([item(1, t=at), end(2, at)], clock_offset=-7.0)
 
-    feed = JournalFeed(open_stream, {HostName("a"): Place()}, keep=given.append)
+    feed = JournalFeed("r", open_stream, {HostName("a"): Place()}, keep=given.append)
     assert feed.next(5.0) is not None
     feed.close()
     assert given[0].times[0] == pytest.approx(at - 7.0 + 0.001)
@@ -317,7 +316,7 @@ def test_hosts_that_do_not_answer_delay_the_leaving_once_and_not_one_by_one(
         joined.append(timeout or 0.0)
         join(thread, timeout)
 
-    feed = JournalFeed(unanswered, {HostName(f"n{number}"): Place() for number in range(20)})
+    feed = JournalFeed("r", unanswered, {HostName(f"n{number}"): Place() for number in range(20)})
     monkeypatch.setattr(threading.Thread, "join", noted)
     feed.close()
     monkeypatch.undo()
@@ -340,7 +339,7 @@ def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None
         def __iter__(self) -> Iterator[dict[str, Any]]:
             return endless()
 
-    feed = JournalFeed(lambda _h, _a, _j: Endless([]), {HostName("a"): Place()})
+    feed = JournalFeed("r", lambda _h, _a, _j: Endless([]), {HostName("a"): Place()})
     delivered = [feed.next(5.0) for _ in range(50)]
     assert all(isinstance(each, Delivered) for each in delivered)
     assert taken <= 50 + 10

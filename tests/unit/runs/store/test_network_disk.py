@@ -13,7 +13,7 @@ import pytest
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import RunEnded, RunFinding
 from distconsole.runs.following.follow import follow
-from distconsole.runs.store.keeper_lock import STALE_SECONDS, KeeperLock
+from distconsole.runs.store.network_disk import STALE_SECONDS, KeeperLock
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 
