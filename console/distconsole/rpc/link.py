@@ -130,7 +130,7 @@ class NodeLink:
         """
         with self._connecting:
             if self._closed.is_set():
-                raise LinkLostError(f"the link to {self.name} was closed")
+                raise self._closed_error()
             if self.connected:
                 return
             if self._conversation is not None:
@@ -227,7 +227,7 @@ class NodeLink:
             if ended is None:
                 self._hello, self._conversation = hello, conversation
         if self._closed.is_set():
-            ended = LinkLostError(f"the link to {self.name} was closed")
+            ended = self._closed_error()
         if ended is not None:
             conversation.close()
             self._drop_connection()
@@ -236,6 +236,8 @@ class NodeLink:
     def _began(
         self, connection: Connection, *, closely: bool = False
     ) -> tuple[Conversation, Hello]:
+        if self._closed.is_set():  # by who stopped waiting for the node
+            raise self._closed_error()
         pack = self._pack or agent_pack()
         bridge = open_bridge(connection, self.host, pack, self._clock, closely=closely)
         conversation = Conversation(
@@ -270,6 +272,9 @@ class NodeLink:
                 f"this console {wire.PROTOCOL_VERSION}"
             )
         return hello
+
+    def _closed_error(self) -> LinkLostError:
+        return LinkLostError(f"the link to {self.name} was closed")
 
     def _drop_connection(self) -> None:
         if self._connection is not None:
