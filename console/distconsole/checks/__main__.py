@@ -1,10 +1,10 @@
-"""``python -m distconsole.checks`` prints docs/checks.md."""
+"""``python -m distconsole.checks`` prints the tables of docs/checks.md."""
 
 from __future__ import annotations
 
 import sys
 
-from distconsole.checks.engine.reference import reference_page
+from distconsole.checks.engine.reference import catalogue_tables
 
 if __name__ == "__main__":
-    sys.stdout.write(reference_page())
+    sys.stdout.write(catalogue_tables())

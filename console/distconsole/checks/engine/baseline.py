@@ -12,6 +12,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -71,11 +72,7 @@ LINK_LOCAL = ("fe80:", "169.254.")
 NAMED_BY = ("uuid", "address", "iface", "point")
 """What tells the items of a list apart, where they are objects."""
 
-Marks = dict[str, str]
-"""``torch.version`` -> ``2.13.0``: one line for each fact."""
-
-
-Said = Mapping[str, Mapping[str, object]]
+FactGroups = Mapping[str, Mapping[str, object]]
 """A host's facts, group by group, as in ``check --json``."""
 
 
@@ -100,7 +97,7 @@ class Since(NamedTuple):
     changes: tuple[ChangeReport, ...]
 
 
-def fields_of(facts: Said) -> tuple[str, ...]:
+def fields_of(facts: FactGroups) -> tuple[str, ...]:
     """Return the fields that are kept of these facts: a level that asks less looked at fewer."""
     return tuple(
         f"{group}.{path}"
@@ -110,9 +107,9 @@ def fields_of(facts: Said) -> tuple[str, ...]:
     )
 
 
-def marks_of(facts: Said) -> Marks:
-    """Return what lasts of a host's ``facts``."""
-    found: Marks = {}
+def marks_of(facts: FactGroups) -> dict[str, str]:
+    """Return what lasts of a host's ``facts``: ``torch.version`` -> ``2.13.0``."""
+    found: dict[str, str] = {}
     facts = {**facts, "net": _standing(facts.get("net", {}))}
     for group, paths in LASTING.items():
         for path in paths:
@@ -126,23 +123,28 @@ def marks_of(facts: Said) -> Marks:
 def _standing(net: Mapping[str, object]) -> Mapping[str, object]:
     """Return the group ``net`` without the interfaces that containers and machines bring and take."""
     addresses, interfaces = net.get("addresses"), net.get("interfaces")
+    entries = (
+        [each for each in addresses if isinstance(each, dict)]
+        if isinstance(addresses, list)
+        else []
+    )
+    named = interfaces if isinstance(interfaces, Mapping) else {}
     return {
         "addresses": [
             each
-            for each in (addresses if isinstance(addresses, list) else [])
-            if isinstance(each, Mapping)
-            and not PASSING_INTERFACE.match(str(each.get("iface")))
+            for each in entries
+            if not PASSING_INTERFACE.match(str(each.get("iface")))
             and not str(each.get("address")).startswith(LINK_LOCAL)
         ],
         "interfaces": {
-            name: each
-            for name, each in (interfaces if isinstance(interfaces, Mapping) else {}).items()
-            if not PASSING_INTERFACE.match(str(name))
+            n: each for n, each in named.items() if not PASSING_INTERFACE.match(str(n))
         },
     }
 
 
-def _flatten(at: tuple[str, str], inside: tuple[str, ...], value: object, found: Marks) -> None:
+def _flatten(
+    at: tuple[str, str], inside: tuple[str, ...], value: object, found: dict[str, str]
+) -> None:
     if (*at, inside[-1] if inside else "") in PASSING:
         return
     if isinstance(value, Mapping):
@@ -160,7 +162,7 @@ def _name(item: object, index: int) -> str:
     return next((str(named[key]) for key in NAMED_BY if named.get(key)), str(index))
 
 
-def differences(host: str, passport: Passport, facts: Said) -> tuple[ChangeReport, ...]:
+def differences(host: str, passport: Passport, facts: FactGroups) -> tuple[ChangeReport, ...]:
     """Return what differs where both looked; ``was`` or ``now`` is empty where it is new or gone."""
     was, now = passport.marks, marks_of(facts)
     looked = set(passport.fields) or {
@@ -180,21 +182,16 @@ def _within(field: str, mark: str) -> bool:
     return mark == field or mark.startswith(f"{field}.")
 
 
+@dataclass(frozen=True, slots=True)
 class Passports:
     """The passports in ``folder``, which need not exist.
 
-    Args:
-        folder: Where they are.
-        launch: Of hosts as they were for this launch; empty for the hosts by themselves.
+    Attributes:
+        launch: Of hosts as they were for this launch, with its variables; empty for the hosts by themselves.
     """
 
-    def __init__(self, folder: Path, launch: str = "") -> None:
-        self._folder = folder
-        self._launch = launch
-
-    def of(self, launch: str) -> Passports:
-        """Return the passports of hosts as one launch has them, with its variables."""
-        return Passports(self._folder, launch)
+    folder: Path
+    launch: str = ""
 
     def read(self, host: str) -> Passport | None:
         """Return a host's passport; None where there is none that can be read."""
@@ -204,7 +201,7 @@ class Passports:
         except (OSError, msgspec.DecodeError):
             return None
 
-    def keep(self, host: str, facts: Said, t: float) -> None:
+    def keep(self, host: str, facts: FactGroups, t: float) -> None:
         """Keep that ``host`` passed at ``t``; what was not looked at this time is kept as it was.
 
         A disk that is full costs the next comparison and nothing else.
@@ -222,8 +219,8 @@ class Passports:
             self._write(self._path(host), msgspec.json.encode(passport))
 
     def _write(self, path: Path, text: bytes) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self._folder)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self.folder)
         aside = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -232,7 +229,7 @@ class Passports:
         finally:
             aside.unlink(missing_ok=True)
 
-    def since(self, facts: Mapping[str, Said], first: Iterable[str] = ()) -> Since:
+    def since(self, facts: Mapping[str, FactGroups], first: Iterable[str] = ()) -> Since:
         """Return what has changed on the hosts of ``facts`` since each last passed.
 
         Args:
@@ -248,17 +245,17 @@ class Passports:
         return Since(min((found.t for found in known.values()), default=None), tuple(changes))
 
     def _path(self, host: str) -> Path:
-        name = quote(f"{host} {self._launch}" if self._launch else host, safe="")
+        name = quote(f"{host} {self.launch}" if self.launch else host, safe="")
         if len(name) > MAX_NAME_CHARS:
             name = f"{name[:MAX_NAME_CHARS]}-{sha256(name.encode()).hexdigest()[:16]}"
-        return self._folder / f"{name}.json"
+        return self.folder / f"{name}.json"
 
 
 def compare_passports(report: CheckReport, passports: Passports) -> CheckReport:
     """Return ``report`` with what has changed since the last one that was green."""
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
     if report.target is not None:
-        passports = passports.of(f"{report.target.launcher} {report.target.script}")
+        passports = Passports(passports.folder, f"{report.target.launcher} {report.target.script}")
         if report.target.refused:  # nothing is known of the variables that it would set
             facts = {name: {**each, "env": {}} for name, each in facts.items()}
     if report.ok:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 import msgspec
 
-from distconsole.checks.engine.rule import Foreseen, Rule, Unjudged
-from distconsole.checks.engine.together import merge_alike
+from distconsole.checks.engine.rule import HERE, HostView, NotApplicable, PredictedChoices, Rule
 from distconsole.checks.facts.evidence import UNREACHED, HostEvidence, Missing, Outcome, View
 from distconsole.checks.facts.node import SshFacts
-from distconsole.model.findings import Finding, Severity
+from distconsole.checks.rules.wording import list_some, name_hosts
+from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import ChoiceReport
 
 
@@ -36,29 +35,29 @@ class Verdicts:
 def judge(
     rule: Rule, hosts: Iterable[HostEvidence], view: View, verdicts: Verdicts
 ) -> list[Finding]:
-    """Judge one check and add to ``verdicts``; returns what it found.
-
-    Args:
-        rule: The check.
-        hosts: All hosts.
-        view: The same, of which those are judged that have what the check needs.
-    """
+    """Judge one check on ``hosts`` and add to ``verdicts``; returns what it found."""
     every = list(hosts)
-    ready = tuple(host for host in every if host.why_not(rule.needs) is None)
+    ready = replace(view, hosts=tuple(h for h in every if h.why_not(rule.needs) is None))
+    left_out: list[NotApplicable] = []
+    judged: list[HostEvidence] = []
+    for host in ready.hosts:
+        excused = rule.unless(HostView(host, ready))
+        if excused is None:
+            judged.append(host)
+        else:
+            left_out.append(msgspec.structs.replace(excused, hosts=(host.name,)))
     findings: list[Finding] = []
+    for result in rule.judge(replace(view, hosts=tuple(judged))) if judged else ():
+        if isinstance(result, Finding):
+            findings.append(result)
+        elif isinstance(result, NotApplicable):
+            left_out.append(result)
+        elif isinstance(result, PredictedChoices):
+            verdicts.choices = result.choices
     unjudged: dict[str, Missing] = {}
-    if ready:
-        for said in rule.judge(replace(view, hosts=ready)):
-            match said:
-                case Unjudged():
-                    for name in said.hosts:
-                        unjudged.setdefault(name, Missing(said.outcome, said.why))
-                case Foreseen():
-                    verdicts.choices = said.choices
-                case Finding():
-                    findings.append(said)
-                case _:
-                    assert_never(said)
+    for each in left_out:
+        for name in each.hosts:
+            unjudged.setdefault(name, Missing(each.outcome, each.why))
     findings = [_in_order(each, rule.id, view.everyone) for each in merge_alike(findings)]
     for host in every:
         outcome = _outcome(rule, host, findings, unjudged)
@@ -86,3 +85,51 @@ def _outcome(
             return Missing(Outcome.COULD_NOT_RUN, UNREACHED)
         return missing
     return unjudged.get(host.name, Missing(Outcome.PASS, ""))
+
+
+def merge_alike(findings: Iterable[Finding]) -> list[Finding]:
+    """Return ``findings``, those in one that have the same severity and summary.
+
+    What was seen, and what to do, is told for each host where it differs.
+    """
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for found in findings:
+        alike.setdefault((found.severity.value, found.summary), []).append(found)
+    return [_in_one(each) for each in alike.values()]
+
+
+def _in_one(findings: Sequence[Finding]) -> Finding:
+    hosts = list(dict.fromkeys(name for found in findings for name in found.hosts))
+    names, first = name_hosts(hosts), findings[0]
+    return msgspec.structs.replace(
+        first,
+        hosts=tuple(hosts),
+        summary=first.summary.replace(HERE, names),
+        seen=_each([(found.hosts, found.seen) for found in findings]),
+        expected=first.expected.replace(HERE, names),
+        hint=_merge_hints(findings, names),
+        cure=_merge_cures([found.cure for found in findings if found.cure is not None]),
+    )
+
+
+def _merge_cures(cures: Sequence[Cure]) -> Cure | None:
+    """Return what to change on each host; the rest is the same for all."""
+    if not cures:
+        return None
+    hosts = {name: change for cure in cures for name, change in cure.hosts.items()}
+    return msgspec.structs.replace(cures[0], hosts=hosts)
+
+
+def _each(texts: Sequence[tuple[Sequence[str], str]]) -> str:
+    """Return what hosts have in common once, and else each host's with its name."""
+    if len({text for _, text in texts}) == 1:
+        return texts[0][1]
+    return list_some([f"{name_hosts(hosts)}: {text}" for hosts, text in texts if text])
+
+
+def _merge_hints(findings: Sequence[Finding], names: str) -> str:
+    """Return the hint once where it is the same for all hosts, else each with the hosts it is for."""
+    if len({found.hint for found in findings}) == 1:
+        return findings[0].hint.replace(HERE, names)
+    hints = [found.hint.replace(HERE, name_hosts(found.hosts)) for found in findings]
+    return list_some(list(dict.fromkeys(filter(None, hints))))

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 
+from distconsole.checks.engine.catalogue import CATALOGUE
 from distconsole.checks.engine.judge import Verdicts
-from distconsole.checks.engine.rule import Rule
-from distconsole.checks.engine.unmade import cut_short, find_unmade
-from distconsole.checks.facts.evidence import Outcome
+from distconsole.checks.engine.rule import Rule, warn
+from distconsole.checks.engine.select import select_rules
+from distconsole.checks.facts.evidence import (
+    ALONE,
+    BROKEN,
+    CANCELLED,
+    ELSEWHERE,
+    LOST,
+    NO_GROUP,
+    UNREACHED,
+    Outcome,
+)
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.nodes import Gathering
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
-from distconsole.model.check_outcome import with_outcome
-from distconsole.model.findings import Severity
-from distconsole.model.reports import (
-    CheckOutcome,
-    CheckReport,
-    HostReport,
-    NetworkReport,
-    PairReport,
-)
-from distconsole.model.requests import Check, Level
+from distconsole.checks.rules.wording import MAX_LISTED, join_some
+from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, with_outcome
+from distconsole.model.check_outcome import LOST as LOST_CHECK
+from distconsole.model.findings import Finding, Severity
+from distconsole.model.reports import CheckOutcome, CheckReport, HostReport, NetworkReport
+from distconsole.model.requests import Level
 
 NEVER_COVERED = (
     "traffic over RDMA",
@@ -28,6 +35,8 @@ NEVER_COVERED = (
     "data sets",
 )
 MAX_REASONS = 6
+Cells = Mapping[str, Mapping[str, str]]
+"""By host and check, as in the report."""
 
 
 def make_report(
@@ -47,10 +56,10 @@ def make_report(
         cancelled: Whether the check was ended before its end, and ``terminated`` by SIGTERM.
         sweeping: Whether collectives for which there is no time are named and not missed.
     """
-    request = gathering.request
+    request, view = gathering.request, gathering.view()
     cells = {
         str(host): {
-            name: cell.outcome.value for name, cell in verdicts.cells.get(host, {}).items()
+            check: cell.outcome.value for check, cell in verdicts.cells.get(host, {}).items()
         }
         for host in gathering.hosts
     }
@@ -59,9 +68,12 @@ def make_report(
         for host, cells in verdicts.cells.items()
     }
     unmade = list(find_unmade(cells, why, verdicts.findings, request.only))
-    left_out = left_out_of(gathering.view())
+    left_out = left_out_of(view)
     if left_out and request.budget_seconds is not None and not sweeping:
-        unmade.append(cut_short(left_out))
+        unmade.append(_cut_short(left_out))
+    found = view.of(BandwidthFacts).values()
+    rates = {(each.source, each.target): each.gbit_s for facts in found for each in facts.streams}
+    edges = (edge for facts in view.of(ReachFacts).values() for edge in facts.edges)
     report = CheckReport(
         ok=False,
         outcome=CheckOutcome.INCOMPLETE,
@@ -73,56 +85,143 @@ def make_report(
         },
         only=request.only,
         findings=(*verdicts.findings, *unmade),
-        network=NetworkReport(pairs=_pairs(gathering)),
+        network=NetworkReport(pairs=tuple(pair_reports(edges, rates))),
         choices=verdicts.choices,
-        collectives=collectives_of(gathering.view()),
-        verified=verified_of(gathering.view()),
+        collectives=collectives_of(view),
+        verified=verified_of(view),
         left_out=left_out,
         seconds=round(seconds, 3),
         cells=cells,
         why=why,
-        uncovered=_say_uncovered(request, verdicts, rules),
+        uncovered=tuple(_list_uncovered(gathering, verdicts, rules)),
         target=gathering.launch.report() if gathering.launch is not None else None,
     )
     return with_outcome(report, strict=request.strict)
 
 
-def _pairs(gathering: Gathering) -> tuple[PairReport, ...]:
-    view = gathering.view()
-    streams = {
-        (stream.source, stream.target): stream.gbit_s
-        for found in view.of(BandwidthFacts).values()
-        for stream in found.streams
-    }
-    edges = (edge for found in view.of(ReachFacts).values() for edge in found.edges)
-    return tuple(pair_reports(edges, streams))
-
-
-def _say_uncovered(request: Check, verdicts: Verdicts, rules: Sequence[Rule]) -> tuple[str, ...]:
+def _list_uncovered(
+    gathering: Gathering, verdicts: Verdicts, rules: Sequence[Rule]
+) -> Iterator[str]:
+    request = gathering.request
+    bad = [each for each in verdicts.findings if each.severity in (Severity.FAIL, Severity.WARN)]
+    untried = {each.check for each in bad if each.cure is not None and each.proof is None}
     reasons: dict[str, set[str]] = {}
     for cells in verdicts.cells.values():
         for check, cell in cells.items():
             if cell.outcome not in (Outcome.PASS, Outcome.WARN, Outcome.FAIL):
                 reasons.setdefault(cell.why or cell.outcome.value, set()).add(check)
-    told = [
+    told = [f"cures that were not tried ({', '.join(sorted(untried))})"]
+    told = told if request.proves and untried else []
+    told += [
         f"{why} ({next(iter(checks)) if len(checks) == 1 else f'{len(checks)} checks'})"
         for why, checks in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
     if request.only or request.skip:
         some = "1 check was" if len(rules) == 1 else f"{len(rules)} checks were"
         told.append(f"only {some} asked for")
-    untried = {
-        found.check
-        for found in verdicts.findings
-        if found.cure is not None
-        and found.proof is None
-        and found.severity in (Severity.FAIL, Severity.WARN)
-    }
-    if request.proves and untried:
-        told.insert(0, f"cures that were not tried ({', '.join(sorted(untried))})")
-    never = (
-        NEVER_COVERED
-        if request.level is Level.FULL
-        else (*NEVER_COVERED, "long messages and bandwidth between pairs")
+    yield from told[:MAX_REASONS]
+    yield from NEVER_COVERED
+    if request.level is not Level.FULL:
+        yield "long messages and bandwidth between pairs"
+
+
+def find_unmade(
+    cells: Cells, why: Cells, findings: Sequence[Finding], only: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield a finding for each reason why checks that were asked for have no verdict.
+
+    Nothing that could not be looked at may pass for healthy.
+    """
+    yield from _find_unknown(cells, why, findings)
+    yield from _find_unjudged(cells, why, only)
+
+
+def _find_unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[Finding]:
+    reasons: dict[str, tuple[set[str], set[str]]] = {}
+    lost = {host for found in findings if found.check == LOST_CHECK for host in found.hosts}
+    for host, outcomes in cells.items():
+        for check, outcome in outcomes.items():
+            reason = why.get(host, {}).get(check, "")
+            if outcome in UNKNOWN and host not in lost and not _explains(reason, findings):
+                checks, hosts = reasons.setdefault(reason, (set(), set()))
+                checks.add(check)
+                hosts.add(host)
+    for reason, (checks, hosts) in list(reasons.items())[:MAX_REASONS]:
+        number = "1 check" if len(checks) == 1 else f"{len(checks)} checks"
+        yield warn(
+            f"{number} could not be made: {reason}",
+            [host for host in cells if host in hosts],
+            seen=join_some(sorted(checks)),
+            hint=_hint(reason),
+            check=INCOMPLETE,
+        )
+
+
+def _find_unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
+    """Yield what is not there to be judged: everything, a word of ``--only``, or all of it on a host."""
+    every = set[str]().union(*cells.values())
+    if not any(_judges_host(outcomes, every) for outcomes in cells.values()):
+        named = f" of {', '.join(only[:MAX_LISTED])}" if only else ""
+        yield _nothing(named, list(cells), _reasons(why, every))
+        return
+    for word in only:
+        ids = {rule.id for rule in select_rules(CATALOGUE, [word])}
+        reasons = _reasons(why, ids)
+        judged = any(_judges_host(outcomes, ids) for outcomes in cells.values())
+        if not judged and ELSEWHERE not in reasons:
+            yield _nothing(f" of {word}", list(cells), reasons)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host, outcomes in cells.items():
+        if not _judges_host(outcomes, every):
+            reasons = _reasons({host: why.get(host, {})}, every)
+            alike.setdefault(tuple(reasons), []).append(host)
+    for told, hosts in alike.items():
+        if ELSEWHERE not in told:
+            yield _nothing("", hosts, told)
+
+
+def _judges_host(outcomes: Mapping[str, str], ids: Set[str]) -> bool:
+    """Whether a check of ``ids`` says something of a host, were it that it could not be made."""
+    return any(outcomes[check] != Outcome.SKIPPED for check in ids & outcomes.keys())
+
+
+def _reasons(why: Cells, ids: Set[str]) -> list[str]:
+    """Return why checks have nothing to say, the most frequent reason first."""
+    told = Counter(each[check] for each in why.values() for check in ids & each.keys())
+    return [reason for reason, _ in told.most_common()]
+
+
+def _nothing(of: str, hosts: Sequence[str], reasons: Sequence[str]) -> Finding:
+    told = ", ".join(reasons[:MAX_REASONS]) or "the selection and the configuration leave none"
+    return warn(
+        f"no check{of} was made: {told}",
+        hosts,
+        hint="distconsole check --explain GROUP says what checks are about; --level full has all",
+        check=INCOMPLETE,
     )
-    return (*told[:MAX_REASONS], *never)
+
+
+def _cut_short(cases: Sequence[str]) -> Finding:
+    return warn(
+        f"{len(cases)} collectives could not be measured: the budget was over",
+        seen=join_some(cases),
+        hint="give more time with --budget",
+        check=INCOMPLETE,
+    )
+
+
+def _hint(reason: str) -> str:
+    if BROKEN in reason:
+        return "distconsole check --only net says which and what to do"
+    if reason == CANCELLED:
+        return "the same check once more, to its end"
+    return "give more time with --budget, or leave them out with --skip"
+
+
+def _explains(why: str, findings: Sequence[Finding]) -> bool:
+    """Whether another finding says already why a cell is empty."""
+    by = {UNREACHED: ("ssh.",), ALONE: ("ssh.",), NO_GROUP: ("coll.", "horovod.", "mpi.")}
+    telling = ("net.",) if BROKEN in why else (LOST_CHECK,) if LOST in why else by.get(why, ())
+    return any(
+        finding.check.startswith(telling) or (why and why in finding.seen) for finding in findings
+    )

@@ -15,19 +15,21 @@ from distconsole.checks.engine.baseline import Passports, compare_passports
 from distconsole.checks.engine.catalogue import CATALOGUE
 from distconsole.checks.engine.files import write_files
 from distconsole.checks.engine.judge import Verdicts, judge
-from distconsole.checks.engine.leaning import needs_of, tell_unknown
 from distconsole.checks.engine.reaching import connect
 from distconsole.checks.engine.report import make_report
 from distconsole.checks.engine.rule import Rule
-from distconsole.checks.engine.select import at_level, keep_expected, select_rules
+from distconsole.checks.engine.select import (
+    at_level,
+    keep_expected,
+    needs_of,
+    select_rules,
+    tell_unknown,
+)
 from distconsole.checks.engine.target import PlanLaunch
 from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
 from distconsole.checks.facts.jobs import (
     CollFacts,
-    HorovodCollFacts,
-    HorovodMpiFacts,
-    MpiCollFacts,
     MpiSshFacts,
     MungeFacts,
     StepFacts,
@@ -57,25 +59,33 @@ from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
-JOBS: frozenset[type[Facts]] = frozenset(
-    {CollFacts, HorovodCollFacts, HorovodMpiFacts, MpiCollFacts, MpiSshFacts}
+NO_SCRIPT = "no script was given"
+
+
+class Stage(NamedTuple):
+    """What is found out of all hosts together: its name, its facts, and how."""
+
+    name: str
+    kinds: tuple[type[Facts], ...]
+    work: Callable[
+        [Gathering], Iterator[HostEvidence] | Iterator[str] | Iterator[reachability.Told]
+    ]
+
+
+REACH = Stage("net.reach_tcp", (ReachFacts,), reachability.reach)
+BANDWIDTH = Stage("net.bw_pair", (BandwidthFacts,), pair_bandwidth.measure)
+STAGES = (
+    Stage("local facts", (), local_facts),
+    Stage("slurm.munge", (MungeFacts,), slurm_stage.exchange),
+    Stage("slurm.limits", (StepFacts,), lambda each: slurm_stage.step_limits(each, os.environ)),
+    Stage("os.peer_names", (NameFacts,), second_questions.ask_names),
+    Stage("fs.speed", (SpeedFacts,), folder_stage.measure),
+    Stage("gpu.pcie_load", (GpuLoadFacts,), gpu_stage.measure),
+    REACH,
 )
-LOADS: frozenset[type[Facts]] = frozenset({NameFacts, SpeedFacts, GpuLoadFacts})
-NETWORK: frozenset[type[Facts]] = JOBS.union(LOADS, {ReachFacts, BandwidthFacts})
-SLURM: frozenset[type[Facts]] = frozenset({MungeFacts, StepFacts})
-STAGES: dict[str, tuple[type[Facts], ...]] = {
-    "slurm.munge": (MungeFacts,),
-    "slurm.limits": (StepFacts,),
-    "os.peer_names": (NameFacts,),
-    "fs.speed": (SpeedFacts,),
-    "gpu.pcie_load": (GpuLoadFacts,),
-    "net.reach_tcp": (ReachFacts, *JOBS),
-    "net.bw_pair": (BandwidthFacts,),
-    "coll.init": (CollFacts,),
-    **{engine.stage: (engine.kind,) for engine in engine_jobs.ENGINES},
-    "mpi.ssh": (MpiSshFacts,),
-}
-"""What a stage is to find out of all hosts together, and what it may excuse: known at its end only."""
+"""One after the other; then come the jobs, and the bandwidth between pairs."""
+JOB_KINDS: dict[str, type[Facts]] = {"coll.init": CollFacts, "mpi.ssh": MpiSshFacts}
+JOB_KINDS |= {engine.stage: engine.kind for engine in engine_jobs.ENGINES}
 
 
 def run_check(
@@ -114,28 +124,15 @@ def run_check(
     )
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     gathering = Gathering(request, session, needs_of(rules), clock)
-    unasked = [rule for rule in select_rules(CATALOGUE, (), request.skip) if rule not in chosen]
-    ways = [rule for rule in unasked if rule.id in broken_ways.WAYS]
-    reaching = [rule for rule in CATALOGUE if rule.id in REACHING and rule not in rules]
-    checking = _Checking(gathering, rules, start, sweep, plan, ways, reaching)
     waited_since = gathering.began if began is None else began
-
-    def concluded(by: KeyboardInterrupt | None) -> Generator[Event, None, CheckReport]:
-        yield from checking.skip_deeper(chosen)
-        seconds = clock() - waited_since
-        report = checking.report(rules, seconds, by)
-        for finding in report.findings[len(checking.verdicts.findings) :]:
-            yield FindingMade(finding=finding)
-        write_files(request, report, session.cluster)
-        return report if passports is None else compare_passports(report, passports)
-
+    checking = _Checking(gathering, chosen, rules, waited_since, start, sweep, plan)
     try:
         yield from checking.stages()
-        report = yield from concluded(None)
+        report = yield from checking.conclude(None)
     except KeyboardInterrupt as interrupt:
         yield from checking.conclude_early()
-        report = yield from concluded(interrupt)
-    yield CheckEnded(report=report)
+        report = yield from checking.conclude(interrupt)
+    yield CheckEnded(report=report if passports is None else compare_passports(report, passports))
 
 
 class _Job(NamedTuple):
@@ -151,72 +148,87 @@ class _Checking:
     """One check going on."""
 
     gathering: Gathering
+    chosen: Sequence[Rule]
+    """What was asked for, also what the level leaves out."""
     rules: Sequence[Rule]
+    waited_since: float
     start: StartJob | None = None
     sweep: collective.Sweep | None = None
     plan: PlanLaunch | None = None
-    ways: Sequence[Rule] = ()
-    reaching: Sequence[Rule] = ()
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
     going: set[str] = field(default_factory=set)
     """The stages that have begun and not ended."""
 
+    @property
+    def ways(self) -> list[Rule]:
+        """The checks of ways between the hosts that nobody asked for, and nobody wants left out."""
+        every = select_rules(CATALOGUE, (), self.gathering.request.skip)
+        return [rule for rule in every if rule.id in broken_ways.WAYS and rule not in self.chosen]
+
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
         yield from self._stage("ssh.connect", connect(self.gathering))
         yield from self._tell_of_reach()
-        yield from self._planned()
+        yield from self._plan_launch()
         needed = self.gathering.needed
         if not self.gathering.links:
             self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
             yield from self._judge(frozenset(), at_end=True)
             return
+        wanted = [each for each in STAGES if not each.kinds or needed & {*each.kinds}]
         yield from self._judge(needed - {SshFacts})
-        yield from self._stage("local facts", local_facts(self.gathering))
-        yield from self._judge(needed & (NETWORK | SLURM))
-        if MungeFacts in needed:
-            yield from self._stage("slurm.munge", slurm_stage.exchange(self.gathering))
-        if StepFacts in needed:
-            steps = slurm_stage.step_limits(self.gathering, os.environ)
-            yield from self._stage("slurm.limits", steps)
-        yield from self._judge(needed & NETWORK)
-        if NameFacts in needed:
-            yield from self._stage("os.peer_names", second_questions.ask_names(self.gathering))
-            yield from self._judge(needed & NETWORK - {NameFacts})
-        if SpeedFacts in needed:
-            yield from self._stage("fs.speed", folder_stage.measure(self.gathering))
-            yield from self._judge(needed & NETWORK - {NameFacts, SpeedFacts})
-        if GpuLoadFacts in needed:
-            yield from self._stage("gpu.pcie_load", gpu_stage.measure(self.gathering))
-            yield from self._judge(needed & NETWORK - LOADS)
-        if ReachFacts in needed:
-            yield from self._stage("net.reach_tcp", reachability.reach(self.gathering))
-            yield from self._judge(needed & ({BandwidthFacts} | JOBS))
+        for place, stage in enumerate(wanted):
+            yield from self._stage(stage.name, stage.work(self.gathering))
+            coming = {kind for each in wanted[place + 1 :] for kind in each.kinds}
+            yield from self._judge(needed & {*coming, *JOB_KINDS.values(), BandwidthFacts})
         yield from self._jobs(needed)
         if BandwidthFacts in needed:
-            yield from self._stage("net.bw_pair", pair_bandwidth.measure(self.gathering))
+            yield from self._stage(BANDWIDTH.name, BANDWIDTH.work(self.gathering))
         losses.note_life(self.gathering)
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
         if self.gathering.request.proves:
-            yield from self._proofs()
+            yield from self._prove()
+
+    def conclude(self, by: KeyboardInterrupt | None) -> Generator[Event, None, CheckReport]:
+        """Return the report, and write the files; ``by`` is what ended the check early."""
+        gathering, level = self.gathering, self.gathering.request.level
+        for rule in self.chosen:
+            if not at_level(rule, level):
+                yield from self.skip(rule, f"from --level {rule.level.value} on")
+        report = make_report(
+            gathering,
+            self.verdicts,
+            [rule for rule in self.chosen if at_level(rule, level)],
+            gathering.clock() - self.waited_since,
+            cancelled=by is not None,
+            terminated=isinstance(by, Terminated),
+            sweeping=self.sweep is not None,
+        )
+        for finding in report.findings[len(self.verdicts.findings) :]:
+            yield FindingMade(finding=finding)
+        write_files(gathering.request, report, gathering.session.cluster)
+        return report
 
     def conclude_early(self) -> Iterator[Event]:
         """Judge what is known, as nobody waits for the rest."""
         gathering = self.gathering
         gathering.given_up.set()
-        for kind in (kind for stage in self.going for kind in STAGES.get(stage, ())):
+        excused = {each.name: each.kinds for each in (*STAGES, BANDWIDTH)}
+        excused |= {name: (kind,) for name, kind in JOB_KINDS.items()}
+        excused[REACH.name] = (ReachFacts, *JOB_KINDS.values())  # jobs look at the ways once more
+        for kind in (kind for stage in self.going for kind in excused.get(stage, ())):
             # Ranks that were ended because nobody waits for them are no fault of their hosts.
             losses.leave_out(gathering, kind, gathering.hosts, CANCELLED)
         gathering.lack((*gathering.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
         losses.note_life(gathering)
         if gathering.launch is None:
-            yield from self._leave_out(_without_launch if self.plan is None else _why_unplanned)
+            yield from self._leave_out_script(NO_SCRIPT if self.plan is None else CANCELLED)
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
 
-    def _proofs(self) -> Iterator[Event]:
+    def _prove(self) -> Iterator[Event]:
         """Try the cures of what was found, and tell each finding again that has a proof now."""
         found = self.verdicts.findings
         for check, tried in proofs.prove(self.gathering, tuple(found), self.start):
@@ -226,10 +238,10 @@ class _Checking:
             outcome = "running" if tried is None else "pass"
             yield CheckProgress(check=f"proof of {check}", host="", outcome=outcome)
 
-    def _planned(self) -> Iterator[Event]:
+    def _plan_launch(self) -> Iterator[Event]:
         """Plan the launch on the hosts that were reached; without one leave out what is about it."""
         if self.plan is None:
-            yield from self._leave_out(_without_launch)
+            yield from self._leave_out_script(NO_SCRIPT)
         elif self.gathering.links:
             yield CheckProgress(check="script.launch", host="", outcome="running")
             launch = self.plan(self.gathering.session, self.gathering.reached())
@@ -245,6 +257,9 @@ class _Checking:
                 self.judged.add(rule.id)
         self.rules = [rule for rule in self.rules if rule.id not in self.judged]
         self.gathering.needed = needs_of(self.rules)
+
+    def _leave_out_script(self, why: str) -> Iterator[Event]:
+        return self._leave_out(lambda rule: why if rule.group == "script" else "")
 
     def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
         """Run the collective job by torch and by every engine that the rules need."""
@@ -267,7 +282,9 @@ class _Checking:
     def _tell_of_reach(self) -> Iterator[Event]:
         """Tell which hosts cannot be asked, each check of it once, though nobody asked for these checks."""
         told = {found.check for found in self.verdicts.findings}
-        yield from self._tell_of([rule for rule in self.reaching if rule.id not in told])
+        told |= {rule.id for rule in self.chosen if at_level(rule, self.gathering.request.level)}
+        ids = REACHING - told
+        yield from self._tell_of([rule for rule in CATALOGUE if rule.id in ids])
 
     def _tell_of(self, rules: Iterable[Rule]) -> Iterator[Event]:
         """Judge by ``rules`` that nobody asked for; only what they find is told."""
@@ -313,27 +330,6 @@ class _Checking:
                 self.going.discard(name)
             yield CheckProgress(check=name, host=host, outcome=outcome)
 
-    def skip_deeper(self, chosen: Iterable[Rule]) -> Iterator[Event]:
-        """Account for the checks of ``chosen`` that the level leaves out."""
-        level = self.gathering.request.level
-        for rule in chosen:
-            if not at_level(rule, level):
-                yield from self.skip(rule, f"from --level {rule.level.value} on")
-
-    def report(
-        self, rules: Sequence[Rule], seconds: float, by: KeyboardInterrupt | None
-    ) -> CheckReport:
-        """Return the report; ``rules`` are the checks that were asked for, ``by`` what ended them early."""
-        return make_report(
-            self.gathering,
-            self.verdicts,
-            rules,
-            seconds,
-            cancelled=by is not None,
-            terminated=isinstance(by, Terminated),
-            sweeping=self.sweep is not None,
-        )
-
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
         """Account for a check that does not run."""
         for name in self.gathering.hosts:
@@ -374,11 +370,3 @@ class _Checking:
                 yield CheckProgress(
                     check=rule.id, host=name, outcome=cell.outcome.value, why=cell.why
                 )
-
-
-def _without_launch(rule: Rule) -> str:
-    return "no script was given" if rule.group == "script" else ""
-
-
-def _why_unplanned(rule: Rule) -> str:
-    return CANCELLED if rule.group == "script" else ""

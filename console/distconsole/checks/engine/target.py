@@ -124,12 +124,8 @@ class Launch:
         horovod = self.launcher == "horovod" or self.needs.horovod
         if engine == "horovod" and not horovod:
             return "the launch uses no Horovod"
-        if (
-            engine == "horovod"
-            and group == "coll"
-            and self.launcher == "mpi"
-            and "mpi" not in check
-        ):
+        by_mpi = self.launcher == "mpi" and "mpi" not in check
+        if engine == "horovod" and group == "coll" and by_mpi:
             return "the launch uses Horovod by mpirun"
         if engine == "mpi" and self.launcher != "mpi":
             return "the launch uses no MPI"
@@ -139,33 +135,23 @@ class Launch:
 
     def report(self) -> TargetReport:
         """Return what the report says of it; no variable's value is in it."""
-        return TargetReport(
-            command=self.command,
-            script=self.path,
-            module=self.module,
-            workdir=self.workdir,
-            launcher=self.launcher,
-            why=self.why,
-            world_size=self.world_size,
-            hosts=tuple(
-                TargetHost(
-                    host=name,
-                    ranks=host.ranks,
-                    python=host.python,
-                    address=host.address,
-                    interface=host.interface,
-                    env=tuple(sorted(host.env)),
-                )
-                for name, host in self.hosts.items()
-            ),
-            address=self.address,
-            port=self.port,
-            fixed_by=self.fixed_by,
-            brought=self.brought,
-            refused=self.refused,
-            missing=self.missing,
-            notes=self.notes,
+        shared = {
+            name: getattr(self, name)
+            for name in TargetReport.__struct_fields__
+            if name not in ("script", "hosts")
+        }
+        hosts = (
+            TargetHost(
+                host=name,
+                ranks=host.ranks,
+                python=host.python,
+                address=host.address,
+                interface=host.interface,
+                env=tuple(sorted(host.env)),
+            )
+            for name, host in self.hosts.items()
         )
+        return TargetReport(script=self.path, hosts=tuple(hosts), **shared)
 
 
 class PlanLaunch(Protocol):

@@ -56,7 +56,6 @@ class GpuHealth(Facts, frozen=True, kw_only=True):
     pcie_width_max: int | None = None
     pcie_generation_max: int | None = None
     links_up: int = 0
-    links_down: int = 0
     fabric_state: int | None = None
     fabric_status: int | None = None
 
@@ -82,7 +81,6 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
     broken: tuple[BrokenGpu, ...] = ()
     health: tuple[GpuHealth, ...] = ()
     devices: int = 0
-    visible: str | None = None
 
     @property
     def models(self) -> dict[int, str]:
@@ -156,7 +154,6 @@ class RdmaPort(Facts, frozen=True, kw_only=True):
     state: str = ""
     physical: str = ""
     rate_gbit: float | None = None
-    layer: str = ""
     counters: dict[str, int] = msgspec.field(default_factory=dict)
 
 

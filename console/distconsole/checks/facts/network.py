@@ -43,9 +43,7 @@ class NetInterface(Facts, frozen=True, kw_only=True):
     mtu: int | None = None
     state: str | None = None
     speed_mbit: int | None = None
-    mac: str | None = None
     hardware: bool = False
-    bridge: bool = False
 
 
 class NetFacts(Facts, frozen=True, kw_only=True):

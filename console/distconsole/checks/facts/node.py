@@ -129,7 +129,6 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     cgroup: dict[str, str | None] = {}
     cpu_clocks: CpuClocks = CpuClocks()
     infiniband: tuple[str, ...] = ()
-    utc_offset_seconds: int = 0
     ends_at_logout: bool | None = None
     containerised: bool = False
 
@@ -186,7 +185,6 @@ class HorovodFacts(Facts, frozen=True, kw_only=True):
     version: str = ""
     folder: str = ""
     against: dict[str, str] = {}
-    against_error: str = ""
     torch_library: str | None = None
     built: dict[str, bool] | None = None
     load_error: str = ""
@@ -215,7 +213,6 @@ class MpiFacts(Facts, frozen=True, kw_only=True):
     version: str = ""
     daemon: str | None = None
     cuda: bool | None = None
-    components: tuple[str, ...] = ()
 
 
 class TrainingProcess(Who, frozen=True, kw_only=True):
@@ -240,13 +237,12 @@ class TrainingProcess(Who, frozen=True, kw_only=True):
 
 
 class ProcFacts(Facts, frozen=True, kw_only=True):
-    """``unread`` processes were not looked into in time, ``dropped`` not told."""
+    """What trains, or holds what training needs; ``dropped`` processes are not told."""
 
     group: ClassVar[str] = "proc"
     uid: int
     processes: tuple[TrainingProcess, ...] = ()
     dropped: int = 0
-    unread: int = 0
 
 
 class ImportFacts(Facts, frozen=True, kw_only=True):

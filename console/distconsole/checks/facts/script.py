@@ -120,17 +120,11 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
     paths: dict[str, Found] = msgspec.field(default_factory=dict)
 
 
-class Touched(Facts, frozen=True, kw_only=True):
-    """Whether a file could be made and removed; ``error`` is why not."""
-
-    error: str = ""
-    code: str = ""
-
-
-class Moved(Facts, frozen=True, kw_only=True):
-    """Bytes that were written to the disk, or read from it, and the seconds that it took."""
+class Trial(Facts, frozen=True, kw_only=True):
+    """What came of making, writing, reading or looking at files: how much in how long, or why not."""
 
     bytes: int = 0
+    count: int = 0
     seconds: float = 0.0
     error: str = ""
     code: str = ""
@@ -140,29 +134,20 @@ class Moved(Facts, frozen=True, kw_only=True):
         """Bytes a second; None where too little was moved to tell."""
         return self.bytes / self.seconds if self.bytes >= 1 << 20 and self.seconds > 0 else None
 
-
-class Handled(Facts, frozen=True, kw_only=True):
-    """Small files, or entries, and the seconds for one of them."""
-
-    count: int = 0
-    seconds: float = 0.0
-    error: str = ""
-    code: str = ""
-
     @property
     def latency(self) -> float | None:
-        """Seconds for one; None where there were too few to tell."""
+        """Seconds for one file; None where there were too few to tell."""
         return self.seconds if self.count >= 3 and self.seconds > 0 else None
 
 
 class Folder(Facts, frozen=True, kw_only=True):
     """One folder; what was not asked is None. ``late``: the filesystem did not answer."""
 
-    touch: Touched | None = None
-    write: Moved | None = None
-    small: Handled | None = None
-    look: Handled | None = None
-    read: Moved | None = None
+    touch: Trial | None = None
+    write: Trial | None = None
+    small: Trial | None = None
+    look: Trial | None = None
+    read: Trial | None = None
     late: bool = False
 
 

@@ -75,6 +75,13 @@ def list_some(lines: Sequence[str], most: int = MAX_LISTED) -> str:
     return "\n".join([*lines[:most], *([f"and {more} more"] if more > 0 else [])])
 
 
+def join_some(parts: Iterable[str], separator: str = ", ") -> str:
+    """Return the first parts in one line, and how many more there are."""
+    every = list(parts)
+    more = len(every) - MAX_LISTED
+    return separator.join(every[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
 def size(count: int) -> str:
     """Return bytes as text: ``64 MiB``, ``1.5 GiB``."""
     if count >= TIB:

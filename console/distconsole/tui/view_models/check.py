@@ -125,7 +125,7 @@ def again_in(
 
     Whether its hosts can be asked at all, it says in any case.
     """
-    from distconsole.checks.engine.unmade import find_unmade  # noqa: PLC0415
+    from distconsole.checks.engine.report import find_unmade  # noqa: PLC0415
     from distconsole.checks.rules.network.ssh import REACHING  # noqa: PLC0415 - loaded by the check itself
 
     older = {check, INCOMPLETE}

@@ -108,9 +108,9 @@ def test_what_a_quicker_level_does_not_ask_is_neither_a_change_nor_forgotten(
 def test_launches_are_compared_with_themselves_however_long_their_names(tmp_path: Path) -> None:
     script = "/shared/" + "project/" * 30 + "train.py"
     for launcher in ("mpi", "torchrun"):
-        of_launch = Passports(tmp_path).of(f"{launcher} {script}")
+        of_launch = Passports(tmp_path, f"{launcher} {script}")
         of_launch.keep("a", {"env": {"variables": {"FOR": launcher}}}, T0)
-    mpi = Passports(tmp_path).of(f"mpi {script}")
+    mpi = Passports(tmp_path, f"mpi {script}")
     assert mpi.since({"a": {"env": {"variables": {"FOR": "mpi"}}}}).changes == ()
 
 

@@ -1,12 +1,12 @@
-"""The report of a check whose facts are there."""
+"""The report of a check: what the budget left out, and what was asked for and has no verdict."""
 
 from __future__ import annotations
 
 import pytest
 
 from distconsole.checks.engine.judge import Verdicts
-from distconsole.checks.engine.report import make_report
-from distconsole.checks.facts.evidence import Outcome
+from distconsole.checks.engine.report import find_unmade, make_report
+from distconsole.checks.facts.evidence import ELSEWHERE, Outcome
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.nodes import Gathering
@@ -15,6 +15,9 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Level
 from distconsole.session import Session
+
+NO_GPU = "no GPU"
+REST = "the selection and the configuration leave none"
 
 
 @pytest.mark.parametrize(
@@ -37,3 +40,33 @@ def test_collectives_that_the_budget_left_out_make_a_check_incomplete(
         report = make_report(gathering, verdicts, (), 1.0, sweeping=sweeping)
     assert report.outcome == outcome
     assert report.left_out == ("torch all_reduce of 16777216 float32",)
+
+
+@pytest.mark.parametrize(
+    ("only", "first", "second", "expected"),
+    [
+        (("gpu",), {"gpu.cuda": NO_GPU}, {"gpu.cuda": NO_GPU}, [("ab", " of gpu", NO_GPU)]),
+        (("os", "gpu"), {"os.user": "", "gpu.cuda": NO_GPU}, {"os.user": "", "gpu.cuda": NO_GPU},
+         [("ab", " of gpu", NO_GPU)]),
+        (("gpu",), {"gpu.cuda": ""}, {"gpu.cuda": NO_GPU}, [("b", "", NO_GPU)]),
+        ((), {"gpu.cuda": NO_GPU}, {}, [("ab", "", NO_GPU)]),
+        (("os", "expect"), {"os.user": ""}, {"os.user": ""}, [("ab", " of expect", REST)]),
+        ((), {"os.user": "", "gpu.cuda": NO_GPU}, {"os.user": ""}, []),
+        (("port",), {"port.master_free": ""}, {"port.master_free": ELSEWHERE}, []),
+        (("port",), {"port.master_free": ELSEWHERE}, {}, [("ab", " of port", ELSEWHERE)]),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_to_be_judged_is_told(
+    only: tuple[str, ...],
+    first: dict[str, str],
+    second: dict[str, str],
+    expected: list[tuple[str, str, str]],
+) -> None:
+    """The reasons for skipped checks by host; an empty one: it passed."""
+    why = {"a": first, "b": second}
+    cells = {
+        host: {check: "skipped" if reason else "pass" for check, reason in checks.items()}
+        for host, checks in why.items()
+    }
+    found = [("".join(each.hosts), each.summary) for each in find_unmade(cells, why, (), only)]
+    assert found == [(hosts, f"no check{of} was made: {why}") for hosts, of, why in expected]

@@ -8,55 +8,53 @@ calls unused are left out. What SXid lines say of themselves: Fabric Manager Use
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.engine.rule import (
+    HostView,
+    NotApplicable,
+    RuleResults,
+    fail,
+    hint,
+    host_rule,
+    info,
+    warn,
+)
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import KernelEvent, KernelFacts
-from distconsole.checks.rules.system.kernel_log import unreadable
-from distconsole.model.findings import Severity
+from distconsole.checks.rules.system.system import DAY_SECONDS, unless_unreadable
+from distconsole.model.findings import Finding, Severity
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
-
-DAY_SECONDS = 24 * 3600.0
 
 _GRADES = {Severity.FAIL: fail, Severity.WARN: warn, Severity.INFO: info}
 
 
-@rule("gpu.xid", "gpu", Level.STANDARD, KernelFacts)
+@host_rule("gpu.xid", "gpu", Level.STANDARD, KernelFacts, unless=unless_unreadable)
 @hint(
     "Reset, reboot or replace, as NVIDIA's catalog says for the number; 13, 31 and 43 come from programs."
 )
-def _xid(view: View) -> Iterator[Said]:
+def _xid(host: HostView) -> RuleResults:
     """Xid and SXid errors in the kernel's log: a GPU that fell off the bus, bad memory, a bad NVLink."""
-    gpus = view.of(GpuFacts)
-    without = tuple(
-        name
-        for name in view.of(KernelFacts)
-        if name not in gpus or not (gpus[name].present or gpus[name].devices)
-    )
-    yield Unjudged(without, "no GPU")
-    yield from unreadable(view)
-    for name, facts in view.of(KernelFacts).items():
-        told = {each.on for each in facts.events if each.kind == "xid" and each.code == 79}
-        for event in facts.events:
-            # The driver writes of a GPU that fell off the bus twice, with the Xid and without.
-            if event.kind in ("xid", "sxid") or (event.kind == "off_bus" and event.on not in told):
-                yield _xid_told(name, event)
+    gpus, events = host.find(GpuFacts), host.of(KernelFacts).events
+    if gpus is None or not (gpus.present or gpus.devices):
+        yield NotApplicable("no GPU")
+    told = {each.on for each in events if each.kind == "xid" and each.code == 79}
+    for event in events:
+        # The driver writes of a GPU that fell off the bus twice, with the Xid and without.
+        if event.kind in ("xid", "sxid") or (event.kind == "off_bus" and event.on not in told):
+            yield _report_xid(host, event)
 
 
-def _xid_told(name: str, event: KernelEvent) -> Said:
+def _report_xid(host: HostView, event: KernelEvent) -> Finding:
     times = f"{event.count} times, last " if event.count > 1 else ""
     when = f"{times}{age_text(event.age_seconds)} ago"
     fresh = event.age_seconds < DAY_SECONDS
     if event.kind == "sxid":
         grade = (fail if fresh else warn) if fatal(event.text) else info
         return grade(
-            f"NVSwitch {event.on} of {name} reported SXid {event.code}, {when}",
-            (name,),
+            f"NVSwitch {event.on} of {host} reported SXid {event.code}, {when}",
             seen=event.text,
             expected="no fatal error of an NVSwitch",
             hint="after a fatal one: end what uses the GPUs, sudo nvidia-smi -r (all GPUs and switches), "
@@ -64,16 +62,14 @@ def _xid_told(name: str, event: KernelEvent) -> Said:
         )
     if event.kind == "off_bus":
         return fail(
-            f"GPU {event.on} of {name} fell off the bus, {when}",
-            (name,),
+            f"GPU {event.on} of {host} fell off the bus, {when}",
             seen=event.text,
             hint=xid(79).remedy.value,
         )
     known = xid(event.code, event.text)
     grade = _GRADES[known.severity] if fresh or known.severity is Severity.INFO else warn
     return grade(
-        f"GPU {event.on} of {name} reported Xid {event.code}, {when}: {known.meaning}",
-        (name,),
+        f"GPU {event.on} of {host} reported Xid {event.code}, {when}: {known.meaning}",
         seen=event.text,
         expected="no Xid that hardware causes",
         hint=known.remedy.value,

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, info, rule, warn
-from distconsole.checks.engine.together import HERE
+from distconsole.checks.engine.rule import (
+    HERE,
+    NotApplicable,
+    RuleResults,
+    differ,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, GpuLoadFacts, LoadedGpu
 from distconsole.checks.facts.network import NetFacts
@@ -32,14 +41,14 @@ MOST_SRAM_ERRORS = 4
 """Uncorrectable ones ever, beyond which NVIDIA replaces a GPU."""
 
 
-def silent(view: View, *fields: str) -> Iterator[Said]:
+def silent(view: View, *fields: str) -> RuleResults:
     """Leave out the hosts whose driver has no answer for any of their GPUs."""
     names = tuple(
         name
         for name, found in gpus_by_host(view).items()
         if all(getattr(each, field) is None for each in found.health for field in fields)
     )
-    yield Unjudged(names, "the driver does not say")
+    yield NotApplicable("the driver does not say", names)
 
 
 def _loads_by_index(view: View) -> dict[str, dict[int, LoadedGpu]]:
@@ -64,7 +73,7 @@ def clock_reasons(view: View) -> dict[str, dict[int, int]]:
 @rule("gpu.throttle", "gpu", Level.STANDARD, GpuFacts, after=(GpuLoadFacts,))
 @hint("nvidia-smi -q -d PERFORMANCE")
 @on_gpu_hosts
-def _throttle(view: View) -> Iterator[Said]:
+def _throttle(view: View) -> RuleResults:
     """GPUs that heat or power holds back, at rest or while something is copied: stragglers."""
     yield from silent(view, "clock_reasons")
     held = clock_reasons(view)
@@ -92,7 +101,7 @@ def _throttle(view: View) -> Iterator[Said]:
 @rule("gpu.memory_errors", "gpu", Level.STANDARD, GpuFacts)
 @hint("A reset, or a new GPU.")
 @on_gpu_hosts
-def _memory_errors(view: View) -> Iterator[Said]:
+def _memory_errors(view: View) -> RuleResults:
     """Uncorrectable memory errors, now or too many ever, rows that wait for a reset, memory beyond repair."""
     yield from silent(view, "remap_pending", "remap_failed", "uncorrected")
     for name, found in gpus_by_host(view).items():
@@ -141,7 +150,7 @@ def _memory_errors(view: View) -> Iterator[Said]:
 @rule("gpu.pcie", "gpu", Level.STANDARD, GpuFacts, after=(GpuLoadFacts,))
 @hint("Reseat the card; BIOS.")
 @on_gpu_hosts
-def _pcie(view: View) -> Iterator[Said]:
+def _pcie(view: View) -> RuleResults:
     """At rest: a card that came up with half of its lanes, slots of an older generation on one host.
 
     At rest some GPUs use fewer lanes: where it was measured at work, gpu.pcie_load judges them.
@@ -181,7 +190,7 @@ def _pcie(view: View) -> Iterator[Said]:
 @rule("gpu.nvlink", "gpu", Level.STANDARD, GpuFacts)
 @hint("nvidia-smi nvlink -s")
 @on_gpu_hosts
-def _nvlink(view: View) -> Iterator[Said]:
+def _nvlink(view: View) -> RuleResults:
     """NVLinks that are down on some GPUs: collectives at the speed of PCIe.
 
     Cards without a bridge have links that are down; what most GPUs of a kind have is right.
@@ -193,7 +202,7 @@ def _nvlink(view: View) -> Iterator[Said]:
         for each in facts.health:
             usual[models.get(each.index, "")][each.links_up] += 1
     if not any(up for counts in usual.values() for up in counts):
-        yield Unjudged(tuple(found), "no NVLink")
+        yield NotApplicable("no NVLink", tuple(found))
         return
     for name, facts in found.items():
         fewer, models = {}, facts.models
@@ -215,7 +224,7 @@ def _nvlink(view: View) -> Iterator[Said]:
 @rule("gpu.fabric", "gpu", Level.STANDARD, GpuFacts, FabricFacts)
 @hint("systemctl enable --now nvidia-fabricmanager")
 @on_gpu_hosts
-def _fabric(view: View) -> Iterator[Said]:
+def _fabric(view: View) -> RuleResults:
     """NVSwitches without a fabric manager: CUDA error 802, `system not yet initialized`."""
     fabric = view.of(FabricFacts)
     for name, facts in gpus_by_host(view).items():
@@ -247,20 +256,20 @@ def _fabric(view: View) -> Iterator[Said]:
                 hint="sudo systemctl restart nvidia-fabricmanager; journalctl -u nvidia-fabricmanager",
             )
         elif not fabric[name].switches and all(h.fabric_state in (None, 0) for h in facts.health):
-            yield Unjudged((name,), "no NVSwitch")
+            yield NotApplicable("no NVSwitch", (name,))
 
 
 @rule("gpu.persistence", "gpu", Level.QUICK, GpuFacts)
 @hint("nvidia-persistenced")
 @on_gpu_hosts
-def _persistence(view: View) -> Iterator[Said]:
+def _persistence(view: View) -> RuleResults:
     """Persistence mode off on some hosts: their ranks start seconds later."""
     unknown = tuple(
         name
         for name, facts in gpus_by_host(view).items()
         if any(gpu.persistence is None for gpu in facts.gpus)
     )
-    yield Unjudged(unknown, "the driver does not say")
+    yield NotApplicable("the driver does not say", unknown)
     modes = {
         name: "on" if all(gpu.persistence for gpu in facts.gpus) else "off"
         for name, facts in gpus_by_host(view).items()
@@ -278,7 +287,7 @@ def _persistence(view: View) -> Iterator[Said]:
 @rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts)
 @hint("docker run --gpus device=…")
 @on_gpu_hosts
-def _find_shared(view: View) -> Iterator[Said]:
+def _find_shared(view: View) -> RuleResults:
     """Containers of one machine that were given the same GPUs: `Duplicate GPU detected`."""
     machine_of = machines(view)
     owners: dict[str, list[str]] = defaultdict(list)
@@ -307,7 +316,7 @@ CLOCKS_SET = 0x02
 @rule("gpu.limits", "gpu", Level.STANDARD, GpuFacts, after=(GpuLoadFacts,))
 @hint("nvidia-smi -pl, -rgc, -rac")
 @on_gpu_hosts
-def _limits(view: View) -> Iterator[Said]:
+def _limits(view: View) -> RuleResults:
     """A power limit, or clocks, that somebody set on some GPUs only: stragglers."""
     facts = gpus_by_host(view)
     yield from silent(view, "power_limit_mw")
@@ -315,7 +324,7 @@ def _limits(view: View) -> Iterator[Said]:
     yield from _clocks(view, facts)
 
 
-def _power(facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
+def _power(facts: Mapping[str, GpuFacts]) -> RuleResults:
     """Power limits are compared among GPUs of a model; one that all have is somebody's will."""
     by_model: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     capped: dict[str, str] = {}
@@ -349,7 +358,7 @@ def _power(facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
         )
 
 
-def _clocks(view: View, facts: Mapping[str, GpuFacts]) -> Iterator[Said]:
+def _clocks(view: View, facts: Mapping[str, GpuFacts]) -> RuleResults:
     """Clocks that somebody set count where fewer than half of a model's GPUs have it."""
     by_model: dict[str, list[tuple[str, int, bool]]] = defaultdict(list)
     for name, reasons in clock_reasons(view).items():

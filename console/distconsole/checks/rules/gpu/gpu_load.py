@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
-from distconsole.checks.engine.together import HERE
+from distconsole.checks.engine.rule import (
+    HERE,
+    NotApplicable,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu, NvLink
 from distconsole.checks.rules.gpu.gpu_links import (
@@ -44,11 +52,11 @@ HARD = ("replays", "recoveries")
 MANY_ERRORS = 100
 
 
-def _skip_unmeasured(view: View) -> Iterator[Said]:
+def _skip_unmeasured(view: View) -> RuleResults:
     """Leave out the hosts where no GPU could be loaded, with the reason of the first one."""
     for name, load in view.of(GpuLoadFacts).items():
         if load.gpus and not any(gpu.measured for gpu in load.gpus):
-            yield Unjudged((name,), _why_not(load.gpus[0]))
+            yield NotApplicable(_why_not(load.gpus[0]), (name,))
 
 
 def _why_not(gpu: LoadedGpu) -> str:
@@ -64,11 +72,11 @@ def _reason(gpu: LoadedGpu) -> str:
 @rule("gpu.cuda", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
 @hint("The fabric manager, nvidia_uvm, a reset, a reboot.")
 @on_gpu_hosts
-def _cuda(view: View) -> Iterator[Said]:
+def _cuda(view: View) -> RuleResults:
     """CUDA that does not start, or a GPU that it does not get: errors 802, 803, 999, one that hangs."""
     for name, load in view.of(GpuLoadFacts).items():
         if load.gpus and all(gpu.skipped for gpu in load.gpus):
-            yield Unjudged((name,), _why_not(load.gpus[0]))
+            yield NotApplicable(_why_not(load.gpus[0]), (name,))
         errors: dict[str, list[int]] = defaultdict(list)
         for gpu in load.gpus:
             if gpu.error:
@@ -87,7 +95,7 @@ def _cuda(view: View) -> Iterator[Said]:
 @rule("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
 @hint("Reseat the card or its riser; BIOS; leave the host out until then.")
 @on_gpu_hosts
-def _pcie(view: View) -> Iterator[Said]:
+def _pcie(view: View) -> RuleResults:
     """At work: half of the lanes, an older PCIe generation, replays, copies far slower than the others'."""
     yield from _skip_unmeasured(view)
     loads = view.of(GpuLoadFacts)
@@ -106,7 +114,7 @@ def _pcie(view: View) -> Iterator[Said]:
             yield from _say_left_out(name, load.gpus)
 
 
-def _say_left_out(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
+def _say_left_out(name: str, gpus: Sequence[LoadedGpu]) -> RuleResults:
     reasons: dict[str, list[int]] = defaultdict(list)
     for gpu in gpus:
         if gpu.skipped:
@@ -119,7 +127,7 @@ def _say_left_out(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
         )
 
 
-def _lanes(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[Said]:
+def _lanes(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> RuleResults:
     bad = [each for each in mine if narrow(each.gpu)]
     if bad:
         odd = any(alone(each, every, "width") for each in bad)
@@ -133,7 +141,7 @@ def _lanes(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[S
         )
 
 
-def _slots(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[Said]:
+def _slots(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> RuleResults:
     """What card and slot can is less than most cards of the model have: another slot."""
     usual = most_lanes(every)
     bad = [each for each in mine if (each.gpu.width_max or 0) < usual.get(each.model, 0)]
@@ -150,7 +158,7 @@ def _slots(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[S
         )
 
 
-def _generation(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Iterator[Said]:
+def _generation(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> RuleResults:
     bad = [each for each in mine if slower(each.gpu)]
     if bad:
         odd = any(alone(each, every, "generation") for each in bad)
@@ -167,7 +175,7 @@ def _generation(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> Itera
         )
 
 
-def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> Iterator[Said]:
+def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> RuleResults:
     slow = [gpu for gpu in gpus if gpu.index in usual]
     if slow:
         yield warn(
@@ -194,7 +202,7 @@ def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> Iter
         )
 
 
-def _replays(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
+def _replays(name: str, gpus: Sequence[LoadedGpu]) -> RuleResults:
     bad = [gpu for gpu in gpus if (gpu.replays or 0) >= MOST_REPLAYS]
     if bad:
         yield warn(
@@ -211,7 +219,7 @@ def _replays(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
 @rule("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
 @hint("nvidia-smi nvlink -e; a reset, then a ticket.")
 @on_gpu_hosts
-def _nvlink(view: View) -> Iterator[Said]:
+def _nvlink(view: View) -> RuleResults:
     """NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'."""
     yield from _skip_unmeasured(view)
     loads = view.of(GpuLoadFacts)
@@ -221,7 +229,7 @@ def _nvlink(view: View) -> Iterator[Said]:
         measured = [gpu for gpu in load.gpus if gpu.measured]
         if measured and not any(gpu.links for gpu in measured):
             why = "one GPU only, or the others are in use" if len(measured) == 1 else "no NVLink"
-            yield Unjudged((name,), why)
+            yield NotApplicable(why, (name,))
             continue
         yield from _links(name, measured)
         refused = [gpu for gpu in measured if gpu.peer_error]
@@ -247,7 +255,7 @@ def _nvlink(view: View) -> Iterator[Said]:
             )
 
 
-def _links(name: str, gpus: Sequence[LoadedGpu]) -> Iterator[Said]:
+def _links(name: str, gpus: Sequence[LoadedGpu]) -> RuleResults:
     dropped = {gpu.index: [x.link for x in gpu.links if x.up_before and not x.up] for gpu in gpus}
     dropped = {index: links for index, links in dropped.items() if links}
     if dropped:

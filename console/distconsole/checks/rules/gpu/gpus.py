@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import wraps
 
 from distconsole.checks.engine.rule import (
     Judge,
-    Said,
-    Unjudged,
+    NotApplicable,
+    RuleResults,
     differ,
     fail,
     hint,
@@ -35,11 +35,11 @@ def on_gpu_hosts(judge: Judge) -> Judge:
     """Leave out, by name, the hosts where there is nothing to judge."""
 
     @wraps(judge)
-    def judged(view: View) -> Iterator[Said]:
+    def judged(view: View) -> RuleResults:
         facts = view.of(GpuFacts)
         none = not any(found.present for found in facts.values())
         without = tuple(name for name, found in facts.items() if not found.present)
-        yield Unjudged(without, "no GPU")
+        yield NotApplicable("no GPU", without)
         if not none:
             yield from judge(view)
 
@@ -53,7 +53,7 @@ def gpus_by_host(view: View) -> dict[str, GpuFacts]:
 
 @rule("gpu.driver_answers", "gpu", Level.QUICK, GpuFacts)
 @hint("Reboot, or load the new kernel module.")
-def _visible(view: View) -> Iterator[Said]:
+def _visible(view: View) -> RuleResults:
     """`Driver/library version mismatch` after an update, a driver that hangs, one host without GPUs.
 
     The driver must answer where there is one, and on all hosts where it does on some.
@@ -76,13 +76,13 @@ def _visible(view: View) -> Iterator[Said]:
         elif some:
             yield warn(f"{name} has no GPU, other hosts have", (name,))
         else:
-            yield Unjudged((name,), "no GPU")
+            yield NotApplicable("no GPU", (name,))
 
 
 @rule("gpu.count", "gpu", Level.QUICK, GpuFacts)
 @hint("nvidia-smi -L; dmesg | grep -i xid")
 @on_gpu_hosts
-def _count(view: View) -> Iterator[Said]:
+def _count(view: View) -> RuleResults:
     """A GPU that fell off the bus; hosts with fewer GPUs than the others."""
     facts = gpus_by_host(view)
     for name, found in facts.items():
@@ -108,7 +108,7 @@ def _count(view: View) -> Iterator[Said]:
 @rule("gpu.driver", "gpu", Level.QUICK, GpuFacts)
 @hint("Bring all hosts to one driver.")
 @on_gpu_hosts
-def _driver(view: View) -> Iterator[Said]:
+def _driver(view: View) -> RuleResults:
     """One host with another driver, or with a kernel module that is not the library's."""
     facts = gpus_by_host(view)
     yield from differ(
@@ -130,7 +130,7 @@ def _driver(view: View) -> Iterator[Said]:
 @rule("gpu.model", "gpu", Level.QUICK, GpuFacts)
 @hint("Place the job on equal GPUs.")
 @on_gpu_hosts
-def _model(view: View) -> Iterator[Said]:
+def _model(view: View) -> RuleResults:
     """Mixed models: the slowest one sets the pace."""
     facts = gpus_by_host(view)
     kinds = {
@@ -143,7 +143,7 @@ def _model(view: View) -> Iterator[Said]:
 @rule("gpu.memory", "gpu", Level.QUICK, GpuFacts)
 @hint("A batch for the smallest, or equal GPUs.")
 @on_gpu_hosts
-def _memory(view: View) -> Iterator[Said]:
+def _memory(view: View) -> RuleResults:
     """GPUs, or MIG instances, with less memory than the others': out of memory there first.
 
     What a rank gets: of a GPU, or of an instance where MIG is on.
@@ -155,7 +155,7 @@ def _memory(view: View) -> Iterator[Said]:
     }
     sizes = {name: _sizes(found) for name, found in facts.items()}
     unknown = tuple(name for name, each in sizes.items() if not each)
-    yield Unjudged(unknown, "the driver does not say")
+    yield NotApplicable("the driver does not say", unknown)
     steps = _steps({one for each in sizes.values() for _, one in each})
     told = {
         name: " and ".join(
@@ -195,7 +195,7 @@ def _steps(sizes: set[int]) -> dict[int, int]:
 @rule("gpu.modes", "gpu", Level.QUICK, GpuFacts)
 @hint("nvidia-smi -e, -mig, -c")
 @on_gpu_hosts
-def _modes(view: View) -> Iterator[Said]:
+def _modes(view: View) -> RuleResults:
     """ECC or MIG on some hosts or GPUs only, or after the next reset; exclusive or prohibited mode."""
     facts = gpus_by_host(view)
     for what, values in (
@@ -211,7 +211,7 @@ def _modes(view: View) -> Iterator[Said]:
         yield from _modes_of(name, found.gpus)
 
 
-def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
+def _modes_of(name: str, gpus: Sequence[Gpu]) -> RuleResults:
     closed = [gpu.index for gpu in gpus if gpu.compute_mode == PROHIBITED]
     if closed:
         yield fail(
@@ -250,7 +250,7 @@ def _modes_of(name: str, gpus: Sequence[Gpu]) -> Iterator[Said]:
 @rule("gpu.clean", "gpu", Level.QUICK, GpuFacts)
 @hint("Stop what holds it.")
 @on_gpu_hosts
-def _clean(view: View) -> Iterator[Said]:
+def _clean(view: View) -> RuleResults:
     """Memory held by leftovers of an earlier job, or by somebody else."""
     for name, found in gpus_by_host(view).items():
         held = [gpu for gpu in found.gpus if gpu.processes and (gpu.mem_used or 0) > HELD_BYTES]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
+from distconsole.checks.engine.rule import NotApplicable, RuleResult, RuleResults, hint, rule, warn
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.jobs import MpiSshFacts
 from distconsole.checks.facts.network import BetweenFacts, Login
@@ -55,7 +55,7 @@ MPI_HINTS = (
 
 @rule("ssh.between", "ssh", Level.STANDARD, BetweenFacts)
 @hint("ssh-copy-id, ssh-keyscan; `distconsole run` needs no ssh between hosts.")
-def _check_logins(view: View) -> Iterator[Said]:
+def _check_logins(view: View) -> RuleResults:
     """mpirun or horovodrun by hand that hangs or asks for a password on some hosts: ssh between them works for some pairs only. Each tries the others (above 8 hosts the next one), and writes no known_hosts."""
     facts = view.of(BetweenFacts)
     tried: dict[Pair, Login] = {
@@ -70,28 +70,28 @@ def _check_logins(view: View) -> Iterator[Said]:
     }
     broken = {pair: login for pair, login in tried.items() if not login.ok}
     if not tried:
-        yield Unjudged(tuple(facts), "one host only")
+        yield NotApplicable("one host only", tuple(facts))
     elif len(broken) == len(tried):
         yield _nowhere(view, broken, tuple(facts))
     elif broken:
         yield from _parts(tried, broken)
 
 
-def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -> Said:
+def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -> RuleResult:
     """Say that there is no ssh between the hosts: only where the launch, as typed, cannot do without."""
     reasons = dict.fromkeys(REASONS.get(login.error, "ssh fails") for login in broken.values())
     summary = f"no host can ssh to another: {'; '.join(reasons)}"
     words = view.launch.command if view.launch is not None else ()
     starter = next((word for word in words if word.rpartition("/")[2] in SSH_STARTERS), None)
     if starter is None:
-        return Unjudged(hosts, f"{summary}; {NEEDED_BY}")
+        return NotApplicable(f"{summary}; {NEEDED_BY}", hosts)
     name = starter.rpartition("/")[2]
     return _warn_of_logins(
         f"{name}, typed by hand, needs ssh between the hosts, and {summary}", hosts, broken
     )
 
 
-def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> Iterator[Said]:
+def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> RuleResults:
     """Name for each reason who explains the pairs that fail: a host, or the pairs."""
     for reason in dict.fromkeys(login.error for login in broken.values()):
         left = {pair: login for pair, login in broken.items() if login.error == reason}
@@ -113,7 +113,9 @@ def _because(summary: str, pairs: Mapping[Pair, Login]) -> str:
     return f"{summary}: {REASONS.get(next(iter(pairs.values())).error, 'ssh fails')}"
 
 
-def _warn_of_logins(summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]) -> Said:
+def _warn_of_logins(
+    summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]
+) -> RuleResult:
     (source, target), first = next(iter(pairs.items()))
     hint = HINTS.get(first.error, f"on {source}: ssh -v {first.name or target} true")
     return warn(
@@ -135,7 +137,7 @@ def _list_logins(pairs: Mapping[Pair, Login]) -> str:
 
 @rule("mpi.ssh", "coll", Level.STANDARD, MpiSshFacts)
 @hint("Move the export of PATH above the interactive guard of ~/.bashrc, or mpirun --prefix.")
-def _mpi(view: View) -> Iterator[Said]:
+def _mpi(view: View) -> RuleResults:
     """A plain mpirun over ssh, where the first host reaches all others so, that does not start its ranks."""
     for name, facts in view.of(MpiSshFacts).items():
         size = len(facts.hosts)

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from distconsole.checks.engine.rule import Foreseen, Said, Unjudged, fail, hint, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    PredictedChoices,
+    RuleResult,
+    RuleResults,
+    fail,
+    hint,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import (
@@ -63,7 +72,7 @@ NAMES: Mapping[Engine, tuple[str, ...]] = {
     "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
     "horovodrun --network-interfaces; `distconsole run` does it per host."
 )
-def _choices(view: View) -> Iterator[Said]:
+def _choices(view: View) -> RuleResults:
     """NCCL, Gloo, Open MPI or Horovod that would take interfaces of different networks on the hosts, or an address where nobody reaches them. The panel shows what each takes, as `distconsole run` starts it and by hand; what another check explains is no second finding.
 
     What another check explains is red in the panel and is no second finding.
@@ -71,14 +80,16 @@ def _choices(view: View) -> Iterator[Said]:
     yield from alone(view)
     choices = choices_of(view)
     if not choices:
-        yield Unjudged(tuple(host.name for host in view.hosts), "none of these engines is here")
+        yield NotApplicable(
+            "none of these engines is here", tuple(host.name for host in view.hosts)
+        )
         return
-    yield Foreseen(reports(choices))
+    yield PredictedChoices(reports(choices))
     unknown = [choice.host for choice in choices if choice.engine in UNFORESEEN]
     known = {choice.host for choice in choices if choice.engine not in UNFORESEEN}
     if set(unknown) - known:
         hosts = tuple(host for host in dict.fromkeys(unknown) if host not in known)
-        yield Unjudged(hosts, "what MPICH and Intel MPI take is not foretold")
+        yield NotApplicable("what MPICH and Intel MPI take is not foretold", hosts)
     groups: dict[tuple[tuple[str, ...], Fault | None], list[Choice]] = {}
     for engine in Engine:
         for start in Start:
@@ -144,7 +155,7 @@ def _network(facts: NetFacts, address: str) -> str:
     return address if entry is None else str(network_of(entry))
 
 
-def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Said:
+def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> RuleResult:
     engines = list(dict.fromkeys(choice.engine for choice in red))
     by_run = any(choice.start is Start.RUN for choice in red)
     severity = fail if by_run else warn

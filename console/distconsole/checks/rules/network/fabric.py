@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, RdmaPort
 from distconsole.checks.rules.wording import dissent, name_hosts, these_have
@@ -22,7 +29,7 @@ def _name(port: RdmaPort) -> str:
 
 @rule("ib.state", "net", Level.QUICK, FabricFacts)
 @hint("ibstat; a cable, a transceiver, the subnet manager.")
-def _state(view: View) -> Iterator[Said]:
+def _state(view: View) -> RuleResults:
     """An InfiniBand or RoCE port that is down, or slower than on the other hosts.
 
     A second port without a cable is down everywhere; one that is up on its peers has failed.
@@ -30,7 +37,7 @@ def _state(view: View) -> Iterator[Said]:
     facts = view.of(FabricFacts)
     without = tuple(name for name, found in facts.items() if not found.ports)
     if len(without) == len(facts):
-        yield Unjudged(without, "no RDMA adapter")
+        yield NotApplicable("no RDMA adapter", without)
         return
     states: dict[str, dict[str, RdmaPort]] = defaultdict(dict)
     for name, found in facts.items():
@@ -58,7 +65,7 @@ def _state(view: View) -> Iterator[Said]:
 
 def _one_port(
     port_name: str, by_host: dict[str, RdmaPort], facts: dict[str, FabricFacts]
-) -> Iterator[Said]:
+) -> RuleResults:
     up = [name for name, port in by_host.items() if port.state == ACTIVE]
     down = [
         name
@@ -90,11 +97,11 @@ def _one_port(
 
 @rule("ib.errors", "net", Level.STANDARD, FabricFacts)
 @hint("perfquery; clean or replace the cable.")
-def _errors(view: View) -> Iterator[Said]:
+def _errors(view: View) -> RuleResults:
     """Links that count symbol errors or had to recover."""
     facts = view.of(FabricFacts)
     without = tuple(name for name, found in facts.items() if not found.ports)
-    yield Unjudged(without, "no RDMA adapter")
+    yield NotApplicable("no RDMA adapter", without)
     for name, found in facts.items():
         bad = [
             port
@@ -118,13 +125,13 @@ def _errors(view: View) -> Iterator[Said]:
 
 @rule("ib.peer_memory", "net", Level.STANDARD, FabricFacts, GpuFacts)
 @hint("modprobe nvidia_peermem")
-def _peer_memory(view: View) -> Iterator[Said]:
+def _peer_memory(view: View) -> RuleResults:
     """RDMA that cannot reach GPU memory on some hosts (nvidia_peermem)."""
     gpus = view.of(GpuFacts)
     both, lacking = [], []
     for name, found in view.of(FabricFacts).items():
         if not any(port.state == ACTIVE for port in found.ports) or not gpus[name].present:
-            yield Unjudged((name,), "no RDMA adapter next to a GPU")
+            yield NotApplicable("no RDMA adapter next to a GPU", (name,))
             continue
         both.append(name)
         if not found.peer_memory:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts, PortFacts
 from distconsole.checks.facts.node import ClockFacts, SshFacts
@@ -23,7 +30,7 @@ FAIL_OFFSET_SECONDS = 1.0
 
 @rule("net.iface_matrix", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("Include the real network by its subnet, exclude the virtual interface by name.")
-def _iface_matrix(view: View) -> Iterator[Said]:
+def _iface_matrix(view: View) -> RuleResults:
     """The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself and hangs for ever.
 
     One address on several hosts: whoever picks that interface talks to itself (ompi#6377).
@@ -73,13 +80,13 @@ def _exclude(view: View, interfaces: list[str], networks: list[str]) -> dict[str
 
 @rule("net.address", "net", Level.QUICK, NetFacts, SshFacts)
 @hint('hosts.NAME.address = "IP" or hosts.NAME.nic = "NIC" at the top of distconsole.toml.')
-def _address(view: View) -> Iterator[Said]:
+def _address(view: View) -> RuleResults:
     """No network that all hosts share.
 
     Say which network is tested, and when there is none that all hosts share.
     """
     if len(view.everyone) < 2:
-        yield Unjudged(tuple(host.name for host in view.hosts), "one host")
+        yield NotApplicable("one host", tuple(host.name for host in view.hosts))
         return
     chosen = endpoints(view)
     without = [host.name for host in view.hosts if host.name not in chosen]
@@ -100,7 +107,7 @@ def _address(view: View) -> Iterator[Said]:
 
 @rule("net.nic_names", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("Name the network by its subnet, or rename the interface.")
-def _nic_names(view: View) -> Iterator[Said]:
+def _nic_names(view: View) -> RuleResults:
     """eth0 here and ens5 there: `NoValidAddressesFound` in horovodrun.
 
     Horovod's own probe wants one name on all hosts (horovod#2568, #1724).
@@ -133,7 +140,7 @@ def _nic_names(view: View) -> Iterator[Said]:
 
 @rule("net.route_dev", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("Add a route, or use the addresses of the right network.")
-def _route(view: View) -> Iterator[Said]:
+def _route(view: View) -> RuleResults:
     """Training traffic that leaves by the management interface or by a bridge.
 
     Traffic to a peer must leave from the address that the peer is told.
@@ -167,7 +174,7 @@ def _route(view: View) -> Iterator[Said]:
 
 @rule("net.mtu_config", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("ip link set NIC mtu N, the same everywhere.")
-def _mtu(view: View) -> Iterator[Said]:
+def _mtu(view: View) -> RuleResults:
     """Jumbo frames on some hosts only: 4 KiB pass, 4 MiB hang.
 
     Ends that disagree: small messages pass, large ones hang (nccl#1524).
@@ -195,7 +202,7 @@ def _mtu(view: View) -> Iterator[Said]:
 
 @rule("port.master_free", "net", Level.QUICK, PortFacts)
 @hint("Kill it, or take another MASTER_PORT.")
-def _master_port(view: View) -> Iterator[Said]:
+def _master_port(view: View) -> RuleResults:
     """`Address already in use`: a leftover of the last job holds the rendezvous port.
 
     A port that is held: `EADDRINUSE` (pytorch#126510), for jobs that fix their port.
@@ -228,7 +235,7 @@ def _leftover(name: str, pid: int | None) -> str:
 
 @rule("clock.offset", "clock", Level.QUICK, ClockFacts)
 @hint("chronyc makestep")
-def _clock(view: View) -> Iterator[Said]:
+def _clock(view: View) -> RuleResults:
     """A clock that is off: munge refuses, logs of different hosts cannot be put in order."""
     for name, facts in view.of(ClockFacts).items():
         off = abs(facts.offset_seconds) - facts.error_seconds
@@ -245,7 +252,7 @@ def _clock(view: View) -> Iterator[Said]:
 
 @rule("clock.console", "clock", Level.QUICK, ClockFacts)
 @hint("Set this machine's clock.")
-def _utc(view: View) -> Iterator[Said]:
+def _utc(view: View) -> RuleResults:
     """This machine's own clock is off while all hosts agree.
 
     When every host is off by the same, it is this machine that is wrong.

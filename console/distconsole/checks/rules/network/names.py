@@ -6,7 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from distconsole.checks.engine.rule import Said, Unjudged, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResult,
+    RuleResults,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.network import NameFacts, NetFacts, PeerName
 from distconsole.checks.facts.node import OsFacts, SshFacts
@@ -33,7 +41,7 @@ class _Answer:
 
 @rule("os.peer_names", "os", Level.STANDARD, NameFacts, OsFacts, NetFacts, SshFacts)
 @hint("The finding has the lines for /etc/hosts.")
-def _peer_names(view: View) -> Iterator[Said]:
+def _peer_names(view: View) -> RuleResults:
     """Names that some hosts do not know, or take for another host: an /etc/hosts that is not the same everywhere, torchrun's c10d that publishes one nobody can resolve."""
     facts = view.of(OsFacts)
     reached_at = {name: endpoint.address for name, endpoint in endpoints(view).items()}
@@ -42,7 +50,7 @@ def _peer_names(view: View) -> Iterator[Said]:
         for viewer, found in view.of(NameFacts).items()
         if any(answer.late for answer in found.names.values())
     ]
-    yield Unjudged(tuple(late), "its resolver did not answer in time", Outcome.TIMED_OUT)
+    yield NotApplicable("its resolver did not answer in time", tuple(late), Outcome.TIMED_OUT)
     for name, found in facts.items():
         if found.fqdn in LOCALHOST and not one_machine(view):
             yield _localhost(name, found)
@@ -88,7 +96,7 @@ def _not_the_peer(answer: PeerName, theirs: set[str]) -> str:
 
 def _judge_answers(
     wrong: Sequence[_Answer], facts: Mapping[str, OsFacts], addresses: Mapping[str, str]
-) -> Iterator[Said]:
+) -> RuleResults:
     """One finding for all that is unknown to, or wrong on, the same hosts."""
     viewers_of: dict[str, list[_Answer]] = defaultdict(list)
     for each in wrong:
@@ -139,7 +147,7 @@ def _hosts_lines(
     return f"{where}, in /etc/hosts: " + "; ".join(" ".join(line.split()) for line in lines)
 
 
-def _localhost(name: str, found: OsFacts) -> Said:
+def _localhost(name: str, found: OsFacts) -> RuleResult:
     return warn(
         f"{name} calls itself {found.fqdn} towards others",
         (name,),
@@ -153,7 +161,7 @@ def _localhost(name: str, found: OsFacts) -> Said:
 
 @rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 @hint("systemd-machine-id-setup on the clones.")
-def _find_clones(view: View) -> Iterator[Said]:
+def _find_clones(view: View) -> RuleResults:
     """Machines made from one image with its machine id; containers of one machine, which share it.
 
     One machine id on two machines is a clone; one kernel with two sets of addresses a container.

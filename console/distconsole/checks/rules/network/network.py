@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResult,
+    RuleResults,
+    fail,
+    hint,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import ALONE, Outcome, View
 from distconsole.checks.facts.network import SILENT, Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.fixes.closed_ways import (
@@ -39,7 +47,7 @@ SILENT_CAUSES = (Cause.SILENCE, Cause.OTHER)
 
 @rule("net.reach_tcp", "net", Level.QUICK, ReachFacts)
 @hint("Open all TCP between the hosts.")
-def _reach(view: View) -> Iterator[Said]:
+def _reach(view: View) -> RuleResults:
     """Hosts that cannot connect to each other: a firewall, a dead interface, a wrong network."""
     facts = view.of(ReachFacts)
     yield from _not_listening(facts)
@@ -75,34 +83,34 @@ def _reach(view: View) -> Iterator[Said]:
         )
 
 
-def alone(view: View) -> Iterator[Said]:
+def alone(view: View) -> RuleResults:
     """Leave out hosts that have no peer, and say why."""
     if len(view.everyone) < 2:
-        yield Unjudged(tuple(host.name for host in view.hosts), "one host")
+        yield NotApplicable("one host", tuple(host.name for host in view.hosts))
     elif len(view.hosts) < 2:
-        yield Unjudged(tuple(host.name for host in view.hosts), ALONE, Outcome.COULD_NOT_RUN)
+        yield NotApplicable(ALONE, tuple(host.name for host in view.hosts), Outcome.COULD_NOT_RUN)
 
 
-def _unsure(matrix: Matrix) -> Iterator[Said]:
+def _unsure(matrix: Matrix) -> RuleResults:
     silent = tuple(dict.fromkeys(target for _, target in matrix.unsure))
     if silent:
         why = "connections to it come about and nobody there answers in time: it is busy"
-        yield Unjudged(silent, why, Outcome.TIMED_OUT)
+        yield NotApplicable(why, silent, Outcome.TIMED_OUT)
 
 
-def _not_listening(facts: Mapping[str, ReachFacts]) -> Iterator[Said]:
+def _not_listening(facts: Mapping[str, ReachFacts]) -> RuleResults:
     for name, found in facts.items():
         if found.listen_error:
-            yield Unjudged(
-                (name,),
+            yield NotApplicable(
                 f"could not listen on {found.address}: {found.listen_error}",
+                (name,),
                 Outcome.COULD_NOT_RUN,
             )
 
 
 def _dead_host(
     view: View, host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix
-) -> Said:
+) -> RuleResult:
     address = facts[host.host].address if host.host in facts else ""
     cause = cause_of(chain(*(matrix.edges.get(pair, ()) for pair in host.pairs)))
     peers = [name for pair in host.pairs for name in pair if name != host.host]
@@ -127,7 +135,7 @@ def _peer_address(host: BlamedHost, facts: Mapping[str, ReachFacts]) -> str:
     return facts[names[0]].address if names else "PEER"
 
 
-def _warn_of_crowd(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> Said:
+def _warn_of_crowd(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> RuleResult:
     count = len({frozenset(pair) for pair in pairs})
     return fail(
         f"{count} pair{'s' if count > 1 else ''} of hosts cannot reach each other: the neighbour "
@@ -145,7 +153,7 @@ def _because(cause: Cause) -> str:
 
 @rule("net.asymmetric", "net", Level.QUICK, ReachFacts)
 @hint("Open the other direction.")
-def _asymmetric(view: View) -> Iterator[Said]:
+def _asymmetric(view: View) -> RuleResults:
     """One direction blocked: a stateless filter, a security group without a rule for itself."""
     facts = view.of(ReachFacts)
     yield from alone(view)
@@ -190,7 +198,7 @@ def _asymmetric(view: View) -> Iterator[Said]:
 
 @rule("net.port_ephemeral", "net", Level.QUICK, ReachFacts)
 @hint("Open all TCP ports between the hosts.")
-def _ephemeral(view: View) -> Iterator[Said]:
+def _ephemeral(view: View) -> RuleResults:
     """Port 29500 is open and training still hangs: the kernel's own range is blocked.
 
     29500 is open and training still hangs: engines take ports of the kernel's choice.
@@ -216,7 +224,7 @@ def _port_finding(
     pairs: Sequence[Pair],
     partial: Mapping[Pair, tuple[Edge, ...]],
     into: bool,
-) -> Said:
+) -> RuleResult:
     told = [pair for pair in pairs if pair[1] == host] if into else list(pairs)
     edges = [edge for pair in told or pairs for edge in partial[pair]]
     bad = [edge for edge in edges if not edge.ok]
@@ -249,7 +257,7 @@ def _ports(ports: Sequence[int]) -> str:
 
 @rule("net.nat_src", "net", Level.QUICK, ReachFacts)
 @hint("--network host, or a flat network.")
-def _nat(view: View) -> Iterator[Said]:
+def _nat(view: View) -> RuleResults:
     """Address translation between the hosts: what a rank advertises cannot be reached.
 
     An address that a peer sees otherwise cannot be advertised to it.
@@ -281,7 +289,7 @@ def _plain(address: str) -> str:
 
 @rule("net.mtu", "net", Level.QUICK, ReachFacts)
 @hint("One MTU on the whole way, or net.ipv4.tcp_mtu_probing=1.")
-def _mtu(view: View) -> Iterator[Said]:
+def _mtu(view: View) -> RuleResults:
     """Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides.
 
     Interfaces that believe in larger packets than the way carries: large messages hang.
@@ -310,7 +318,7 @@ def _mtu_finding(
     hosts: Sequence[str],
     pairs: Sequence[Pair],
     facts: Mapping[str, ReachFacts],
-) -> Said:
+) -> RuleResult:
     nic = facts[hosts[0]].interface or "NIC" if hosts[0] in facts else "NIC"
     peer = facts[pairs[0][1]].address if pairs[0][1] in facts else "PEER"
     return fail(
@@ -329,7 +337,7 @@ def _mtu_finding(
 
 @rule("net.other_networks", "net", Level.STANDARD, ReachFacts)
 @hint("Mend it, or keep the engines off it by NCCL_SOCKET_IFNAME and btl_tcp_if_include.")
-def _elsewhere(view: View) -> Iterator[Said]:
+def _elsewhere(view: View) -> RuleResults:
     """A second network that is up and broken: NCCL and Open MPI pick it all the same.
 
     NCCL and Open MPI use every network that they find, also one that is broken.

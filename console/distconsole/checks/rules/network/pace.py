@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
-from distconsole.checks.engine.rule import Said, hint, rule, warn
+from distconsole.checks.engine.rule import RuleResults, hint, rule, warn
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, Stream
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, blame, usual
@@ -19,7 +19,7 @@ MAX_LISTED = 8
 
 @rule("net.rtt", "net", Level.STANDARD, ReachFacts)
 @hint("Look at the NIC, at power saving and at the way that packets take.")
-def _rtt(view: View) -> Iterator[Said]:
+def _rtt(view: View) -> RuleResults:
     """A host or a link with round trips far above the others'."""
     yield from alone(view)
     times = {
@@ -55,7 +55,7 @@ def _rtt(view: View) -> Iterator[Said]:
 
 @rule("net.bw_pair", "net", Level.FULL, BandwidthFacts)
 @hint("ethtool NIC; another cable.")
-def _bandwidth(view: View) -> Iterator[Said]:
+def _bandwidth(view: View) -> RuleResults:
     """A NIC that came up at 100 Mbit, a shaped or a lossy link; sender and receiver told apart."""
     facts = view.of(BandwidthFacts)
     streams: dict[Pair, Stream] = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import median
 
 from distconsole.checks.engine.rule import (
     Judge,
+    NotApplicable,
     Rule,
-    Said,
-    Unjudged,
+    RuleResults,
     fail,
     hint,
     info,
@@ -82,7 +81,7 @@ def _step(position: int) -> Judge:
     _, kinds, _, _, expected = _STEPS[position]
     earlier = {kind for step in _STEPS[:position] for kind in step[1]}
 
-    def judge(view: View) -> Iterator[Said]:
+    def judge(view: View) -> RuleResults:
         not_met: dict[str, list[str]] = {}
         for name, ssh in view.of(SshFacts).items():
             if ssh.error_kind in kinds:
@@ -92,14 +91,14 @@ def _step(position: int) -> Judge:
         for kind, names in not_met.items():
             failed = next(each[0] for each in _STEPS if kind in each[1])
             why = f"the way there ended before, at {failed}"
-            yield Unjudged(tuple(n for n in view.everyone if n in names), why)
+            yield NotApplicable(why, tuple(n for n in view.everyone if n in names))
 
     return judge
 
 
 @rule("ssh.latency", "ssh", Level.QUICK, ClockFacts)
 @hint("Nothing to mend where only the way to the console is long.")
-def _latency(view: View) -> Iterator[Said]:
+def _latency(view: View) -> RuleResults:
     """A slow jump host or a host that swaps."""
     times = {name: 1000 * clock.rtt_seconds for name, clock in view.of(ClockFacts).items()}
     usual = median(times.values()) if len(times) > 2 else 0.0
@@ -122,7 +121,7 @@ def _latency(view: View) -> Iterator[Said]:
 
 @rule("ssh.path_noninteractive", "ssh", Level.STANDARD, ShellFacts)
 @hint("Move the export of PATH above the interactive guard of ~/.bashrc.")
-def _path(view: View) -> Iterator[Said]:
+def _path(view: View) -> RuleResults:
     """`orted: command not found`: a PATH that only login shells have.
 
     A program that only a login shell finds is not found by mpirun's ssh (ompi#599, #8870).
@@ -131,7 +130,7 @@ def _path(view: View) -> Iterator[Said]:
     where: dict[str, str] = {}
     for name, shell in view.of(ShellFacts).items():
         if shell.noninteractive is None or shell.login is None:
-            yield Unjudged((name,), f"the login shell {shell.shell} did not answer")
+            yield NotApplicable(f"the login shell {shell.shell} did not answer", (name,))
             continue
         for program, path in shell.login.items():
             if path and not shell.noninteractive.get(program):
@@ -151,7 +150,7 @@ def _path(view: View) -> Iterator[Said]:
 
 @rule("ssh.one_machine", "ssh", Level.QUICK, SshFacts, NetFacts)
 @hint("Name each machine once.")
-def _one_machine(view: View) -> Iterator[Said]:
+def _one_machine(view: View) -> RuleResults:
     """Two names for one machine, so that its ranks fight for the same GPUs."""
     by_boot: dict[tuple[object, str], list[str]] = {}
     machine_of = machines(view)
@@ -169,7 +168,7 @@ def _one_machine(view: View) -> Iterator[Said]:
 
 @rule(LOST, "ssh", Level.QUICK, LifeFacts)
 @hint("Look at its power and its kernel's log before you train on it; of an agent, at its log.")
-def _lost(view: View) -> Iterator[Said]:
+def _lost(view: View) -> RuleResults:
     """A host that dies in the middle of the check: power, kernel, network; or its agent alone."""
     for name, life in view.of(LifeFacts).items():
         if life.agent_folder:

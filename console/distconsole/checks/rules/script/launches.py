@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    HERE,
+    NotApplicable,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.engine.target import Launch
-from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import UNREACHED, Outcome, View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
@@ -24,14 +31,14 @@ LAUNCHER_OF = {"horovod": "horovod", "mpi4py": "mpi"}
 
 @rule("script.launch", "script", Level.QUICK, SshFacts)
 @hint("The finding has what `run` says.")
-def _launch(view: View) -> Iterator[Said]:
+def _launch(view: View) -> RuleResults:
     """What `run` would refuse: no such interface, more ranks than slots, hosts without the launcher.
 
     What ``run`` would answer with an error.
     """
     launch = view.launch
     unreached = tuple(name for name, each in view.of(SshFacts).items() if each.error_kind)
-    yield Unjudged(unreached, UNREACHED, Outcome.COULD_NOT_RUN)
+    yield NotApplicable(UNREACHED, unreached, Outcome.COULD_NOT_RUN)
     if launch is None or not launch.refused:
         return
     meant = [
@@ -48,7 +55,7 @@ def _launch(view: View) -> Iterator[Said]:
 
 @rule("script.launcher", "script", Level.QUICK, ScriptFacts)
 @hint("--launcher horovod, --launcher mpi.")
-def _launcher(view: View) -> Iterator[Said]:
+def _launcher(view: View) -> RuleResults:
     """A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI.
 
     ``auto`` reads the script here; where it lies on the hosts alone they know better.
@@ -75,7 +82,7 @@ def _launcher(view: View) -> Iterator[Said]:
 
 @rule("script.interpreter", "script", Level.QUICK, ScriptFacts)
 @hint("--python PATH, --setup 'source …/activate'.")
-def _interpreter(view: View) -> Iterator[Said]:
+def _interpreter(view: View) -> RuleResults:
     """The interpreter that the command names is not there on some host, or does not start."""
     launch = view.launch
     for name, facts in view.of(ScriptFacts).items():
@@ -93,20 +100,20 @@ def _interpreter(view: View) -> Iterator[Said]:
 
 @rule("script.workdir", "script", Level.QUICK, ScriptFacts, OsFacts)
 @hint("--sync, --workdir DIR, or make it.")
-def _workdir(view: View) -> Iterator[Said]:
+def _workdir(view: View) -> RuleResults:
     """A host without the folder that the ranks start in, or one on a filesystem that does not answer."""
     launch = view.launch
     if launch is None:
         return
     facts = view.of(ScriptFacts)
     if launch.brought:
-        yield Unjudged(tuple(facts), f"--sync brings {launch.brought}")
+        yield NotApplicable(f"--sync brings {launch.brought}", tuple(facts))
         return
     stuck = stuck_points(view)
     for name, found in facts.items():
         wrong = _no_folder(found.workdir)
         if found.workdir.late and lies_below(launch.workdir, stuck.get(name, ())):
-            yield Unjudged((name,), TOLD)
+            yield NotApplicable(TOLD, (name,))
         elif wrong:
             yield fail(
                 f"the working folder {launch.workdir} {wrong} on {HERE}",
@@ -132,14 +139,14 @@ def _no_folder(found: Found) -> str:
 
 @rule("script.rendezvous", "script", Level.QUICK, ScriptFacts, NetFacts, SshFacts)
 @hint("The address of the first host.")
-def _rendezvous(view: View) -> Iterator[Said]:
+def _rendezvous(view: View) -> RuleResults:
     """MASTER_ADDR, --master_addr, --rdzv_endpoint or tcp:// that is not the first host: everybody waits.
 
     Rank 0 listens where it is told to, and must have that address.
     """
     launch, facts, nets = view.launch, view.of(ScriptFacts), view.of(NetFacts)
     if launch is None or not launch.address or not launch.hosts:
-        yield Unjudged(tuple(facts), "the launch names no address to meet at")
+        yield NotApplicable("the launch names no address to meet at", tuple(facts))
         return
     first = next(iter(launch.hosts))
     planned = launch.hosts[first]
@@ -183,7 +190,7 @@ def _format_script(facts: ScriptFacts) -> str:
 
 @rule("script.ranks", "script", Level.QUICK, OsFacts, GpuFacts)
 @hint("--nproc gpu.")
-def _ranks(view: View) -> Iterator[Said]:
+def _ranks(view: View) -> RuleResults:
     """More ranks on a host than GPUs, by a script that uses NCCL.
 
     More ranks than GPUs: `Duplicate GPU detected`, `invalid device ordinal`.

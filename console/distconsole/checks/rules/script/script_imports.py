@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    HERE,
+    NotApplicable,
+    RuleResult,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.engine.target import Launch
-from distconsole.checks.engine.together import HERE
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import PythonFacts
 from distconsole.checks.facts.script import Module, ScriptFacts
@@ -21,7 +29,7 @@ JUDGED_ELSEWHERE = ("torch", "horovod")
 
 @rule("script.imports", "script", Level.QUICK, ScriptFacts)
 @hint("pip install on the hosts named.")
-def _imports(view: View) -> Iterator[Said]:
+def _imports(view: View) -> RuleResults:
     """`ModuleNotFoundError` on one host, after the others have begun; found without importing.
 
     Modules that an import of the script would not find; none of them is imported for it.
@@ -32,7 +40,9 @@ def _imports(view: View) -> Iterator[Said]:
         for name, each in view.of(ScriptFacts).items()
         if each.modules is not None
     }
-    yield Unjudged(tuple(name for name in view.of(ScriptFacts) if name not in facts), NO_SCRIPT)
+    yield NotApplicable(
+        NO_SCRIPT, tuple(name for name in view.of(ScriptFacts) if name not in facts)
+    )
     if launch is None:
         return
     light: dict[str, list[str]] = {}
@@ -77,7 +87,7 @@ def _nowhere(facts: dict[str, dict[str, Module]]) -> frozenset[str]:
 
 def _lacking(
     launch: Launch, name: str, needed: list[str], facts: dict[str, dict[str, Module]]
-) -> Said:
+) -> RuleResult:
     python = launch.hosts[name].python if name in launch.hosts else "python3"
     return fail(
         f"{_list_modules(needed)}, which {launch.name} imports, "
@@ -107,7 +117,7 @@ def _what_to_install(module: str, facts: dict[str, dict[str, Module]]) -> str:
 
 @rule("script.versions", "script", Level.QUICK, ScriptFacts)
 @hint("pip install NAME==VERSION on the hosts named.")
-def _versions(view: View) -> Iterator[Said]:
+def _versions(view: View) -> RuleResults:
     """Another version of what the script imports on one host."""
     facts = {name: each.modules or {} for name, each in view.of(ScriptFacts).items()}
     lines: list[str] = []

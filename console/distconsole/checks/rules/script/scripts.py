@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Iterator
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResult,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
@@ -24,19 +32,19 @@ NO_SCRIPT = "the script is not there, or cannot be read"
 
 @rule("script.present", "script", Level.QUICK, ScriptFacts)
 @hint("--sync, or rsync.")
-def _present(view: View) -> Iterator[Said]:
+def _present(view: View) -> RuleResults:
     """A host without the script or module, or with one that it cannot read; a folder, a binary."""
     launch, facts = view.launch, view.of(ScriptFacts)
     if launch is None:
         return
     if launch.brought:
-        yield Unjudged(tuple(facts), f"--sync brings {launch.brought}")
+        yield NotApplicable(f"--sync brings {launch.brought}", tuple(facts))
         return
     inside = launch.module or launch.path.startswith(f"{launch.workdir}/")
     wrong: dict[tuple[str, str], list[str]] = {}
     for name, found in facts.items():
         if inside and (found.workdir.error or found.workdir.kind != "folder"):
-            yield Unjudged((name,), "its working folder is not there")
+            yield NotApplicable("its working folder is not there", (name,))
         elif trouble := _wrong_script(found.script, launch):
             seen = found.script.error or found.script.kind or "nothing"
             wrong.setdefault((trouble, seen), []).append(name)
@@ -87,7 +95,7 @@ def _bring(launch: Launch, hosts: list[str], trouble: str, *, nowhere: bool) -> 
 
 @rule("script.same", "script", Level.QUICK, ScriptFacts)
 @hint("--sync, or rsync.")
-def _same(view: View) -> Iterator[Said]:
+def _same(view: View) -> RuleResults:
     """Stale code on one host, also in what the script imports from beside it: a hang hours later.
 
     The script and the code that it imports from beside it, by content.
@@ -96,9 +104,11 @@ def _same(view: View) -> Iterator[Said]:
     if launch is None:
         return
     facts = {name: each for name, each in view.of(ScriptFacts).items() if each.code is not None}
-    yield Unjudged(tuple(name for name in view.of(ScriptFacts) if name not in facts), NO_SCRIPT)
+    yield NotApplicable(
+        NO_SCRIPT, tuple(name for name in view.of(ScriptFacts) if name not in facts)
+    )
     if launch.brought:
-        yield Unjudged(tuple(facts), f"--sync brings {launch.brought}")
+        yield NotApplicable(f"--sync brings {launch.brought}", tuple(facts))
         return
     codes = {name: each.code.files for name, each in facts.items() if each.code is not None}
     blamed: dict[str, None] = {}
@@ -165,7 +175,7 @@ def cut_lines(lines: list[str]) -> list[str]:
 
 @rule("script.syntax", "script", Level.QUICK, ScriptFacts)
 @hint("--python PATH.")
-def _syntax(view: View) -> Iterator[Said]:
+def _syntax(view: View) -> RuleResults:
     """Code that an older Python on the hosts does not understand; Windows' line ends."""
     launch = view.launch
     for name, facts in view.of(ScriptFacts).items():
@@ -174,7 +184,7 @@ def _syntax(view: View) -> Iterator[Said]:
             if facts.script.shell and facts.script.crlf:
                 yield _line_ends(name, launch)
             elif not facts.script.shell:
-                yield Unjudged((name,), NO_SCRIPT)
+                yield NotApplicable(NO_SCRIPT, (name,))
             continue
         found = facts.code.problem
         if found.what:
@@ -189,7 +199,7 @@ def _syntax(view: View) -> Iterator[Said]:
             yield info("the script's #! line ends with CR: ./ does not start it", (name,))
 
 
-def _line_ends(name: str, launch: Launch | None) -> Said:
+def _line_ends(name: str, launch: Launch | None) -> RuleResult:
     path = launch.path if launch is not None else ""
     return fail(
         f"{posixpath.basename(path)} has the line ends of Windows",
@@ -202,19 +212,19 @@ def _line_ends(name: str, launch: Launch | None) -> Said:
 
 @rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts)
 @hint("Mount or copy it; chmod.")
-def _arguments(view: View) -> Iterator[Said]:
+def _arguments(view: View) -> RuleResults:
     """A data folder that is missing, empty or another one on some host; an output folder that is read-only.
 
     Paths among the script's arguments: there, readable or writable, and the same.
     """
     launch, facts = view.launch, view.of(ScriptFacts)
     if launch is None or not launch.paths:
-        yield Unjudged(tuple(facts), "no paths among the arguments")
+        yield NotApplicable("no paths among the arguments", tuple(facts))
         return
     stuck = stuck_points(view)
     for each in launch.paths:
         told = [name for name in facts if lies_below(each.path, stuck.get(name, ()))]
-        yield Unjudged(tuple(told), TOLD)
+        yield NotApplicable(TOLD, tuple(told))
         found = {
             name: one.paths[each.path]
             for name, one in facts.items()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
-from distconsole.checks.engine.rule import Rule, Said, Unjudged, hint, rule
+from distconsole.checks.engine.rule import NotApplicable, Rule, RuleResults, hint, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.jobs import (
     CollFacts,
@@ -37,7 +36,7 @@ BY_MPI = Judged(
 
 @rule("horovod.by_mpi", "coll", Level.FULL, HorovodMpiFacts)
 @hint("HOROVOD_CONTROLLER=gloo, or one MPI for Horovod and mpirun.")
-def _by_mpi(view: View) -> Iterator[Said]:
+def _by_mpi(view: View) -> RuleResults:
     """A Horovod that works by Gloo and not by MPI, where it was built with both: ranks that do not meet, wrong sums.
 
     All that is asked of a job, the first that is wrong.
@@ -51,7 +50,7 @@ def _by_mpi(view: View) -> Iterator[Said]:
 
 @rule("mpi.limits", "coll", Level.STANDARD, MpiCollFacts, MpiFacts, OsFacts)
 @hint("Look for ulimit in what runs before the ranks.")
-def _limits(view: View) -> Iterator[Said]:
+def _limits(view: View) -> RuleResults:
     """Less locked memory or fewer open files below mpirun than in a login: RDMA fails in jobs only.
 
     What mpirun's ranks may, against what a process of the agent may.
@@ -60,7 +59,7 @@ def _limits(view: View) -> Iterator[Said]:
     for name, facts in view.of(MpiCollFacts).items():
         found = next(filter(None, (_soft_limits(rank) for rank in facts.ranks)), None)
         if found is None:
-            yield Unjudged((name,), facts.refused or "no rank told its limits")
+            yield NotApplicable(facts.refused or "no rank told its limits", (name,))
             continue
         yield from lower_than_a_login(
             "mpirun's ranks",

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResults,
+    differ,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
@@ -16,7 +25,7 @@ from distconsole.model.requests import Level
 
 @rule("torch.present", "torch", Level.QUICK, TorchFacts, PythonFacts)
 @hint("pip install torch, or --python and --setup.")
-def _torch_present(view: View) -> Iterator[Said]:
+def _torch_present(view: View) -> RuleResults:
     """A host without torch, or with one that lies broken on the disk."""
     facts, pythons = view.of(TorchFacts), view.of(PythonFacts)
     without = [name for name, found in facts.items() if not found.present]
@@ -47,7 +56,7 @@ def _torch_present(view: View) -> Iterator[Said]:
 
 @rule("torch.build", "torch", Level.QUICK, TorchFacts)
 @hint("pip install torch==VERSION")
-def _torch_build(view: View) -> Iterator[Said]:
+def _torch_build(view: View) -> RuleResults:
     """One host with another torch, or one built for another CUDA (read from torch/version.py)."""
     facts = {name: found for name, found in view.of(TorchFacts).items() if found.version}
     for what, values in (
@@ -69,19 +78,19 @@ def _torch_build(view: View) -> Iterator[Said]:
             )
             return
     absent = tuple(name for name, found in view.of(TorchFacts).items() if not found.version)
-    yield Unjudged(absent, "no torch")
+    yield NotApplicable("no torch", absent)
 
 
 @rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
 @hint("Install the wheel for the driver's CUDA.")
-def _torch_cuda(view: View) -> Iterator[Said]:
+def _torch_cuda(view: View) -> RuleResults:
     """A CPU build of torch on a GPU host, a driver too old for the CUDA of torch.
 
     A torch that cannot use the GPUs that are there (pytorch#167244 for architectures).
     """
     gpus = view.of(GpuFacts)
     without = tuple(name for name, found in gpus.items() if not found.count)
-    yield Unjudged(without, "no GPU")
+    yield NotApplicable("no GPU", without)
     for name, torch in view.of(TorchFacts).items():
         gpu = gpus[name]
         if name in without or not torch.version:
@@ -113,11 +122,11 @@ def _cuda(version: str) -> int:
 
 @rule("nccl.version", "torch", Level.QUICK, TorchFacts)
 @hint("Reinstall torch at one version; NCCL_NET_PLUGIN=none.")
-def _nccl(view: View) -> Iterator[Said]:
+def _nccl(view: View) -> RuleResults:
     """NCCL versions, or network plugins, that differ between hosts: a silent hang."""
     facts = {name: found for name, found in view.of(TorchFacts).items() if found.nccl}
     absent = tuple(name for name in view.of(TorchFacts) if name not in facts)
-    yield Unjudged(absent, "no NCCL with this torch")
+    yield NotApplicable("no NCCL with this torch", absent)
     yield from differ(
         fail,
         "NCCL",
@@ -140,13 +149,13 @@ def _nccl(view: View) -> Iterator[Said]:
 
 @rule("horovod.build", "horovod", Level.QUICK, HorovodFacts)
 @hint("distconsole setup builds it once, for all of them.")
-def _horovod_build(view: View) -> Iterator[Said]:
+def _horovod_build(view: View) -> RuleResults:
     """Gloo on one host and MPI on another; NCCL missing on one; versions that differ."""
     every = view.of(HorovodFacts)
     facts = {name: found for name, found in every.items() if found.present}
     absent = tuple(name for name in every if name not in facts)
     if not facts:
-        yield Unjudged(absent, "no Horovod")
+        yield NotApplicable("no Horovod", absent)
         return
     if absent:
         yield warn(
@@ -181,7 +190,7 @@ def _features(facts: HorovodFacts) -> str:
 
 @rule("horovod.torch", "horovod", Level.QUICK, HorovodFacts, TorchFacts)
 @hint("distconsole setup builds it against the torch that is there.")
-def _horovod_torch(view: View) -> Iterator[Said]:
+def _horovod_torch(view: View) -> RuleResults:
     """`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.
 
     Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
@@ -190,7 +199,7 @@ def _horovod_torch(view: View) -> Iterator[Said]:
     for name, facts in view.of(HorovodFacts).items():
         torch = torches[name]
         if not facts.present:
-            yield Unjudged((name,), "no Horovod")
+            yield NotApplicable("no Horovod", (name,))
         elif facts.torch_library is None and torch.present:
             yield warn(
                 f"Horovod on {name} was built without PyTorch",
@@ -209,7 +218,7 @@ def _horovod_torch(view: View) -> Iterator[Said]:
         elif not _differs(built := facts.against.get("pytorch", ""), torch.version):
             continue
         elif any(not _differs(built, other.version) for other in torches.values()):
-            yield Unjudged((name,), "built against another host's torch: this one's differs")
+            yield NotApplicable("built against another host's torch: this one's differs", (name,))
         else:
             yield warn(
                 f"Horovod on {name} was built against torch {built}, "
@@ -230,12 +239,12 @@ def _setup(names: Sequence[str], options: str = "") -> str:
 
 @rule("horovod.nccl", "horovod", Level.STANDARD, HorovodFacts, GpuFacts)
 @hint("distconsole setup --rebuild, where one of the hosts has nvcc.")
-def _horovod_nccl(view: View) -> Iterator[Said]:
+def _horovod_nccl(view: View) -> RuleResults:
     """GPUs, and a Horovod that copies every gradient through the host."""
     gpus = view.of(GpuFacts)
     for name, facts in view.of(HorovodFacts).items():
         if not facts.present or not gpus[name].count:
-            yield Unjudged((name,), "no Horovod" if not facts.present else "no GPU")
+            yield NotApplicable("no Horovod" if not facts.present else "no GPU", (name,))
         elif facts.built is not None and not facts.built.get("nccl"):
             yield warn(
                 f"Horovod on {name} has no NCCL: its collectives go through the host's memory",
@@ -248,7 +257,7 @@ def _horovod_nccl(view: View) -> Iterator[Said]:
 
 @rule("horovod.mpi", "horovod", Level.STANDARD, HorovodFacts, MpiFacts)
 @hint("Put the right MPI first on PATH and LD_LIBRARY_PATH.")
-def _horovod_mpi(view: View) -> Iterator[Said]:
+def _horovod_mpi(view: View) -> RuleResults:
     """Horovod linked with one MPI and started by mpirun of another: every rank says size 1.
 
     A library bound to another MPI than mpirun's makes every rank say size 1.
@@ -258,7 +267,7 @@ def _horovod_mpi(view: View) -> Iterator[Said]:
         libraries = [path for path in facts.mapped if "/libmpi" in path]
         if not libraries or not mpis[name].present:
             why = "no Horovod with MPI" if not libraries else "no MPI"
-            yield Unjudged((name,), why)
+            yield NotApplicable(why, (name,))
             continue
         prefix = prefix_of(mpis[name].mpirun)
         if prefix not in ("", "/usr") and not libraries[0].startswith(prefix + "/"):
@@ -273,13 +282,13 @@ def _horovod_mpi(view: View) -> Iterator[Said]:
 
 @rule("mpi.version", "mpi", Level.QUICK, MpiFacts)
 @hint("Install one MPI everywhere.")
-def _mpi_version(view: View) -> Iterator[Said]:
+def _mpi_version(view: View) -> RuleResults:
     """`Data unpack would read past end of buffer`: MPI versions or families that differ."""
     every = view.of(MpiFacts)
     facts = {name: found for name, found in every.items() if found.present}
     absent = tuple(name for name in every if name not in facts)
     if not facts:
-        yield Unjudged(absent, "no mpirun")
+        yield NotApplicable("no mpirun", absent)
         return
     if absent:
         first = next(iter(facts.values()))
@@ -311,7 +320,7 @@ def _mpi_version(view: View) -> Iterator[Said]:
 
 @rule("torch.debug", "torch", Level.QUICK, TorchFacts)
 @hint("Install a release build.")
-def _torch_debug(view: View) -> Iterator[Said]:
+def _torch_debug(view: View) -> RuleResults:
     """A debug build of torch."""
     debug = [name for name, found in view.of(TorchFacts).items() if found.debug]
     if debug:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from statistics import median
 
-from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResults,
+    differ,
+    fail,
+    hint,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import ImportFacts, TorchFacts
@@ -21,11 +29,11 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 @rule("torch.import", "torch", Level.STANDARD, ImportFacts)
 @hint("A local copy of the environment.")
-def _import(view: View) -> Iterator[Said]:
+def _import(view: View) -> RuleResults:
     """A torch that cannot be imported, or takes so long on one host that the others give up."""
     facts = view.of(ImportFacts)
     without = tuple(name for name, found in facts.items() if not found.present)
-    yield Unjudged(without, "no torch")
+    yield NotApplicable("no torch", without)
     for name, found in facts.items():
         if found.present and found.error:
             yield fail(
@@ -38,7 +46,7 @@ def _import(view: View) -> Iterator[Said]:
     cut = {name: f for name, f in facts.items() if f.late and f.seconds <= SLOW_SECONDS}
     for name, found in cut.items():
         why = f"import torch took longer than the {found.seconds:.1f} s that were left"
-        yield Unjudged((name,), why, Outcome.TIMED_OUT)
+        yield NotApplicable(why, (name,), Outcome.TIMED_OUT)
     times = {
         name: f.seconds
         for name, f in facts.items()
@@ -54,7 +62,7 @@ def _import(view: View) -> Iterator[Said]:
         if name in busy:
             why = f"import torch took {seconds:.0f} s, with {busy[name]:.1f} processes a processor"
             outcome = Outcome.TIMED_OUT if facts[name].late else Outcome.SKIPPED
-            yield Unjudged((name,), why, outcome)
+            yield NotApplicable(why, (name,), outcome)
         else:
             over = "more than " if facts[name].late else ""
             yield warn(
@@ -71,14 +79,14 @@ def _import(view: View) -> Iterator[Said]:
 
 @rule("nccl.copies", "torch", Level.QUICK, TorchFacts)
 @hint("Take it out of LD_LIBRARY_PATH.")
-def _nccl_copies(view: View) -> Iterator[Said]:
+def _nccl_copies(view: View) -> RuleResults:
     """A second libnccl on LD_LIBRARY_PATH, or another NCCL loaded on one host than on the others.
 
     Two copies of a library with one name: which one a rank gets depends on who loads first.
     """
     torch = view.of(TorchFacts)
     plain = tuple(name for name, found in torch.items() if found.cuda is None)
-    yield Unjudged(plain, "no NCCL with this torch")
+    yield NotApplicable("no NCCL with this torch", plain)
     imported = view.of(ImportFacts)
     for name, found in torch.items():
         copies = [*([found.nccl_library] if found.nccl_library else []), *found.nccl_on_path]
@@ -127,16 +135,18 @@ def runs_on(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
 
 @rule("torch.arch", "torch", Level.STANDARD, ImportFacts, GpuFacts)
 @hint("A newer wheel, or the one for the newer CUDA.")
-def _arch(view: View) -> Iterator[Said]:
+def _arch(view: View) -> RuleResults:
     """A wheel without code for this GPU: `no kernel image is available for execution`."""
     gpus, imported = view.of(GpuFacts), view.of(ImportFacts)
     missing: dict[tuple[tuple[int, int], str], list[str]] = {}
     for name, found in imported.items():
         kinds = {gpu.capability: gpu.name or "" for gpu in gpus[name].gpus if gpu.capability}
         if not kinds:
-            yield Unjudged((name,), "no GPU")
+            yield NotApplicable("no GPU", (name,))
         elif not found.architectures:
-            yield Unjudged((name,), "this torch has no code for GPUs, or does not say for which")
+            yield NotApplicable(
+                "this torch has no code for GPUs, or does not say for which", (name,)
+            )
         for capability, model in kinds.items():
             if capability and found.architectures and not runs_on(capability, found.architectures):
                 missing.setdefault((capability, model), []).append(name)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from distconsole.checks.engine.rule import Said, differ, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    RuleResults,
+    differ,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, PythonFacts, SshFacts
@@ -62,7 +70,7 @@ KNOWN = (
 
 @rule("python.version", "python", Level.QUICK, PythonFacts)
 @hint("--python PATH, or python per host in the configuration.")
-def _version(view: View) -> Iterator[Said]:
+def _version(view: View) -> RuleResults:
     """Another Python on one host: pickled functions and compiled packages do not fit.
 
     Minor versions must agree: pickled code does not cross them.
@@ -85,7 +93,7 @@ def _version(view: View) -> Iterator[Said]:
 
 @rule("python.executable", "python", Level.QUICK, PythonFacts)
 @hint("Put the environment at the same place on every host.")
-def _executable(view: View) -> Iterator[Said]:
+def _executable(view: View) -> RuleResults:
     """An interpreter at another path: mpirun and torchrun start the same path everywhere.
 
     mpirun and torchrun start the same path everywhere (DeepSpeed#1481).
@@ -102,7 +110,7 @@ def _executable(view: View) -> Iterator[Said]:
 
 @rule("python.packages", "python", Level.QUICK, PythonFacts)
 @hint("pip install NAME==VERSION on the hosts named.")
-def _packages(view: View) -> Iterator[Said]:
+def _packages(view: View) -> RuleResults:
     """One host with an older package, found by its metadata without importing anything."""
     facts = view.of(PythonFacts)
     of_script = imported_packages(view)  # script.versions and script.imports have them
@@ -139,7 +147,7 @@ def _packages(view: View) -> Iterator[Said]:
 
 @rule("env.consistency", "python", Level.QUICK, EnvFacts)
 @hint("Set it everywhere, or nowhere and with `run --env`.")
-def _consistency(view: View) -> Iterator[Said]:
+def _consistency(view: View) -> RuleResults:
     """A variable of NCCL, Gloo, MPI, CUDA or Horovod that is set on some hosts only."""
     facts = view.of(EnvFacts)
     names = {name for found in facts.values() for name in found.variables}
@@ -190,7 +198,7 @@ def _set_by_launch(view: View) -> set[str]:
 
 @rule("env.syntax", "python", Level.QUICK, EnvFacts)
 @hint("The finding has the right line.")
-def _syntax(view: View) -> Iterator[Said]:
+def _syntax(view: View) -> RuleResults:
     """NCCL's grammar in a variable of Gloo, names that were renamed, typing errors."""
     said: dict[tuple[str, str, str], list[str]] = {}
     for name, facts in view.of(EnvFacts).items():
@@ -241,7 +249,7 @@ def _problems(variable: str, value: str) -> Iterator[str]:
 
 @rule("env.iface_exists", "python", Level.QUICK, EnvFacts, NetFacts, SshFacts)
 @hint("Set it per host, or leave it out: the launcher sets it from the address that it chose.")
-def _iface(view: View) -> Iterator[Said]:
+def _iface(view: View) -> RuleResults:
     """`Unable to find address for: ens9`: a variable names an interface that a host lacks.
 
     A variable must name an interface that is there and up, on each host that has it.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, info, warn
+from distconsole.checks.engine.rule import NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.fixes.cures import library_first, prefix_of
@@ -66,7 +66,7 @@ class Judged:
     mend: str = "look at the variables RANK and WORLD_SIZE that the ranks get"
 
 
-def met(job: Judged, view: View) -> Iterator[Said]:
+def met(job: Judged, view: View) -> RuleResults:
     """Every rank joins the group; else who did not, and why."""
     facts = _ranks_by_host(job, view)
     yield from _fail_refusals(job, view)
@@ -101,7 +101,7 @@ def _ranks_by_host(job: Judged, view: View) -> dict[str, CollFacts]:
     return {name: found for name, found in view.of(job.kind).items() if not found.refused}
 
 
-def _fail_refusals(job: Judged, view: View) -> Iterator[Said]:
+def _fail_refusals(job: Judged, view: View) -> RuleResults:
     refused = {name: found for name, found in view.of(job.kind).items() if found.refused}
     for found in list(refused.values())[:1]:
         yield info(
@@ -109,7 +109,7 @@ def _fail_refusals(job: Judged, view: View) -> Iterator[Said]:
             refused,
             hint=found.refused_hint,
         )
-        yield Unjudged(tuple(refused), f"`run` would refuse it: {found.refused}")
+        yield NotApplicable(f"`run` would refuse it: {found.refused}", tuple(refused))
 
 
 def engine_said(facts: CollFacts) -> list[str]:
@@ -192,7 +192,7 @@ def _ranks(entries: list[tuple[str, RankReport]]) -> str:
     return name_hosts(parts)
 
 
-def who(job: Judged, view: View) -> Iterator[Said]:
+def who(job: Judged, view: View) -> RuleResults:
     """What each rank finds itself to be, against the plan."""
     facts = _ranks_by_host(job, view)
     groups = _groups(facts)
@@ -286,13 +286,13 @@ def _library_of_mpirun(groups: list[tuple[str, dict[str, Any]]]) -> Cure | None:
     return Cure(hosts=hosts) if hosts else None
 
 
-def _nobody(job: Judged, view: View) -> Iterator[Said]:
+def _nobody(job: Judged, view: View) -> RuleResults:
     started = _ranks_by_host(job, view)
     for name, found in view.of(job.kind).items():
         if name not in started:
-            yield Unjudged((name,), f"`run` would refuse it: {found.refused}")
+            yield NotApplicable(f"`run` would refuse it: {found.refused}", (name,))
     if started:
-        yield Unjudged(tuple(started), NO_GROUP, Outcome.COULD_NOT_RUN)
+        yield NotApplicable(NO_GROUP, tuple(started), Outcome.COULD_NOT_RUN)
 
 
 def _groups(facts: Mapping[str, CollFacts]) -> list[tuple[str, dict[str, Any]]]:
@@ -307,7 +307,7 @@ def _groups(facts: Mapping[str, CollFacts]) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def exact(job: Judged, view: View) -> Iterator[Said]:
+def exact(job: Judged, view: View) -> RuleResults:
     """Every value of every case bit for bit, and every case to its end."""
     facts = _ranks_by_host(job, view)
     if not _groups(facts) or alone(facts):
@@ -360,7 +360,7 @@ def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
     )
 
 
-def judge_end(job: Judged, view: View) -> Iterator[Said]:
+def judge_end(job: Judged, view: View) -> RuleResults:
     """Ranks that did everything end well, too."""
     facts = _ranks_by_host(job, view)
     bad = [

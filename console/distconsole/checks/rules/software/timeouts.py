@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-from distconsole.checks.engine.rule import Said, Unjudged, hint, rule, warn
+from distconsole.checks.engine.rule import NotApplicable, RuleResults, hint, rule, warn
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import BetweenFacts
 from distconsole.checks.facts.node import EnvFacts, HorovodFacts, ImportFacts
@@ -31,18 +30,18 @@ DEFAULTS = {
 
 @rule("horovod.timeouts", "horovod", Level.STANDARD, HorovodFacts, EnvFacts, ImportFacts)
 @hint("export HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS; `run` waits 120 s.")
-def _timeouts(view: View) -> Iterator[Said]:
+def _timeouts(view: View) -> RuleResults:
     """`Timed out waiting for hosts to acknowledge`: an import of torch from a slow disk takes longer than Horovod's 30 s, or than what its variables say."""
     imports, horovod = view.of(ImportFacts), view.of(HorovodFacts)
     busy = tuple(name for name in busy_hosts(view) if name in imports)
-    yield Unjudged(busy, "too much goes on there for a measured import to mean anything")
+    yield NotApplicable("too much goes on there for a measured import to mean anything", busy)
     measured = {
         name: found.seconds + logins(view).get(name, 0.0)
         for name, found in imports.items()
         if found.present and not found.error and horovod[name].present and name not in busy
     }
     without = tuple(name for name in imports if name not in measured and name not in busy)
-    yield Unjudged(without, "no Horovod, or no torch to import")
+    yield NotApplicable("no Horovod, or no torch to import", without)
     short: dict[str, dict[str, float]] = {}
     for name, facts in view.of(EnvFacts).items():
         for variable, default in DEFAULTS.items():

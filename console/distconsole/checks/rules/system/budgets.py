@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import median
 
-from distconsole.checks.engine.rule import Said, Unjudged, hint, info, rule, warn
-from distconsole.checks.engine.together import HERE
+from distconsole.checks.engine.rule import (
+    HERE,
+    NotApplicable,
+    RuleResults,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.fixes.cures import in_setup
@@ -28,7 +34,7 @@ SWAP_USED_BYTES = 1 * GIB
 
 @rule("lim.processes", "os", Level.QUICK, OsFacts)
 @hint("ulimit -u; --pids-limit=-1; TasksMax.")
-def _processes(view: View) -> Iterator[Said]:
+def _processes(view: View) -> RuleResults:
     """`fork: Resource temporarily unavailable`: processes and threads are limited, for the user or by a control group."""
     for name, facts in view.of(OsFacts).items():
         soft, hard = facts.limits.get("nproc", (None, None))
@@ -63,7 +69,7 @@ def stack_is_well(soft: int | None) -> bool:
 
 @rule("lim.stack", "os", Level.QUICK, OsFacts)
 @hint("ulimit -s 8192")
-def _stack(view: View) -> Iterator[Said]:
+def _stack(view: View) -> RuleResults:
     """A stack too small for deep calls, or so large that threads cannot be made."""
     for name, facts in view.of(OsFacts).items():
         soft, hard = facts.limits.get("stack", (None, None))
@@ -84,20 +90,20 @@ def _stack(view: View) -> Iterator[Said]:
 
 @rule("lim.memory", "os", Level.QUICK, OsFacts)
 @hint("End what holds it, or give the container more.")
-def _memory(view: View) -> Iterator[Said]:
+def _memory(view: View) -> RuleResults:
     """Memory that others hold, swap in use, a control group smaller than the machine: ranks ended by signal 9."""
     facts = view.of(OsFacts)
     for name, found in facts.items():
         total, available = found.memory.get("total"), found.memory.get("available")
         if not total or available is None:
-            yield Unjudged((name,), "the kernel does not say how much memory is free")
+            yield NotApplicable("the kernel does not say how much memory is free", (name,))
             continue
         yield from _free(name, total, available, facts)
         yield from _swap(name, found)
         yield from _group(name, found, total)
 
 
-def _free(name: str, total: int, available: int, facts: dict[str, OsFacts]) -> Iterator[Said]:
+def _free(name: str, total: int, available: int, facts: dict[str, OsFacts]) -> RuleResults:
     peers = [
         other.memory.get("available") or 0
         for other in facts.values()
@@ -114,7 +120,7 @@ def _free(name: str, total: int, available: int, facts: dict[str, OsFacts]) -> I
         )
 
 
-def _swap(name: str, found: OsFacts) -> Iterator[Said]:
+def _swap(name: str, found: OsFacts) -> RuleResults:
     total, free = found.memory.get("swap_total") or 0, found.memory.get("swap_free")
     if free is not None and total - free > SWAP_USED_BYTES:
         yield warn(
@@ -126,7 +132,7 @@ def _swap(name: str, found: OsFacts) -> Iterator[Said]:
         )
 
 
-def _group(name: str, found: OsFacts, total: int) -> Iterator[Said]:
+def _group(name: str, found: OsFacts, total: int) -> RuleResults:
     """A control group below the machine's size ends ranks by SIGKILL, and nobody says why."""
     limit = _number(found.cgroup, "memory_max")
     used = _number(found.cgroup, "memory_used") or 0

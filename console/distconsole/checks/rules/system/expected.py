@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from distconsole.checks.engine.rule import Judge, Rule, Said, Unjudged, fail
+from distconsole.checks.engine.rule import (
+    Judge,
+    NotApplicable,
+    Rule,
+    RuleResults,
+    fail,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts
@@ -38,7 +44,7 @@ def expects(expected: Expectation, names: Sequence[str]) -> bool:
     return any(getattr(expected, name) not in (None, (), {}) for name in names)
 
 
-def report_misses(misses: Mapping[str, Sequence[Miss]], hint: str) -> Iterator[Said]:
+def report_misses(misses: Mapping[str, Sequence[Miss]], hint: str) -> RuleResults:
     """Yield one finding for all hosts that miss the same in the same way."""
     alike: dict[tuple[Miss, ...], list[str]] = {}
     for name, found in misses.items():
@@ -59,11 +65,11 @@ def report_misses(misses: Mapping[str, Sequence[Miss]], hint: str) -> Iterator[S
 def on_expecting(names: Sequence[str], judge: Judge) -> Judge:
     """Return ``judge`` for the hosts of which one of ``names`` is expected; the others are said."""
 
-    def judged(view: View) -> Iterator[Said]:
+    def judged(view: View) -> RuleResults:
         without = tuple(
             host.name for host in view.hosts if not expects(view.expectation(host.name), names)
         )
-        yield Unjudged(without, "nothing of it is expected in the configuration")
+        yield NotApplicable("nothing of it is expected in the configuration", without)
         yield from judge(view)
 
     return judged
@@ -105,7 +111,7 @@ def _count(value: float) -> str:
     return "unlimited" if math.isinf(value) else str(int(value))
 
 
-def _python(view: View) -> Iterator[Said]:
+def _python(view: View) -> RuleResults:
     facts, misses = view.of(PythonFacts), {}
     for name, found in facts.items():
         expected = view.expectation(name)
@@ -116,7 +122,7 @@ def _python(view: View) -> Iterator[Said]:
     yield from report_misses(misses, "pip install 'PACKAGE…' on the hosts named, or --python PATH")
 
 
-def _torch(view: View) -> Iterator[Said]:
+def _torch(view: View) -> RuleResults:
     misses = {}
     for name, found in view.of(TorchFacts).items():
         expected = view.expectation(name)
@@ -128,7 +134,7 @@ def _torch(view: View) -> Iterator[Said]:
     yield from report_misses(misses, "pip install 'torch…' on the hosts named")
 
 
-def _horovod(view: View) -> Iterator[Said]:
+def _horovod(view: View) -> RuleResults:
     misses = {
         name: version_miss("Horovod", found.version, view.expectation(name).horovod)
         for name, found in view.of(HorovodFacts).items()
@@ -136,7 +142,7 @@ def _horovod(view: View) -> Iterator[Said]:
     yield from report_misses(misses, "distconsole setup builds it against the torch there")
 
 
-def _mpi(view: View) -> Iterator[Said]:
+def _mpi(view: View) -> RuleResults:
     misses = {
         name: version_miss("MPI", found.version, view.expectation(name).mpi)
         for name, found in view.of(MpiFacts).items()
@@ -144,7 +150,7 @@ def _mpi(view: View) -> Iterator[Said]:
     yield from report_misses(misses, "put the right mpirun first on PATH by --setup")
 
 
-def _gpu(view: View) -> Iterator[Said]:
+def _gpu(view: View) -> RuleResults:
     misses: dict[str, list[Miss]] = {}
     for name, found in view.of(GpuFacts).items():
         expected = view.expectation(name)
@@ -162,7 +168,7 @@ def _gpu(view: View) -> Iterator[Said]:
     yield from report_misses(misses, "nvidia-smi; sudo dmesg | grep -i xid")
 
 
-def _host(view: View) -> Iterator[Said]:
+def _host(view: View) -> RuleResults:
     misses: dict[str, list[Miss]] = {}
     for name, found in view.of(OsFacts).items():
         expected = view.expectation(name)
@@ -194,7 +200,7 @@ def _limit(facts: OsFacts, name: str) -> float | None:
     return math.inf if soft is None else float(soft)
 
 
-def _rtt(view: View) -> Iterator[Said]:
+def _rtt(view: View) -> RuleResults:
     slow: dict[str, list[str]] = {}
     for name, found in view.of(ReachFacts).items():
         most = view.expectation(name).rtt_us
@@ -211,7 +217,7 @@ def _rtt(view: View) -> Iterator[Said]:
         )
 
 
-def _bandwidth(view: View) -> Iterator[Said]:
+def _bandwidth(view: View) -> RuleResults:
     slow: dict[str, list[str]] = {}
     for name, found in view.of(BandwidthFacts).items():
         least = view.expectation(name).pair_gbit_s
@@ -229,7 +235,7 @@ def _bandwidth(view: View) -> Iterator[Said]:
         )
 
 
-def _collectives(view: View) -> Iterator[Said]:
+def _collectives(view: View) -> RuleResults:
     timed = collectives_of(view)
     asked = dict.fromkeys(
         entry for host in view.hosts for entry in view.expectation(host.name).collectives
@@ -248,14 +254,14 @@ def _collectives(view: View) -> Iterator[Said]:
             fitting = [each for each in fitting if each.bytes == largest]
         if not fitting:
             size_told = "" if entry.bytes is None else f" of {size(entry.bytes)}"
-            yield Unjudged(tuple(hosts), f"{entry.op}{size_told} was not timed at this level")
+            yield NotApplicable(f"{entry.op}{size_told} was not timed at this level", tuple(hosts))
         for each in fitting:
             yield from _slow(entry, each, hosts)
 
 
 def _slow(
     entry: CollectiveExpectation, timed: CollectiveReport, hosts: Sequence[str]
-) -> Iterator[Said]:
+) -> RuleResults:
     what = f"{timed.op} of {size(timed.bytes)} by {timed.launcher}/{timed.backend}"
     misses: list[Miss] = []
     if entry.busbw_gbs is not None and timed.busbw_gbs < entry.busbw_gbs:

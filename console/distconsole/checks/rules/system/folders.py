@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
-from distconsole.checks.engine.together import HERE
+from distconsole.checks.engine.rule import (
+    HERE,
+    NotApplicable,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
@@ -24,14 +30,14 @@ NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 
 @rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
 @hint("findmnt; sudo mount -a")
-def _find_local(view: View) -> Iterator[Said]:
+def _find_local(view: View) -> RuleResults:
     """A shared home or data folder that is a local one on some host: a mount that did not come up.
 
     The home, and every folder that lies on a network filesystem somewhere, must be one folder.
     """
     facts = view.of(OsFacts)
     if len(set(machines(view).values())) < 2:
-        yield Unjudged(tuple(facts), "one host")
+        yield NotApplicable("one host", tuple(facts))
         return
     homes = {name: found.filesystems.get(found.home) for name, found in facts.items()}
     yield from _one_folder("the home folder", {n: f for n, f in homes.items() if f is not None})
@@ -46,7 +52,7 @@ def _find_local(view: View) -> Iterator[Said]:
     yield from _find_unmounted(facts)
 
 
-def _one_folder(what: str, there: dict[str, Filesystem]) -> Iterator[Said]:
+def _one_folder(what: str, there: dict[str, Filesystem]) -> RuleResults:
     known = {
         name: room for name, room in there.items() if room.mount is not None and not room.error
     }
@@ -96,7 +102,7 @@ def _list_rooms(rooms: dict[str, Filesystem]) -> str:
     return list_some(lines)
 
 
-def _find_unmounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
+def _find_unmounted(facts: dict[str, OsFacts]) -> RuleResults:
     """A network filesystem that most hosts have and some have not."""
     points = dict.fromkeys(mount.point for f in facts.values() for mount in f.network_mounts)
     for point in points:
@@ -118,10 +124,10 @@ def _find_unmounted(facts: dict[str, OsFacts]) -> Iterator[Said]:
 
 @rule("fs.mounts", "fs", Level.QUICK, OsFacts)
 @hint("The server; umount -f -l.")
-def _stuck(view: View) -> Iterator[Said]:
+def _stuck(view: View) -> RuleResults:
     """NFS, Lustre and others that do not answer: everything that touches them hangs."""
     none = tuple(name for name, found in view.of(OsFacts).items() if not found.network_mounts)
-    yield Unjudged(none, "no network filesystem")
+    yield NotApplicable("no network filesystem", none)
     for name, found in view.of(OsFacts).items():
         for mount in found.network_mounts:
             if mount.error:
@@ -137,7 +143,7 @@ def _stuck(view: View) -> Iterator[Said]:
 
 @rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
 @hint("node_dir: a folder on a disk.")
-def _in_memory(view: View) -> Iterator[Said]:
+def _in_memory(view: View) -> RuleResults:
     """A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot.
 
     The node folder holds the journal and the logs of runs.
@@ -168,7 +174,7 @@ ABSENT = ("ENOENT", "ENOTDIR")
 
 @rule("fs.writable", "fs", Level.QUICK, FolderFacts, OsFacts)
 @hint("chown, or another folder.")
-def _writable(view: View) -> Iterator[Said]:
+def _writable(view: View) -> RuleResults:
     """A working folder, an output folder or TMPDIR in which no file can be made: root squash, a quota.
 
     A file is made and removed: root squash, quotas and attributes show in no mode bits.
@@ -182,7 +188,7 @@ def _writable(view: View) -> Iterator[Said]:
             unusable = room is not None and bool(room.read_only or room.error) and not work
             said_elsewhere = unusable or (room is not None and room.total > 0 and not room.free)
             if found.late and (lies_below(path, stuck[name]) or (room is not None and room.error)):
-                yield Unjudged((name,), TOLD)
+                yield NotApplicable(TOLD, (name,))
             elif found.late:
                 yield fail(
                     f"making a file in {path} hangs on {HERE}",
@@ -207,11 +213,11 @@ def _writable(view: View) -> Iterator[Said]:
 
 @rule("fs.speed", "fs", Level.STANDARD, SpeedFacts)
 @hint("The finding says which folder, and how fast the others are.")
-def _speed(view: View) -> Iterator[Said]:
+def _speed(view: View) -> RuleResults:
     """One host whose disk, mount or metadata server is five times slower: all ranks wait for it."""
     facts = view.of(SpeedFacts)
     if len(facts) < 2:
-        yield Unjudged(tuple(facts), "one host")
+        yield NotApplicable("one host", tuple(facts))
         return
     for slow in slow_folders(facts):
         yield warn(

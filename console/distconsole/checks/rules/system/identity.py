@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
 from typing import Any
 
-from distconsole.checks.engine.rule import Said, differ, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    RuleResults,
+    differ,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, OsFacts, ResolvedAddress, SshFacts
@@ -23,7 +30,7 @@ GETS_BY = "Gloo gets by while it is the only one, and its address the highest"
 
 @rule("os.hostname_unique", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 @hint("sudo hostnamectl set-hostname NAME")
-def _hostname_unique(view: View) -> Iterator[Said]:
+def _hostname_unique(view: View) -> RuleResults:
     """Cloned machines with one name: NCCL says `Duplicate GPU detected`, Horovod gives every rank local_rank 0.
 
     NCCL, MPI and Horovod tell hosts apart by their names (horovod#3949).
@@ -45,7 +52,7 @@ def _hostname_unique(view: View) -> Iterator[Said]:
 
 @rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
 @hint("Put the host's real address into /etc/hosts, or set GLOO_SOCKET_IFNAME.")
-def _hostname_bindable(view: View) -> Iterator[Said]:
+def _hostname_bindable(view: View) -> RuleResults:
     """Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets `Connection refused` at once and the others hang for five times the timeout.
 
     Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69).
@@ -128,7 +135,7 @@ def _hint(hostname: str, address: str, wrong: list[ResolvedAddress]) -> str:
 
 @rule("os.kernel", "os", Level.QUICK, OsFacts)
 @hint("Bring the host up to date with the others.")
-def _kernel(view: View) -> Iterator[Said]:
+def _kernel(view: View) -> RuleResults:
     """A host with another kernel, C library or architecture.
 
     Information: a kernel, C library or distribution that differs explains what else does.
@@ -147,7 +154,7 @@ def _kernel(view: View) -> Iterator[Said]:
 
 @rule("os.user", "os", Level.QUICK, OsFacts)
 @hint("Use the same account everywhere.")
-def _user(view: View) -> Iterator[Said]:
+def _user(view: View) -> RuleResults:
     """Another user id on one host: `Permission denied` on shared folders, on some ranks only.
 
     Another uid on one host writes checkpoints on a shared disk that the others cannot.

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from distconsole.checks.engine.rule import Said, fail, hint, info, rule, warn
-from distconsole.checks.engine.together import HERE
+from distconsole.checks.engine.rule import (
+    HERE,
+    RuleResult,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import PortFacts
 from distconsole.checks.facts.node import (
@@ -33,7 +41,7 @@ MEANT = "if it is no job that is meant to run"
 
 @rule("proc.leftovers", "os", Level.QUICK, ProcFacts)
 @hint("The finding says whose they are and which kill ends them.")
-def _leftovers(view: View) -> Iterator[Said]:
+def _leftovers(view: View) -> RuleResults:
     """Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody listens on; MPI's daemons without an mpirun."""
     facts = view.of(ProcFacts)
     launchers = any(each.role == "launcher" for f in facts.values() for each in f.processes)
@@ -47,7 +55,7 @@ def _leftovers(view: View) -> Iterator[Said]:
             yield from _daemons(name, found.uid, foreign)
 
 
-def _find_run_processes(name: str, found: ProcFacts) -> Iterator[Said]:
+def _find_run_processes(name: str, found: ProcFacts) -> RuleResults:
     """Processes that bear the mark of one of our runs."""
     by_run: dict[tuple[str, str], list[TrainingProcess]] = {}
     for each in found.processes:
@@ -68,7 +76,7 @@ def _find_run_processes(name: str, found: ProcFacts) -> Iterator[Said]:
             yield _report_leftovers(fail, name, processes, summary, expected)
 
 
-def _on_gpus(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
+def _on_gpus(name: str, processes: Sequence[TrainingProcess]) -> RuleResults:
     if processes:
         gpus = sorted({gpu for each in processes for gpu in each.gpus})
         holder = who(processes[0])
@@ -77,14 +85,14 @@ def _on_gpus(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
         yield _report_leftovers(warn, name, processes, summary, expected, MEANT)
 
 
-def _on_ports(name: str, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
+def _on_ports(name: str, processes: Sequence[TrainingProcess]) -> RuleResults:
     for each in processes:
         summary = f"{who(each)} listens on the rendezvous port {numbers(each.ports)} of {name}"
         expected = "nobody who answers in place of the next job's rendezvous"
         yield _report_leftovers(warn, name, [each], summary, expected, MEANT)
 
 
-def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> Iterator[Said]:
+def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> RuleResults:
     left = [
         each
         for each in processes
@@ -99,13 +107,13 @@ def _daemons(name: str, uid: int, processes: Sequence[TrainingProcess]) -> Itera
 
 
 def _report_leftovers(
-    grade: Callable[..., Said],
+    grade: Callable[..., RuleResult],
     name: str,
     processes: Sequence[TrainingProcess],
     summary: str,
     expected: str,
     condition: str = "",
-) -> Said:
+) -> RuleResult:
     """Return the finding on processes that are left, with the kill that ends them."""
     return grade(
         summary,
@@ -133,7 +141,7 @@ def _end(name: str, processes: Sequence[Who], condition: str = "") -> str:
 
 @rule("proc.stuck", "os", Level.QUICK, ProcFacts)
 @hint("Look what the kernel waits for: a dead NFS server, a disk, a GPU.")
-def _stuck(view: View) -> Iterator[Said]:
+def _stuck(view: View) -> RuleResults:
     """Processes that no signal ends: asleep in the kernel (state D), or ended with living threads."""
     for name, found in view.of(ProcFacts).items():
         for each in (each for each in found.processes if each.state == "D"):
@@ -149,7 +157,7 @@ def _stuck(view: View) -> Iterator[Said]:
         yield from _zombies(name, [each for each in found.processes if each.state == "Z"])
 
 
-def _zombies(name: str, zombies: Sequence[TrainingProcess]) -> Iterator[Said]:
+def _zombies(name: str, zombies: Sequence[TrainingProcess]) -> RuleResults:
     half = [each for each in zombies if each.threads]
     for each in half:
         yield warn(
@@ -173,7 +181,7 @@ def _zombies(name: str, zombies: Sequence[TrainingProcess]) -> Iterator[Said]:
 
 @rule("shm.stale", "os", Level.QUICK, ShmFacts)
 @hint("The finding has the rm; a job that runs has its segments mapped and is not named.")
-def _shm_stale(view: View) -> Iterator[Said]:
+def _shm_stale(view: View) -> RuleResults:
     """Segments of NCCL, torch, Open MPI and others that crashed jobs left in /dev/shm."""
     rooms = view.of(OsFacts)
     for name, found in view.of(ShmFacts).items():

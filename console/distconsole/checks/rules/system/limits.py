@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distconsole.checks.engine.rule import Said, Unjudged, fail, hint, info, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResults,
+    fail,
+    hint,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts
@@ -33,7 +41,7 @@ def lower_than_a_login(
     found: Mapping[str, int | None],
     login: OsFacts,
     hint: str,
-) -> Iterator[Said]:
+) -> RuleResults:
     """Say which soft limits of ``who`` on a host are lower than those of a process of the agent.
 
     Args:
@@ -74,7 +82,7 @@ def files_needed(view: View) -> int:
 
 @rule("lim.nofile", "os", Level.QUICK, OsFacts)
 @hint("ulimit -n $(ulimit -Hn)")
-def _nofile(view: View) -> Iterator[Said]:
+def _nofile(view: View) -> RuleResults:
     """`Too many open files`, at larger numbers of hosts only."""
     world, needed = ranks_expected(view), files_needed(view)
     low: dict[tuple[int | None, int | None], list[str]] = {}
@@ -106,7 +114,7 @@ def _offer_limit(names: Sequence[str], hard: int | None, needed: int) -> dict[st
 
 @rule("lim.memlock", "os", Level.QUICK, OsFacts)
 @hint("Set memlock to unlimited for the user, for sshd and for slurmd.")
-def _memlock(view: View) -> Iterator[Said]:
+def _memlock(view: View) -> RuleResults:
     """`ibv_reg_mr: Cannot allocate memory`: locked memory is limited on a host with RDMA.
 
     Only RDMA registers memory; without an adapter the limit does not matter.
@@ -115,7 +123,7 @@ def _memlock(view: View) -> Iterator[Said]:
     may_more: list[str] = []
     for name, facts in view.of(OsFacts).items():
         if view.expectation(name).memlock is not None:
-            yield Unjudged((name,), "the configuration says what is expected")
+            yield NotApplicable("the configuration says what is expected", (name,))
             continue
         if not facts.infiniband:
             plain.append(name)
@@ -125,7 +133,9 @@ def _memlock(view: View) -> Iterator[Said]:
             low[name] = limit
             may_more += [name] if hard is None or hard >= MEMLOCK_BYTES else []
     if plain:
-        yield Unjudged(tuple(h.name for h in view.hosts if h.name in plain), "no RDMA adapter")
+        yield NotApplicable(
+            "no RDMA adapter", tuple(h.name for h in view.hosts if h.name in plain)
+        )
     if low:
         yield fail(
             f"too little memory may be locked for RDMA on {name_hosts(list(low))}",
@@ -140,7 +150,7 @@ def _memlock(view: View) -> Iterator[Said]:
 
 @rule("shm.size", "os", Level.QUICK, OsFacts)
 @hint("--shm-size=8g or --ipc=host.")
-def _shm(view: View) -> Iterator[Said]:
+def _shm(view: View) -> RuleResults:
     """`No space left on device` in NCCL, `Bus error` in a DataLoader: docker's 64 MiB of /dev/shm."""
     gpus = view.of(GpuFacts)
     for name, facts in view.of(OsFacts).items():
@@ -166,7 +176,7 @@ def _shm(view: View) -> Iterator[Said]:
 
 @rule("disk.space", "fs", Level.QUICK, OsFacts)
 @hint("Make room, or mount it again.")
-def _disk(view: View) -> Iterator[Said]:
+def _disk(view: View) -> RuleResults:
     """A full, read-only or dead filesystem under the home, TMPDIR or the working folder."""
     for name, facts in view.of(OsFacts).items():
         for path, room in facts.filesystems.items():
@@ -177,7 +187,7 @@ def _disk(view: View) -> Iterator[Said]:
                 yield from _folder(name, path, room)
 
 
-def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
+def _folder(name: str, path: str, room: Filesystem) -> RuleResults:
     if room.error:
         yield fail(
             f"{path} on {name}: {room.error}",
@@ -208,7 +218,7 @@ def _folder(name: str, path: str, room: Filesystem) -> Iterator[Said]:
 
 @rule("lim.cpus", "os", Level.QUICK, OsFacts)
 @hint("Give the container more, or set OMP_NUM_THREADS.")
-def _cpus(view: View) -> Iterator[Said]:
+def _cpus(view: View) -> RuleResults:
     """A container with fewer processors than it shows, so that threads stand in each other's way."""
     for name, facts in view.of(OsFacts).items():
         quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")

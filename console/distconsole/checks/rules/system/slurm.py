@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 
-from distconsole.checks.engine.rule import Said, Unjudged, differ, fail, hint, rule, warn
+from distconsole.checks.engine.rule import (
+    NotApplicable,
+    RuleResults,
+    differ,
+    fail,
+    hint,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import Decoded, MungeFacts, SlurmFacts, StepFacts
@@ -34,17 +42,17 @@ _GPUS = re.compile(r"gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
 
 
 def on_slurm(
-    judge: Callable[[View, dict[str, SlurmFacts]], Iterator[Said]],
-) -> Callable[[View], Iterator[Said]]:
+    judge: Callable[[View, dict[str, SlurmFacts]], RuleResults],
+) -> Callable[[View], RuleResults]:
     """Return ``judge`` for the hosts that have Slurm; of the others it is said why they have none."""
 
     @wraps(judge)
-    def judged(view: View) -> Iterator[Said]:
+    def judged(view: View) -> RuleResults:
         every = view.of(SlurmFacts)
         facts = {name: found for name, found in every.items() if found.present}
         for name, found in every.items():
             if not found.present:
-                yield Unjudged((name,), found.why or "no Slurm here")
+                yield NotApplicable(found.why or "no Slurm here", (name,))
         if facts:
             yield from judge(view, facts)
 
@@ -54,14 +62,14 @@ def on_slurm(
 @rule("slurm.controller", "slurm", Level.QUICK, SlurmFacts, MungeFacts)
 @hint("sudo systemctl status slurmctld, on the controller.")
 @on_slurm
-def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+def _controller(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
     """slurmctld is down, or a host cannot reach it; versions that differ."""
     silent: dict[str, list[str]] = {}
     foreign = _foreign(_find_refusals(view, facts))
     for name, found in facts.items():
         if name in foreign:
-            yield Unjudged(
-                (name,), "its munge key is another one, so that no controller answers it"
+            yield NotApplicable(
+                "its munge key is another one, so that no controller answers it", (name,)
             )
         elif not any(each.up for each in found.controllers):
             hosts = ", ".join(each.host for each in found.controllers) or found.controller_error
@@ -97,11 +105,11 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
 @rule("slurm.node_state", "slurm", Level.QUICK, SlurmFacts)
 @hint("sudo scontrol update nodename=NODE state=resume")
 @on_slurm
-def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
     """A node that is down, drained or does not respond, with Slurm's reason."""
     for name, found in facts.items():
         if found.node is None:
-            yield Unjudged((name,), "no node of Slurm's: a login host")
+            yield NotApplicable("no node of Slurm's: a login host", (name,))
             continue
         node, state = found.node.get("NodeName", name), found.node.get("State", "")
         flags = {word.strip("*~#!%$@^-") for word in state.split("+")}
@@ -129,7 +137,7 @@ def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
 @rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts)
 @hint("Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.")
 @on_slurm
-def _munge(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+def _munge(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
     """`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ."""
     dead = {name: found.munge_error for name, found in facts.items() if found.munge_error}
     for name, error in dead.items():
@@ -186,7 +194,7 @@ def _foreign(
     }
 
 
-def _fail_refusals(refused: Mapping[tuple[str, str], Decoded]) -> Iterator[Said]:
+def _fail_refusals(refused: Mapping[tuple[str, str], Decoded]) -> RuleResults:
     told: set[frozenset[str]] = set()
     for (source, name), each in refused.items():
         pair = frozenset((source, name))
@@ -229,13 +237,13 @@ def _skew(each: Decoded) -> int:
 @rule("slurm.resources", "slurm", Level.STANDARD, SlurmFacts, GpuFacts)
 @hint("Correct slurm.conf: slurmd -C prints the line.")
 @on_slurm
-def _resources(view: View, facts: dict[str, SlurmFacts]) -> Iterator[Said]:
+def _resources(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
     """A configuration with more processors, memory or GPUs than the node has: `Low RealMemory`."""
     gpus = view.of(GpuFacts)
     for name, found in facts.items():
         node, hardware = found.node, found.hardware
         if node is None:
-            yield Unjudged((name,), "no node of Slurm's: a login host")
+            yield NotApplicable("no node of Slurm's: a login host", (name,))
             continue
         more = []
         if hardware is not None and not found.overrides:
@@ -265,7 +273,7 @@ def _number(pairs: dict[str, str], name: str) -> int | None:
 
 @rule("slurm.limits", "slurm", Level.STANDARD, StepFacts, OsFacts)
 @hint("LimitMEMLOCK=infinity in slurmd.service.")
-def _limits(view: View) -> Iterator[Said]:
+def _limits(view: View) -> RuleResults:
     """Locked memory that is unlimited over ssh and 64 KiB in srun: RDMA fails in jobs only."""
     agents = view.of(OsFacts)
     for name, found in view.of(StepFacts).items():

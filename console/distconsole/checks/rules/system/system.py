@@ -1,20 +1,31 @@
-"""Checks of group ``os`` on how the kernel is set: clocks, ports, queues, neighbours, TMPDIR."""
+"""Checks of group ``os`` on how the kernel is set and what it noted: clocks, ports, queues, TMPDIR, its log."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import dataclass
 
-from distconsole.checks.engine.rule import Said, Unjudged, differ, hint, info, rule, warn
-from distconsole.checks.engine.together import HERE
+from distconsole.checks.engine.rule import (
+    HERE,
+    HostView,
+    NotApplicable,
+    RuleResults,
+    differ,
+    hint,
+    host_rule,
+    info,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import OsFacts, SshFacts
-from distconsole.checks.rules.wording import dissent, name_hosts
+from distconsole.checks.facts.node import KernelEvent, KernelFacts, OsFacts, SshFacts
+from distconsole.checks.rules.wording import MAX_LISTED, dissent, join_some, name_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
+from distconsole.model.time_text import age_text
 
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "pit")
 """Clock sources that cost a microsecond or more to read, and a system call each time."""
@@ -27,104 +38,90 @@ SOCKET_PATH_BYTES = 108
 """Of sun_path, with its end (unix(7))."""
 SOCKET_NAME_BYTES = 33
 """What Python's multiprocessing puts below TMPDIR: /pymp-xxxxxxxx/listener-xxxxxxxx, and the end."""
+HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
 
 
 @rule("sys.clocksource", "os", Level.QUICK, OsFacts)
 @hint("dmesg says why; a firmware update, or clocksource=tsc.")
-def _clocksource(view: View) -> Iterator[Said]:
+def _clocksource(view: View) -> RuleResults:
     """A kernel that gave up tsc for hpet: every reading of the clock costs a microsecond."""
-    sources = {
-        name: facts.sysctl.get("clocksource") or "" for name, facts in view.of(OsFacts).items()
-    }
+    facts = view.of(OsFacts).items()
+    sources = {name: found.sysctl.get("clocksource") or "" for name, found in facts}
     silent = tuple(name for name, source in sources.items() if not source)
-    yield Unjudged(silent, "the kernel does not say what it takes the time from")
+    yield NotApplicable("the kernel does not say what it takes the time from", silent)
     slow = {name: source for name, source in sources.items() if source in SLOW_CLOCKS}
-    for source in dict.fromkeys(slow.values()):
-        names = [name for name in slow if slow[name] == source]
+    for name, source in slow.items():
         yield warn(
-            f"{name_hosts(names)} {_take(names)} the time from {source}, which is slow",
-            names,
+            f"the time comes from {source}, which is slow, on {HERE}",
+            (name,),
             seen=f"current_clocksource: {source}",
             expected="tsc, or what the hypervisor offers",
             hint="sudo dmesg | grep -i clocksource says why tsc was dropped; "
             "clocksource=tsc tsc=reliable on the kernel's command line where it is sound",
         )
-    split = dissent({name: source for name, source in sources.items() if source})
-    if split is not None and not slow:
-        yield info(split.told("clock source"), split.minority)
-
-
-def _take(names: list[str]) -> str:
-    return "takes" if len(names) == 1 else "take"
+    if not slow:
+        known = {name: source for name, source in sources.items() if source}
+        yield from differ(info, "clock source", known)
 
 
 @rule("sys.governor", "os", Level.QUICK, OsFacts)
 @hint("cpupower frequency-set -g performance")
-def _governor(view: View) -> Iterator[Said]:
+def _governor(view: View) -> RuleResults:
     """CPU clocks that are kept low on some hosts, which all others then wait for."""
     clocks = {name: facts.cpu_clocks for name, facts in view.of(OsFacts).items()}
     silent = tuple(name for name, found in clocks.items() if not found.governors)
-    yield Unjudged(silent, "no governor of CPU clocks, as in most virtual machines")
-    told = {
-        name: ", ".join(sorted(found.governors))
-        for name, found in clocks.items()
-        if found.governors
-    }
-    slow = [
+    yield NotApplicable("no governor of CPU clocks, as in most virtual machines", silent)
+    governors = {n: ", ".join(sorted(c.governors)) for n, c in clocks.items() if c.governors}
+    split = dissent(governors)
+    hosts = tuple(
         name
         for name, found in clocks.items()
         if "powersave" in found.governors and found.driver not in AUTONOMOUS_DRIVERS
-    ]
-    split = dissent(told)
-    named_hosts = slow or (split.minority if split is not None else ())
-    if named_hosts:
+    )
+    summary = f"the CPU clocks of {name_hosts(hosts)} are kept low"
+    if split is not None and not hosts:
+        hosts, summary = split.minority, split.told("CPU governor")
+    if hosts:
         yield warn(
-            f"the CPU clocks of {name_hosts(named_hosts)} are kept low"
-            if slow
-            else split.told("CPU governor")
-            if split is not None
-            else "",
-            named_hosts,
-            seen=", ".join(
-                f"{name}: {told[name]} ({clocks[name].driver})" for name in named_hosts[:8]
-            ),
+            summary,
+            hosts,
+            seen=join_some(f"{name}: {governors[name]} ({clocks[name].driver})" for name in hosts),
             expected="performance, or the same on every host",
             hint="sudo cpupower frequency-set -g performance",
         )
 
 
-@rule("sys.ports", "os", Level.QUICK, OsFacts)
+@host_rule("sys.ports", "os", Level.QUICK, OsFacts)
 @hint("sysctl net.ipv4.ip_local_port_range and ip_local_reserved_ports.")
-def _ports(view: View) -> Iterator[Said]:
+def _ports(host: HostView) -> RuleResults:
     """Too few ports for connections, or a range in which the rendezvous port lies."""
-    for name, facts in view.of(OsFacts).items():
-        bounds = _numbers(facts.sysctl.get("port_range"))
-        if len(bounds) != 2:
-            yield Unjudged((name,), "the kernel does not say which ports it gives out")
-            continue
-        low, high = bounds
-        reserved = _reserved_ports(facts.sysctl.get("reserved_ports") or "")
-        seen = f"net.ipv4.ip_local_port_range = {low} {high}"
-        if high - low + 1 < PORTS_NEEDED:
-            yield warn(
-                f"{HERE}: {high - low + 1} ports for all connections of a host",
-                (name,),
-                seen=seen,
-                expected=f"{PORTS_NEEDED} or more",
-                hint="sudo sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
-            )
-        inside = [port for port in RENDEZVOUS_PORTS if low <= port <= high]
-        exposed = [port for port in inside if not any(a <= port <= b for a, b in reserved)]
-        if exposed:
-            ports = ",".join(map(str, exposed))
-            yield info(
-                f"any connection of {HERE} may take the rendezvous port {exposed[-1]}",
-                (name,),
-                seen=f"{seen}, of which {ports} are not reserved",
-                expected="a rendezvous port outside of that range, or reserved",
-                hint=f"sudo sysctl -w net.ipv4.ip_local_reserved_ports={ports}; "
-                "`distconsole run` takes a port that is free",
-            )
+    sysctl = host.of(OsFacts).sysctl
+    bounds = _numbers(sysctl.get("port_range"))
+    if len(bounds) != 2:
+        yield NotApplicable("the kernel does not say which ports it gives out")
+        return
+    low, high = bounds
+    seen = f"net.ipv4.ip_local_port_range = {low} {high}"
+    if high - low + 1 < PORTS_NEEDED:
+        yield warn(
+            f"{HERE}: {high - low + 1} ports for all connections of a host",
+            seen=seen,
+            expected=f"{PORTS_NEEDED} or more",
+            hint="sudo sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
+        )
+    reserved = _reserved_ports(sysctl.get("reserved_ports") or "")
+    inside = [port for port in RENDEZVOUS_PORTS if low <= port <= high]
+    exposed = [port for port in inside if not any(a <= port <= b for a, b in reserved)]
+    if exposed:
+        ports = ",".join(map(str, exposed))
+        yield info(
+            f"any connection of {HERE} may take the rendezvous port {exposed[-1]}",
+            seen=f"{seen}, of which {ports} are not reserved",
+            expected="a rendezvous port outside of that range, or reserved",
+            hint=f"sudo sysctl -w net.ipv4.ip_local_reserved_ports={ports}; "
+            "`distconsole run` takes a port that is free",
+        )
 
 
 def _numbers(text: str | None) -> list[int]:
@@ -140,30 +137,23 @@ def _reserved_ports(text: str) -> list[tuple[int, int]]:
     return found
 
 
-@rule("sys.backlog", "os", Level.QUICK, OsFacts)
+@host_rule("sys.backlog", "os", Level.QUICK, OsFacts)
 @hint("sysctl net.core.somaxconn")
-def _backlog(view: View) -> Iterator[Said]:
+def _backlog(host: HostView) -> RuleResults:
     """Connections reset at the start of large jobs: more ranks than may wait in the queue.
 
     All ranks connect to the store of the first host at once; the kernel cuts its queue.
     """
-    gpus = view.of(GpuFacts)
-    ranks = sum(
-        view.ranks_per_host or (gpus[name].count if name in gpus else 0) or RANKS_PER_HOST
-        for name in view.everyone
-    )
-    low: dict[str, int] = {}
-    for name, facts in view.of(OsFacts).items():
-        queue = _numbers(facts.sysctl.get("somaxconn"))
-        if not queue:
-            yield Unjudged((name,), "the kernel does not say how many connections may wait")
-        elif queue[0] < ranks:
-            low[name] = queue[0]
-    if low:
+    gpus, of_all = host.view.of(GpuFacts), host.view.ranks_per_host
+    counts = {name: found.count for name, found in gpus.items()}
+    ranks = sum(of_all or counts.get(name) or RANKS_PER_HOST for name in host.view.everyone)
+    queue = _numbers(host.of(OsFacts).sysctl.get("somaxconn"))
+    if not queue:
+        yield NotApplicable("the kernel does not say how many connections may wait")
+    elif queue[0] < ranks:
         yield warn(
-            f"fewer connections may wait on {name_hosts(list(low))} than {ranks} ranks make at once",
-            low,
-            seen=", ".join(f"{name}: somaxconn {queue}" for name, queue in list(low.items())[:8]),
+            f"fewer connections may wait on {HERE} than {ranks} ranks make at once",
+            seen=f"somaxconn {queue[0]}",
             expected=f"{ranks} or more on the host of the rendezvous",
             hint="sudo sysctl -w net.core.somaxconn=4096",
         )
@@ -171,16 +161,15 @@ def _backlog(view: View) -> Iterator[Said]:
 
 @rule("sys.neighbours", "os", Level.QUICK, OsFacts, NetFacts, SshFacts)
 @hint("sysctl net.ipv4.neigh.default.gc_thresh3")
-def _neighbours(view: View) -> Iterator[Said]:
+def _neighbours(view: View) -> RuleResults:
     """`neighbor table overflow`: connections between many hosts that time out at random.
 
     Each peer is an entry for each network; hosts of one kernel share its table.
     """
-    ssh, nets = view.of(SshFacts), view.of(NetFacts)
-    sharing = Counter(facts.boot_id or name for name, facts in ssh.items())
-    peers = len(view.everyone) - 1
+    kernels = {name: ssh.boot_id or name for name, ssh in view.of(SshFacts).items()}
+    sharing, nets, peers = Counter(kernels.values()), view.of(NetFacts), len(view.everyone) - 1
     if peers < 1:
-        yield Unjudged(tuple(host.name for host in view.hosts), "one host")
+        yield NotApplicable("one host", tuple(kernels))
         return
     for name, facts in view.of(OsFacts).items():
         room = _numbers(facts.sysctl.get("neighbours_max"))
@@ -189,89 +178,86 @@ def _neighbours(view: View) -> Iterator[Said]:
             for address in nets[name].addresses
             if address.up and not address.loopback and not is_virtual(address.iface)
         }
-        kernel = ssh[name].boot_id or name
-        needed = 2 * peers * max(1, len(networks)) * sharing[kernel]
+        on_kernel = sharing[kernels[name]]
+        needed = 2 * peers * max(1, len(networks)) * on_kernel
         if not room:
-            yield Unjudged((name,), "the neighbour table's size is not to be seen in a container")
+            yield NotApplicable(
+                "the neighbour table's size is not to be seen in a container", (name,)
+            )
         elif room[0] < needed:
             yield warn(
                 f"the neighbour table of {HERE} has room for {room[0]} and {needed} are needed",
                 (name,),
                 seen=f"net.ipv4.neigh.default.gc_thresh3 = {room[0]}; {peers} peers on "
                 f"{max(1, len(networks))} networks"
-                + (f", {sharing[kernel]} hosts on this kernel" if sharing[kernel] > 1 else ""),
+                + (f", {on_kernel} hosts on this kernel" if on_kernel > 1 else ""),
                 expected=f"{needed}; else connections time out at random (`neighbor table overflow`)",
                 hint=f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={max(16384, needed)} "
                 f"net.ipv4.neigh.default.gc_thresh2={max(8192, needed // 2)}",
             )
 
 
-@rule("tmp.dir", "os", Level.QUICK, OsFacts)
+@host_rule("tmp.dir", "os", Level.QUICK, OsFacts)
 @hint("export TMPDIR=/tmp")
-def _temporary(view: View) -> Iterator[Said]:
+def _temporary(host: HostView) -> RuleResults:
     """A TMPDIR that is mounted noexec, or too long a path for Unix sockets (108 bytes)."""
-    for name, facts in view.of(OsFacts).items():
-        path = facts.temporary
-        if not path:
-            yield Unjudged((name,), "the node does not say where its temporary files go")
-            continue
-        room = facts.filesystems.get(path)
-        if room is not None and room.noexec:
-            yield warn(
-                f"nothing can be executed in {path} on {HERE}",
-                (name,),
-                seen="mounted noexec",
-                expected="a folder from which compiled kernels (torch.compile, Triton) can be loaded",
-                hint=f"export TMPDIR=/var/tmp; or on {HERE}: sudo mount -o remount,exec {path}",
-                cure=_in_folder(name, "/var/tmp"),  # noqa: S108 - for programs of the user
-            )
-        if len(path.encode()) + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
-            yield warn(
-                f"TMPDIR of {HERE} is too long a path for sockets: {len(path.encode())} bytes",
-                (name,),
-                seen=f"TMPDIR={path}",
-                expected=f"at most {SOCKET_PATH_BYTES - SOCKET_NAME_BYTES} bytes; "
-                "else DataLoader workers and mpirun fail with `AF_UNIX path too long`",
-                hint="export TMPDIR=/tmp, in --setup",
-                cure=_in_folder(name, "/tmp"),  # noqa: S108 - for programs of the user
-            )
+    facts = host.of(OsFacts)
+    path = facts.temporary
+    room, length = facts.filesystems.get(path), len(path.encode())
+    if not path:
+        yield NotApplicable("the node does not say where its temporary files go")
+    if room is not None and room.noexec:
+        yield warn(
+            f"nothing can be executed in {path} on {HERE}",
+            seen="mounted noexec",
+            expected="a folder from which compiled kernels (torch.compile, Triton) can be loaded",
+            hint=f"export TMPDIR=/var/tmp; or on {HERE}: sudo mount -o remount,exec {path}",
+            cure=_in_folder(host, "/var/tmp"),  # noqa: S108 - for programs of the user
+        )
+    if length + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
+        yield warn(
+            f"TMPDIR of {HERE} is too long a path for sockets: {length} bytes",
+            seen=f"TMPDIR={path}",
+            expected=f"at most {SOCKET_PATH_BYTES - SOCKET_NAME_BYTES} bytes; "
+            "else DataLoader workers and mpirun fail with `AF_UNIX path too long`",
+            hint="export TMPDIR=/tmp, in --setup",
+            cure=_in_folder(host, "/tmp"),  # noqa: S108 - for programs of the user
+        )
 
 
-@rule("proc.logout", "os", Level.QUICK, OsFacts)
+def _in_folder(host: HostView, path: str) -> Cure:
+    return Cure(hosts={str(host): HostCure(env={"TMPDIR": path})})
+
+
+@host_rule("proc.logout", "os", Level.QUICK, OsFacts)
 @hint("KillExcludeUsers=USER in logind.conf, or a job of Slurm's.")
-def _logout(view: View) -> Iterator[Said]:
+def _logout(host: HostView) -> RuleResults:
     """KillUserProcesses=yes of systemd-logind: agent, shims and ranks end with the console's connection."""
-    for name, facts in view.of(OsFacts).items():
-        if facts.ends_at_logout is None:
-            yield Unjudged((name,), "systemd-logind does not say what it does when a session ends")
-        elif facts.ends_at_logout:
-            yield warn(
-                f"a run on {HERE} is killed when the console leaves: systemd-logind ends what a "
-                "session started",
-                (name,),
-                seen=f"KillUserProcesses=yes, also for {facts.user}",
-                expected="runs that go on when their console ends or loses its network",
-                hint=f"on {HERE}, in /etc/systemd/logind.conf: KillExcludeUsers=root {facts.user}; then "
-                "sudo systemctl restart systemd-logind",
-            )
-
-
-def _in_folder(name: str, path: str) -> Cure:
-    return Cure(hosts={name: HostCure(env={"TMPDIR": path})})
+    facts = host.of(OsFacts)
+    if facts.ends_at_logout is None:
+        yield NotApplicable("systemd-logind does not say what it does when a session ends")
+    elif facts.ends_at_logout:
+        yield warn(
+            f"a run on {HERE} is killed when the console leaves: systemd-logind ends what a "
+            "session started",
+            seen=f"KillUserProcesses=yes, also for {facts.user}",
+            expected="runs that go on when their console ends or loses its network",
+            hint=f"on {HERE}, in /etc/systemd/logind.conf: KillExcludeUsers=root {facts.user}; then "
+            "sudo systemctl restart systemd-logind",
+        )
 
 
 @rule("sys.mtu_probing", "os", Level.QUICK, OsFacts)
 @hint("sysctl net.ipv4.tcp_mtu_probing")
-def _probing(view: View) -> Iterator[Said]:
+def _probing(view: View) -> RuleResults:
     """Hosts of which some mend a broken path MTU by themselves and some hang.
 
     Worth knowing where a path loses large packets: then only probing gets TCP through.
     """
-    values = {
-        name: facts.sysctl.get("mtu_probing") or "" for name, facts in view.of(OsFacts).items()
-    }
+    facts = view.of(OsFacts).items()
+    values = {name: found.sysctl.get("mtu_probing") for name, found in facts}
     silent = tuple(name for name, value in values.items() if not value)
-    yield Unjudged(silent, "the kernel does not say whether TCP probes for the MTU")
+    yield NotApplicable("the kernel does not say whether TCP probes for the MTU", silent)
     yield from differ(
         info,
         "net.ipv4.tcp_mtu_probing",
@@ -281,4 +267,93 @@ def _probing(view: View) -> Iterator[Said]:
     )
 
 
-RULES = (_clocksource, _governor, _ports, _backlog, _neighbours, _probing, _logout, _temporary)
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What lines of one kind mean, for how long they matter, and what to do."""
+
+    meaning: str
+    seconds: float
+    hint: str
+
+
+_KINDS: dict[str, _Kind] = {
+    "oom": _Kind(
+        "memory ran out and the kernel ended {on}",
+        HOUR_SECONDS,
+        "fewer DataLoader workers or less in memory; a rank ended so shows exit code 137",
+    ),
+    "nfs": _Kind(
+        "the NFS server {on} does not answer",
+        DAY_SECONDS,
+        "whatever touches its folders hangs: findmnt -t nfs,nfs4; then the server",
+    ),
+    "lustre": _Kind(
+        "the connection to a Lustre server was lost", HOUR_SECONDS, "lfs check servers"
+    ),
+    "neighbours": _Kind(
+        "the neighbour table overflowed",
+        DAY_SECONDS,
+        "sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=16384",
+    ),
+    "conntrack": _Kind(
+        "the firewall's table of connections was full and it dropped packets",
+        DAY_SECONDS,
+        "sudo sysctl -w net.netfilter.nf_conntrack_max=1048576",
+    ),
+    "syn_flood": _Kind(
+        "more connections came at once than may wait on port {on}",
+        HOUR_SECONDS,
+        "sudo sysctl -w net.core.somaxconn=4096",
+    ),
+    "hung": _Kind(
+        "{on} was stuck in the kernel for minutes",
+        HOUR_SECONDS,
+        "the log names the function: a filesystem, a disk or a driver that does not answer",
+    ),
+    "hardware": _Kind("the hardware reported an error", DAY_SECONDS, "sudo ras-mc-ctl --errors"),
+    "pcie": _Kind(
+        "the PCIe port {on} reported an error", DAY_SECONDS, "lspci -tv; reseat the card"
+    ),
+    "disk": _Kind("the disk or filesystem {on} failed", DAY_SECONDS, "smartctl -a; findmnt"),
+    "link": _Kind("the network link {on} went down", HOUR_SECONDS, "ethtool {on}; another cable"),
+    "heat": _Kind("a processor was too hot and slowed down", HOUR_SECONDS, "fans, inlet air"),
+}
+
+
+def unless_unreadable(host: HostView) -> NotApplicable | None:
+    """Leave out a host on which this user may not read the kernel's log."""
+    if host.of(KernelFacts).source:
+        return None
+    return NotApplicable("the kernel's log is not readable for this user")
+
+
+@rule("os.kernel_log", "os", Level.STANDARD, KernelFacts, unless=unless_unreadable)
+@hint("The finding has the line and what to do.")
+def _log(view: View) -> RuleResults:
+    """What the kernel noted in the last hours: memory that ran out, NFS servers that do not answer, full tables, failing disks and links."""
+    facts_of = view.of(KernelFacts)
+    alike: dict[tuple[str, str], dict[str, KernelEvent]] = {}
+    for name, facts in facts_of.items():
+        for event in facts.events[-MAX_LISTED:]:
+            kind = _KINDS.get(event.kind)
+            if kind is not None and event.age_seconds <= kind.seconds:
+                alike.setdefault((event.kind, event.on), {})[name] = event
+    for (kind_name, where), events in alike.items():
+        kind, on = _KINDS[kind_name], where or "a program"
+        last = min(events.values(), key=lambda event: event.age_seconds)
+        times = f", {last.count} times" if last.count > 1 else ""
+        first = next(iter(events))
+        source = "dmesg" if facts_of[first].source == "kmsg" else "journalctl -k"
+        yield warn(
+            f"on {name_hosts(list(events))} {kind.meaning.format(on=on)}, "
+            f"{age_text(last.age_seconds)} ago{times}",
+            events,
+            seen=f"{source}: {events[first].text}",
+            hint=kind.hint.format(on=on),
+        )
+
+
+RULES = (
+    *(_clocksource, _governor, _ports, _backlog, _neighbours, _probing, _logout, _temporary),
+    _log,
+)
