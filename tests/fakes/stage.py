@@ -142,7 +142,7 @@ def _shown(app: ConsoleApp, stage: Stage) -> bool:
     """Whether every scene was asked for, and every past run is read and at its moment."""
     past = [task for task in app.session.tasks if isinstance(task, ReplayTask)]
     return len(stage.asked) >= len(app.session.tasks) - len(past) and all(
-        task.done and (task.playhead is None or task.moment_t == task.playhead.t) for task in past
+        task.done and (task.clock is None or task.moment_t == task.clock.t) for task in past
     )
 
 

@@ -83,11 +83,11 @@ def _replay(told: list[RunEvent]) -> None:
         windows = [event for event in told if isinstance(event, Window) and event.steps]
         for window in windows:
             # What a node writes is in order of time but for a second or so.
-            then = recording.at(window.t + 2.0).moment.timeline
+            then = recording.at(window.t + 2.0).state.timeline
             assert (then.ranks[window.rank].step or 0) >= window.step
-            before = recording.at(window.t - 2.0).moment.timeline
+            before = recording.at(window.t - 2.0).state.timeline
             assert (before.ranks[window.rank].step or -1) < window.step
-        assert recording.at(recording.start).moment.timeline.steps is None
+        assert recording.at(recording.start).state.timeline.steps is None
 
 
 def _compare(sessions: SessionSource) -> None:

@@ -14,9 +14,8 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
-from distconsole.runs.replay.moment import Moment
-from distconsole.runs.replay.playhead import SPEEDS, Axis, Playhead, parse_moment
-from distconsole.runs.replay.recording import Mark, Recording, Walk
+from distconsole.runs.replay.clock import SPEEDS, Axis, ReplayClock, parse_time
+from distconsole.runs.replay.recording import Mark, Recording, RunState, Walk
 from distconsole.runs.store.run_file import RunFile
 from distconsole.tui.prompt.keys import SCREEN_VERBS
 from distconsole.tui.tasks import RequestTask
@@ -29,8 +28,8 @@ READ_ENTRIES = 128
 """So many entries at once are read while the screen waits."""
 WALK_ENTRIES = 256
 YIELD_SECONDS = 0.001
-FORWARD_SECONDS, BACKWARD_SECONDS = 0.1, 0.25
-"""How often a moving moment is shown; backwards each is a seek."""
+PLAY_SECONDS = 0.1
+"""How often a moving time is shown."""
 IDLE_SECONDS = 0.25
 
 MOMENTS = {
@@ -43,7 +42,6 @@ MOMENTS = {
 """Words that ``at`` takes, besides times."""
 WAYS = {
     "toggle": "go on or stand",
-    "back": "backwards",
     "faster": "the next speed",
     "slower": "the speed before",
 }
@@ -56,7 +54,7 @@ class ReplayTask(RequestTask):
     Its pictures (``run``, ``history``, ``load``) are those of that moment; its ``book`` has all lines.
     """
 
-    playhead: Playhead | None = None
+    clock: ReplayClock | None = None
     """None until the run is open."""
     recording: Recording | None = None
 
@@ -74,7 +72,7 @@ class ReplayTask(RequestTask):
     @property
     def travelling(self) -> bool:
         """Whether what is shown is not the end."""
-        return self.playhead is not None and (self.playhead.playing or not self.playhead.at_end)
+        return self.clock is not None and (self.clock.playing or not self.clock.at_end)
 
     def unix(self) -> float:
         """Ages are counted from the moment that is shown."""
@@ -89,34 +87,34 @@ class ReplayTask(RequestTask):
         return [] if self.recording is None else list(self.recording.marks)
 
     def go(self, wanted: str) -> None:
-        """Show the moment that ``wanted`` means (``parse_moment``; ``next`` and ``previous`` mark, too).
+        """Show the moment that ``wanted`` means (``parse_time``; ``next`` and ``previous`` mark, too).
 
         Raises:
             ValueError: if it means none.
         """
-        head, recording = self.playhead, self.recording
+        head, recording = self.clock, self.recording
         if head is None or recording is None:
             self._wanted = wanted
             return
         if wanted in ("next", "previous"):
             self._go_to_mark(head, recording, after=wanted == "next")
         else:
-            head.go(parse_moment(wanted, head.axis, head.t, recording.time_of_step))
+            head.seek(parse_time(wanted, head.axis, head.t, recording.time_of_step))
         self.wake()
 
     def go_to(self, t: float) -> None:
         """Show the moment ``t``, UNIX seconds."""
-        if self.playhead is not None:
-            self.playhead.go(t)
+        if self.clock is not None:
+            self.clock.seek(t)
             self.wake()
 
     def play(self, words: Sequence[str]) -> None:
-        """Let it go on or stand: ``toggle``, ``pause``, ``faster``, ``slower``, or ``back`` and a speed.
+        """Let it go on or stand: ``toggle``, ``pause``, ``faster``, ``slower``, or a speed.
 
         Raises:
             ValueError: if that means nothing.
         """
-        head = self.playhead
+        head = self.clock
         if head is None:
             return
         match list(words):
@@ -126,16 +124,14 @@ class ReplayTask(RequestTask):
                 head.pause()
             case ["faster" | "slower" as way]:
                 head.faster(1 if way == "faster" else -1)
-            case ["back", *speed]:
-                head.play(_speed(speed), backwards=True)
             case ["toggle"]:
-                head.play(backwards=head.backwards)
+                head.play()
             case speed:
                 head.play(_speed(speed))
         self.wake()
 
     def wake(self) -> None:
-        """Look at the playhead now."""
+        """Look at the clock now."""
         self._wake.set()
 
     def start(self) -> None:
@@ -143,14 +139,14 @@ class ReplayTask(RequestTask):
         self._wake = threading.Event()
         super().start()
 
-    def _go_to_mark(self, head: Playhead, recording: Recording, *, after: bool) -> None:
+    def _go_to_mark(self, head: ReplayClock, recording: Recording, *, after: bool) -> None:
         # While it plays, the mark that was just passed is not the one before.
         here = head.t - (head.speed if head.playing and not after else 0) - 1e-3
         places = [mark.t for mark in recording.marks]
         if after:
-            head.go(min((t for t in places if t > head.t + 1e-3), default=head.axis.end))
+            head.seek(min((t for t in places if t > head.t + 1e-3), default=head.axis.end))
         else:
-            head.go(max((t for t in places if t < here), default=head.axis.start))
+            head.seek(max((t for t in places if t < here), default=head.axis.start))
 
     def _follow(self) -> None:
         assert isinstance(self.request, ask.Replay)
@@ -168,12 +164,12 @@ class ReplayTask(RequestTask):
 
     def _show_all(self, recording: Recording, run_file: RunFile) -> None:
         end = run_file.last_seen(recording.record.hosts) or recording.start
-        self.playhead = Playhead(Axis(recording.start, end), self._clocks.monotonic)
+        self.clock = ReplayClock(Axis(recording.start, end), self._clocks.monotonic)
         self.recording = recording
         while self.control.asked is None:
             if not recording.whole:
                 self._read_some(recording)
-            waits = self._show_moment(recording, self.playhead)
+            waits = self._show_moment(recording, self.clock)
             if recording.whole:
                 self._wake.wait(waits)
                 self._wake.clear()
@@ -183,7 +179,7 @@ class ReplayTask(RequestTask):
     def _read_some(self, recording: Recording) -> None:
         with self.lock:
             recording.read(READ_ENTRIES)
-        head = self.playhead
+        head = self.clock
         assert head is not None
         head.axis.end = recording.end if recording.whole else max(head.axis.end, recording.end)
         if self._wanted and (recording.whole or not self._wanted.startswith("step")):
@@ -195,9 +191,9 @@ class ReplayTask(RequestTask):
         if recording.whole:
             self.done = True
 
-    def _show_moment(self, recording: Recording, head: Playhead) -> float:
-        """Show where the playhead is; return for how long that lasts, unless it is put elsewhere."""
-        stands = head.rest() if recording.whole else not head.playing
+    def _show_moment(self, recording: Recording, head: ReplayClock) -> float:
+        """Show where the clock is; return for how long that lasts, unless it is put elsewhere."""
+        stands = head.stop_at_end() if recording.whole else not head.playing
         t = head.t
         if t >= recording.end:
             if t != self._shown_t or self._walk is not None or not self._whole_shown:
@@ -205,28 +201,26 @@ class ReplayTask(RequestTask):
                 self._show(recording.head, t)
         elif t != self._shown_t or self._walk is None:
             self._move(recording, t)
-        if stands:
-            return IDLE_SECONDS
-        return BACKWARD_SECONDS if head.backwards else FORWARD_SECONDS
+        return IDLE_SECONDS if stands else PLAY_SECONDS
 
     def _move(self, recording: Recording, t: float) -> None:
         walk = self._walk
         if walk is None or t < self._shown_t or recording.leaps(self._shown_t, t):
             self._walk = walk = recording.at(t)
-            self._show(walk.moment, t)
+            self._show(walk.state, t)
             return
         there = False
         while not there:
             with self.lock:
                 there = walk.to(t, WALK_ENTRIES)
             time.sleep(0)
-        self._show(walk.moment, t)
+        self._show(walk.state, t)
 
-    def _show(self, moment: Moment, t: float) -> None:
-        jumps = self.playhead.jumps if self.playhead is not None else 0
-        load = _load_of(moment.timeline)
+    def _show(self, state: RunState, t: float) -> None:
+        jumps = self.clock.jumps if self.clock is not None else 0
+        load = _load_of(state.timeline)
         with self.lock:
-            self.run, self.history, self.load = moment.timeline, moment.history, load
+            self.run, self.history, self.load = state.timeline, state.history, load
             self._shown_t = t
             self.version += 1
             self.jumps = jumps

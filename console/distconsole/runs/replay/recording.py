@@ -1,13 +1,15 @@
-"""A stored run on its time axis: read once from its beginning, then at any moment. It draws nothing.
+"""A stored run on its time axis: read once from its beginning, then shown as it was at any time.
 
-While it is read, the picture is frozen every so often. A moment is the last frozen one before it,
-with the entries since folded in: the same fold as from the beginning.
+While it is read, a checkpoint of the run's state is written every so often. Seeking restores the last
+one before the wanted time and folds the entries after it: the same fold as from the beginning.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import pickle
 import tempfile
 from array import array
 from bisect import bisect_left, bisect_right
@@ -15,29 +17,36 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
     PhaseReached,
+    PlanMade,
     RunEnded,
     RunEvents,
     RunFinding,
     RunRestarted,
     Window,
 )
-from distconsole.runs.replay.moment import Moment, thawed
-from distconsole.runs.store.planned import stored_end, stored_plan
-from distconsole.runs.store.run_file import RunFile, StoredEntry
+from distconsole.runs.following.follow import decode_entry
+from distconsole.runs.rank_history import RankHistory
+from distconsole.runs.reduce import RunReducer
+from distconsole.runs.store.planned import rank_count, stored_end, stored_plan
+from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.runs.summary import damage_finding
+from distconsole.runs.timeline import RunTimeline
 
-FRAME_ENTRIES = 1000
-FRAME_BYTES = 512 * 1024
-"""A moment is frozen after so many entries, or so many bytes of them."""
-FRAME_SHARE = 4
-"""Frozen moments take at most so many times the room of the entries."""
+CHECKPOINT_ENTRIES = 1000
+CHECKPOINT_BYTES = 512 * 1024
+"""A checkpoint is written after so many entries, or so many bytes of them."""
+CHECKPOINT_SHARE = 4
+"""Checkpoints take at most so many times the room of the entries."""
 MAX_FILE_BYTES = 1024**3
 MAX_MARKS = 2000
+KEPT_LINES = 200
+"""Printed lines that a checkpoint keeps, the last ones; a log buffer has them all."""
 
 ENDED = {
     EndState.SUCCEEDED: "succeeded",
@@ -63,51 +72,118 @@ class Mark:
     bad: bool = False
 
 
-class Frames:
-    """Frozen moments by time, in a file without a name."""
+class RunState:
+    """A run after some of its entries: the fold of its record up to there.
+
+    Args:
+        record: The run.
+        plan: Its plan, the first event, where it is known.
+    """
+
+    def __init__(self, record: RunRecord, plan: PlanMade | None) -> None:
+        self.timeline = RunTimeline()
+        self.history = RankHistory()
+        self.cursors: dict[str, int] = {}
+        """Host -> the number of its last entry that is in."""
+        self.entries = 0
+        self.t = record.started
+        """The newest time that was told, UNIX seconds."""
+        self._reducer = RunReducer(record.run, record.hosts, rank_count(plan))
+        if plan is not None:
+            self.apply(plan)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the record's entries say how the run ended."""
+        return self._reducer.ended is not None
+
+    def take(self, stored: StoredEntry) -> Iterator[RunEvents]:
+        """Fold the next entry in and yield what it meant.
+
+        Raises:
+            ValueError: if it cannot be read; it counts as taken.
+        """
+        self.cursors[stored.host] = stored.seq
+        self.entries += 1
+        self.t = max(self.t, stored.t)
+        for event in self._reducer.feed(stored.host, decode_entry(stored.body), stored.t):
+            self.apply(event)
+            yield event
+
+    def apply(self, event: RunEvents) -> None:
+        """Fold an event in that is not among the entries."""
+        self.timeline.apply(event)
+        self.history.apply(event)
+
+    def checkpoint(self) -> bytes:
+        """Return it as bytes for ``restore`` in the same process: without its plan, of printed lines the last ones."""
+        whole = self.timeline
+        self.timeline = whole.with_last_lines(KEPT_LINES)
+        self.timeline.plan = None  # it may be most of the size, and never changes
+        try:
+            with _gc_paused():
+                return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+        finally:
+            self.timeline = whole
+
+
+def restore(checkpoint: bytes, plan: PlanMade | None) -> RunState:
+    """Return the state of which this process made ``checkpoint``, of a run with this ``plan``."""
+    with _gc_paused():
+        state: RunState = pickle.loads(checkpoint)  # noqa: S301 - bytes of our own, never from outside
+    state.timeline.plan = plan
+    return state
+
+
+@contextlib.contextmanager
+def _gc_paused() -> Iterator[None]:
+    """Make very many objects without looking for garbage among them: a seek at 2,048 ranks takes a third less."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+class Checkpoints:
+    """Checkpoints by time, in a file without a name."""
 
     def __init__(self, folder: Path | None) -> None:
         self.times: list[float] = []
-        self._places: list[tuple[int, int]] = []
+        self._ends = [0]
         self._folder = folder
-        self._fd = -1
-        self._full = False
+        self._file: IO[bytes] | None = None
 
-    def add(self, t: float, frozen: bytes) -> None:
-        """Keep a moment; where the disk refuses, seeking takes longer from there on."""
-        at = sum(self._places[-1]) if self._places else 0
-        if self._full or at + len(frozen) > MAX_FILE_BYTES:
+    def add(self, t: float, checkpoint: bytes) -> None:
+        """Keep a checkpoint; where the disk refuses, seeking takes longer from there on."""
+        end = self._ends[-1] + len(checkpoint)
+        if end > MAX_FILE_BYTES:
             return
-        try:
-            self._write(frozen, at)
-        except OSError:
-            self._full = True
-            return
-        self.times.append(t)
-        self._places.append((at, len(frozen)))
+        with contextlib.suppress(OSError):
+            if self._file is None:
+                with tempfile.TemporaryFile(dir=self._folder) as file:
+                    self._file = os.fdopen(os.dup(file.fileno()), "w+b")
+            self._file.seek(self._ends[-1])
+            self._file.write(checkpoint)
+            self._file.flush()
+            self.times.append(t)
+            self._ends.append(end)
 
     def before(self, t: float) -> bytes | None:
-        """Return the last moment at ``t`` or before it; None if there is none."""
+        """Return the last checkpoint at ``t`` or before it; None if there is none."""
         found = bisect_right(self.times, t)
-        if not found:
+        if not found or self._file is None:
             return None
-        at, size = self._places[found - 1]
-        return os.pread(self._fd, size, at)
+        self._file.seek(self._ends[found - 1])
+        return self._file.read(self._ends[found] - self._ends[found - 1])
 
     def close(self) -> None:
         """Give the disk's space back; may be called several times."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self.times, self._places = -1, [], []
-
-    def _write(self, data: bytes, at: int) -> None:
-        if self._fd < 0:
-            with tempfile.TemporaryFile(dir=self._folder) as file:
-                self._fd = os.dup(file.fileno())
-        view = memoryview(data)
-        while view:
-            done = os.pwrite(self._fd, view, at)
-            at, view = at + done, view[done:]
+        if self._file is not None:
+            self._file.close()
+        self.times.clear()
 
 
 class Recording:
@@ -115,7 +191,7 @@ class Recording:
 
     Args:
         run_file: The run; it stays the caller's, as does the thread that uses this.
-        folder: Where frozen moments are put; None takes the system's folder for temporary files.
+        folder: Where checkpoints are put; None takes the system's folder for temporary files.
         tell: Called with every event as it is read for the first time.
     """
 
@@ -133,8 +209,8 @@ class Recording:
         """Whether it was read to its end."""
         self.total = run_file.count()
         """Entries that it has, as far as they can be counted."""
-        self._frames = Frames(folder)
-        self._since, self._since_bytes, self._frame_bytes = 0, 0, 0
+        self._checkpoints = Checkpoints(folder)
+        self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, 0
         self._spoilt: Counter[str] = Counter()
         self._step_times, self._steps = array("d"), array("q")
         self._stepped = False
@@ -150,8 +226,8 @@ class Recording:
         return max(self.head.t, self.start)
 
     def close(self) -> None:
-        """Forget the frozen moments, and read no more; may be called several times."""
-        self._frames.close()
+        """Forget the checkpoints, and read no more; may be called several times."""
+        self._checkpoints.close()
         self._source = iter(())
 
     def read(self, entries: int) -> bool:
@@ -168,15 +244,15 @@ class Recording:
         """Return the run as it was at ``t``, at most as far as it was read."""
         if self.whole and t >= self.end:
             return Walk(self.head, iter(()))
-        frozen = self._frames.before(t)
-        moment = self._first() if frozen is None else thawed(frozen, self._plan)
-        walk = Walk(moment, self._file.entries(moment.cursors))
+        checkpoint = self._checkpoints.before(t)
+        state = self._first() if checkpoint is None else restore(checkpoint, self._plan)
+        walk = Walk(state, self._file.entries(state.cursors))
         walk.to(t)
         return walk
 
     def leaps(self, t: float, until: float) -> bool:
         """Whether to seek ``until`` is quicker than to walk there from ``t``."""
-        times = self._frames.times
+        times = self._checkpoints.times
         return bisect_right(times, until) > bisect_right(times, t) + 1
 
     def time_of_step(self, step: int) -> float | None:
@@ -189,8 +265,8 @@ class Recording:
         """The end that was kept beside the entries, where these do not tell one."""
         return None if self.head.ended else stored_end(self.record)
 
-    def _first(self) -> Moment:
-        return Moment(self.record, self._plan)
+    def _first(self) -> RunState:
+        return RunState(self.record, self._plan)
 
     def _take(self, stored: StoredEntry) -> None:
         try:
@@ -201,16 +277,17 @@ class Recording:
             self._spoilt[stored.host] += 1
         self._since += 1
         self._since_bytes += len(stored.body)
-        enough = self._since >= FRAME_ENTRIES or self._since_bytes >= FRAME_BYTES
-        if enough and self._since_bytes * FRAME_SHARE >= self._frame_bytes:
-            frozen = self.head.frozen()
-            self._frames.add(self.head.t, frozen)
-            self._since, self._since_bytes, self._frame_bytes = 0, 0, len(frozen)
+        enough = self._since >= CHECKPOINT_ENTRIES or self._since_bytes >= CHECKPOINT_BYTES
+        if enough and self._since_bytes * CHECKPOINT_SHARE >= self._checkpoint_bytes:
+            checkpoint = self.head.checkpoint()
+            self._checkpoints.add(self.head.t, checkpoint)
+            self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, len(checkpoint)
 
     def _finish(self) -> None:
         end = self._late_end
         if end is not None:
-            self.head.close(end)
+            self.head.t = max(self.head.t, end.t)
+            self.head.apply(end)
             self._note(end)
             self._tell(end)
         damage = damage_finding(self.record, self._spoilt, self._file, self.end)
@@ -247,15 +324,15 @@ class Recording:
 
 
 class Walk:
-    """A moment that can go on.
+    """A state that can go on in time.
 
     Args:
-        moment: Where it begins.
+        state: Where it begins.
         source: The entries after it.
     """
 
-    def __init__(self, moment: Moment, source: Iterator[StoredEntry]) -> None:
-        self.moment = moment
+    def __init__(self, state: RunState, source: Iterator[StoredEntry]) -> None:
+        self.state = state
         self._source = source
         self._next = next(source, None)
 
@@ -270,7 +347,7 @@ class Walk:
                 return False
             left -= 1
             with contextlib.suppress(ValueError):
-                for _ in self.moment.take(self._next):
+                for _ in self.state.take(self._next):
                     pass
             self._next = next(self._source, None)
         return True

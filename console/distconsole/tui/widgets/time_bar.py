@@ -10,7 +10,7 @@ from rich.text import Text
 from textual import events
 
 from distconsole.model.time_text import clock_text
-from distconsole.runs.replay.playhead import Axis, Playhead
+from distconsole.runs.replay.clock import Axis, ReplayClock
 from distconsole.runs.replay.recording import Mark
 from distconsole.text.tables import duration_text
 from distconsole.tui.later import RunLine
@@ -35,7 +35,7 @@ class TimeBar(Words):
 
     def show_past(self, task: ReplayTask | None) -> None:
         """Show where ``task`` is; nothing if there is none, or it is not open yet."""
-        head = task.playhead if task is not None else None
+        head = task.clock if task is not None else None
         recording = task.recording if task is not None else None
         self.display = head is not None
         if task is None or head is None or recording is None:
@@ -43,7 +43,7 @@ class TimeBar(Words):
         t, marks = task.moment_t or head.t, task.marks()
         read = 1.0 if recording.whole else recording.head.entries / max(1, recording.total)
         width = max(10, self.app.size.width - 2 * EDGE)
-        shown = (round(t, 1), head.playing, head.backwards, head.speed, head.axis.end)
+        shown = (round(t, 1), head.playing, head.speed, head.axis.end)
         key = (*shown, len(marks), round(read, 2), width, id(task))
         if key == self._key:
             return
@@ -59,12 +59,11 @@ class TimeBar(Words):
             self.post_message(RunLine(f"at {100 * min(1.0, place.x / width):g}%"))
 
 
-def _where(head: Playhead, t: float, marks: Sequence[Mark], width: int, read: float) -> Text:
+def _where(head: ReplayClock, t: float, marks: Sequence[Mark], width: int, read: float) -> Text:
     """Whether it moves, the moment, the last thing that stands out before it."""
     text = Text(no_wrap=True, overflow="ellipsis", end="")
     if head.playing:
-        sign, words = ("◀", "back") if head.backwards else ("▶", "play")
-        text.append(f"{sign} {words} x{head.speed} ", style="good")
+        text.append(f"▶ play x{head.speed} ", style="good")
     else:
         text.append("‖ past  ", style="note")
     text.append(f"{clock_text(t)} ", style="strong")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import pickle
 import random
 import sqlite3
 from array import array
@@ -22,8 +20,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, RunEnded, RunEvents, RunFinding
 from distconsole.runs.following.follow import encode_entry
 from distconsole.runs.replay import recording as recordings
-from distconsole.runs.replay.moment import KEPT_LINES, Moment, thawed
-from distconsole.runs.replay.recording import Recording
+from distconsole.runs.replay.recording import KEPT_LINES, Recording, RunState, restore
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
@@ -39,9 +36,9 @@ def store(tmp_path: Path) -> RunStore:
 
 
 @pytest.fixture(autouse=True)
-def many_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordings, "FRAME_ENTRIES", 37)
-    monkeypatch.setattr(recordings, "FRAME_SHARE", 10**6)
+def many_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "CHECKPOINT_ENTRIES", 37)
+    monkeypatch.setattr(recordings, "CHECKPOINT_SHARE", 10**6)
 
 
 def plain(value: Any) -> Any:
@@ -64,7 +61,7 @@ def plain(value: Any) -> Any:
     return [(name, plain(getattr(value, name))) for name in names]
 
 
-def state(moment: Moment) -> Any:
+def state(moment: RunState) -> Any:
     timeline = moment.timeline.with_last_lines(KEPT_LINES)
     return [
         plain(timeline),
@@ -75,10 +72,10 @@ def state(moment: Moment) -> Any:
     ]
 
 
-def folded(run_file: RunFile, t: float) -> Moment:
+def folded(run_file: RunFile, t: float) -> RunState:
     """The run at ``t``, by folding from its beginning."""
     record = run_file.record()
-    moment = Moment(record, stored_plan(record))
+    moment = RunState(record, stored_plan(record))
     for stored in run_file.entries():
         if stored.t > t:
             break
@@ -144,42 +141,27 @@ def kept(store: RunStore, entries: Iterator[StoredEntry], end: RunEnded | None =
 def test_a_moment_by_seeking_is_that_by_folding(store: RunStore, seed: int) -> None:
     chance = random.Random(seed)
     with kept(store, troubled()) as run_file, closing(read_whole(run_file)) as recording:
-        assert len(recording._frames.times) > 5
+        assert len(recording._checkpoints.times) > 5
         for _ in range(SEEKS):
             t = chance.uniform(recording.start - 2, recording.end - 0.01)
-            assert state(recording.at(t).moment) == state(folded(run_file, t)), t
+            assert state(recording.at(t).state) == state(folded(run_file, t)), t
 
 
 @pytest.mark.parametrize("uuid", ["GPU-1", "\ud800"], ids=["plain", "half a character"])
-def test_a_moment_thaws_as_it_was_frozen(uuid: str) -> None:
+def test_a_checkpoint_is_restored_as_it_was(uuid: str) -> None:
     journal = Journal(run=RUN, hosts=3)
     plan = journal.plan()
-    moment = Moment(RunRecord(RUN, "digits", START, journal.names), plan)
+    moment = RunState(RunRecord(RUN, "digits", START, journal.names), plan)
     for stored in journal.entries():
         list(moment.take(stored))
     key, gpu = next(iter(moment.timeline.gpus.items()))
     del moment.timeline.gpus[key]
     gpu = msgspec.structs.replace(gpu, uuid=uuid, util=math.nan)
     moment.timeline.gpus[gpu.key] = gpu
-    again = thawed(moment.frozen(), plan)
+    again = restore(moment.checkpoint(), plan)
     assert moment.timeline.plan is plan
     assert again.timeline.plan is plan
     assert state(again) == state(moment)
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_freezing_leaves_the_collector_as_it_was(on: bool) -> None:
-    moment = Moment(RunRecord(RUN, "digits", START, ("a",)), None)
-    before = gc.isenabled()
-    (gc.enable if on else gc.disable)()
-    try:
-        thawed(moment.frozen(), None)
-        assert gc.isenabled() is on
-        with pytest.raises(pickle.UnpicklingError):
-            thawed(b"no moment", None)
-        assert gc.isenabled() is on
-    finally:
-        (gc.enable if before else gc.disable)()
 
 
 def test_going_on_from_a_moment_is_folding_to_the_later_one(store: RunStore) -> None:
@@ -188,7 +170,7 @@ def test_going_on_from_a_moment_is_folding_to_the_later_one(store: RunStore) -> 
         for t in (START + 9.6, START + 20.0, START + 41.3, START + 66.0):
             while not walk.to(t, entries=25):
                 pass
-            assert state(walk.moment) == state(folded(run_file, t)), t
+            assert state(walk.state) == state(folded(run_file, t)), t
 
 
 def test_what_is_not_read_yet_can_be_sought_as_far_as_it_is(store: RunStore) -> None:
@@ -196,7 +178,7 @@ def test_what_is_not_read_yet_can_be_sought_as_far_as_it_is(store: RunStore) -> 
     with store.open(RUN) as run_file, closing(Recording(run_file)) as recording:
         assert recording.read(150)
         t = recording.end - 5
-        assert state(recording.at(t).moment) == state(folded(run_file, t))
+        assert state(recording.at(t).state) == state(folded(run_file, t))
 
 
 def test_what_stands_out_is_marked_in_order_of_time(store: RunStore) -> None:
@@ -217,8 +199,8 @@ def test_an_end_that_no_host_told_is_the_last_moment(store: RunStore) -> None:
     entries = (e for e in Journal(run=RUN, hosts=3, ended=False).entries())
     with kept(store, entries, end) as run_file, closing(read_whole(run_file)) as recording:
         assert recording.end == START + 90
-        assert recording.at(START + 89).moment.timeline.end is None
-        assert recording.at(START + 90).moment.timeline.end == end
+        assert recording.at(START + 89).state.timeline.end is None
+        assert recording.at(START + 90).state.timeline.end == end
 
 
 def test_a_record_that_is_damaged_in_places_shows_the_rest_and_says_so(store: RunStore) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from distconsole.runs.replay.playhead import Axis, Playhead, parse_moment
+from distconsole.runs.replay.clock import Axis, ReplayClock, parse_time
 
 DAY = 86400.0
 START = 1_763_700_000.0
@@ -25,8 +25,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def playhead(clock: Clock, seconds: float = 600.0) -> Playhead:
-    return Playhead(Axis(START, START + seconds), clock)
+def replay_clock(clock: Clock, seconds: float = 600.0) -> ReplayClock:
+    return ReplayClock(Axis(START, START + seconds), clock)
 
 
 @pytest.mark.usefixtures("utc")
@@ -48,13 +48,13 @@ def playhead(clock: Clock, seconds: float = 600.0) -> Playhead:
 )
 def test_a_moment_is_what_people_write(text: str, after: float) -> None:
     axis = Axis(START, START + 2 * DAY)
-    found = parse_moment(text, axis, START + 100, {1200: START + 77}.get)
+    found = parse_time(text, axis, START + 100, {1200: START + 77}.get)
     assert found == pytest.approx(START + after)
 
 
 def test_the_end_is_wherever_it_comes_to_be(clock: Clock) -> None:
-    head = playhead(clock)
-    head.go(parse_moment("end", head.axis, head.t, lambda _: None))
+    head = replay_clock(clock)
+    head.seek(parse_time("end", head.axis, head.t, lambda _: None))
     head.axis.end += 1000
     assert head.t == START + 1600
     assert head.at_end
@@ -62,12 +62,12 @@ def test_the_end_is_wherever_it_comes_to_be(clock: Clock) -> None:
 
 @pytest.mark.parametrize("text", ["", "noon", "25:00", "step", "step 9", "nan", "inf"])
 def test_what_is_no_moment_is_said(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no moment|no rank has done"):
-        parse_moment(text, Axis(START, START + 10), START, lambda _: None)
+    with pytest.raises(ValueError, match=r"is no time of the run|no rank has done"):
+        parse_time(text, Axis(START, START + 10), START, lambda _: None)
 
 
-def test_playing_moves_by_the_speed_both_ways_and_stops_at_the_ends(clock: Clock) -> None:
-    head = playhead(clock)
+def test_playing_moves_by_the_speed_and_stops_at_the_end(clock: Clock) -> None:
+    head = replay_clock(clock)
     head.play(10)
     assert head.t == START, "from the end there is only the beginning to go on from"
     clock.t += 7
@@ -75,22 +75,16 @@ def test_playing_moves_by_the_speed_both_ways_and_stops_at_the_ends(clock: Clock
     head.faster(1)
     clock.t += 2
     assert head.t == START + 70 + 40
-    head.play(backwards=True)
-    clock.t += 3
-    assert head.t == START + 50
-    assert not head.rest()
-    clock.t += 100
-    assert head.t == START
-    assert head.rest()
+    assert not head.stop_at_end()
     head.play(1000)
     clock.t += 1
-    assert head.rest()
-    assert head.at_end
+    assert head.stop_at_end()
+    assert (head.at_end, head.playing) == (True, False)
 
 
 def test_a_pause_stands_still(clock: Clock) -> None:
-    head = playhead(clock)
-    head.go(START + 100)
+    head = replay_clock(clock)
+    head.seek(START + 100)
     head.play(2)
     clock.t += 5
     head.pause()
@@ -103,13 +97,13 @@ def test_a_pause_stands_still(clock: Clock) -> None:
 def test_a_run_is_played_in_two_minutes_if_no_speed_is_named(
     clock: Clock, seconds: float, speed: int
 ) -> None:
-    head = playhead(clock, seconds)
+    head = replay_clock(clock, seconds)
     head.play()
     assert head.speed == speed
 
 
 def test_no_place_is_off_the_axis(clock: Clock) -> None:
-    head = playhead(clock)
+    head = replay_clock(clock)
     for t in (-math.inf, 0.0, START - 1, START + 601, math.inf):
-        head.go(t)
+        head.seek(t)
         assert START <= head.t <= START + 600

@@ -1,4 +1,4 @@
-"""Where on a run's time axis the reader is, and how that moves. It knows no run and reads no clock of its own."""
+"""Where on a run's time axis the reader is, and how that moves."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Axis:
         return max(1e-3, self.end - self.start)
 
 
-class Playhead:
-    """A moment of ``axis`` that stands, or moves as time goes on.
+class ReplayClock:
+    """A time on ``axis`` that stands, or moves as time goes on.
 
     Args:
         axis: May still grow at its end.
@@ -40,7 +40,6 @@ class Playhead:
     def __init__(self, axis: Axis, monotonic: Callable[[], float]) -> None:
         self.axis = axis
         self.playing = False
-        self.backwards = False
         self.speed = 0
         """0 until it is first played, or told."""
         self.jumps = 0
@@ -54,8 +53,7 @@ class Playhead:
         """Where it is, UNIX seconds; on the axis."""
         t = self._from
         if self.playing:
-            gone = (self._monotonic() - self._since) * self.speed
-            t = t - gone if self.backwards else t + gone
+            t += (self._monotonic() - self._since) * self.speed
         return max(self.axis.start, min(t, self.axis.end))
 
     @property
@@ -63,20 +61,15 @@ class Playhead:
         """Whether there is nothing after it."""
         return self.t >= self.axis.end
 
-    def go(self, t: float) -> None:
+    def seek(self, t: float) -> None:
         """Put it at ``t``; infinity is the end, wherever that comes to be."""
         self.jumps += 1
         self._put(t)
 
-    def play(self, speed: int = 0, *, backwards: bool = False) -> None:
-        """Let it move, at ``speed`` seconds a second if given; from the other end where it can go no further."""
-        here = self.t
+    def play(self, speed: int = 0) -> None:
+        """Let it move, at ``speed`` seconds a second if given; at the end, from the start."""
+        here = self.axis.start if self.at_end else self.t
         self.speed = speed or self.speed or self._usual_speed()
-        if backwards and here <= self.axis.start:
-            here = self.axis.end
-        elif not backwards and here >= self.axis.end:
-            here = self.axis.start
-        self.backwards = backwards
         self.playing = True
         self._put(here)
 
@@ -95,10 +88,9 @@ class Playhead:
         if self.playing:
             self._put(here)
 
-    def rest(self) -> bool:
-        """Stop where it can go no further; return whether it stands."""
-        t = self.t
-        if self.playing and t == (self.axis.start if self.backwards else self.axis.end):
+    def stop_at_end(self) -> bool:
+        """Stop at the end; return whether it stands."""
+        if self.playing and self.at_end:
             self.pause()
         return not self.playing
 
@@ -110,10 +102,10 @@ class Playhead:
         return next((speed for speed in SPEEDS if speed >= wanted), SPEEDS[-1])
 
 
-def parse_moment(
+def parse_time(
     text: str, axis: Axis, now: float, time_of_step: Callable[[int], float | None]
 ) -> float:
-    """Return the moment of ``axis`` that ``text`` means, UNIX seconds.
+    """Return the time on ``axis`` that ``text`` means, UNIX seconds.
 
     ``start``, ``end``, ``14:05:10`` (that day, or the next ones), ``90s`` or ``1h30m`` after the start,
     ``+30s`` and ``-30s`` from ``now``, ``40%``, ``step 1200``, or a date as ``2026-11-22T14:05``.
@@ -143,7 +135,7 @@ def parse_moment(
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise ValueError(
-            f"{text!r} is no moment: 14:05:10, 90s (after the start), +30s, 40%, step 1200, start or end"
+            f"{text!r} is no time of the run: 14:05:10, 90s (after the start), +30s, 40%, step 1200, start or end"
         ) from None
 
 
