@@ -2,7 +2,7 @@
 #
 #   PYTHON=…                 the interpreter to build .venv with (3.11 or newer)
 #   ARGS=…                   further words for `distconsole demo`
-#   RERUNS=…                 how often a failed test is tried again (2); the summary counts them
+#   RERUNS=…                 how often a failed test is tried again (0); the summary counts them
 #   WORKERS=…                how many tests go on at once (4)
 #   TESTS=…                  what pytest runs, and how:  make test TESTS="tests/unit -x"
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
@@ -12,15 +12,15 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench screenshots clean horovod system
+.PHONY: help demo test campaign check bench screenshots clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c .ci/constraints.txt
 DONE := .make
 TESTS ?= tests
-# Real processes on a shared machine are late now and then; a defect fails every time.
-RERUNS ?= 2
+# A test that fails once in a hundred is a defect with a name.
+RERUNS ?= 0
 # Those that drive hosts wait as much as they work: four keep two cores busy.
 WORKERS ?= 4
 TYPED := console agents training tests/testbed tests/suite tests/conftest.py
@@ -34,6 +34,9 @@ demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
 
 test: system $(DONE)/dev horovod ## Run every test; what this machine lacks is skipped by name
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --reruns $(RERUNS) $(TESTS)
+
+campaign: ## Run every test, also the permutations that no change needs: TIMES=10 gives the rate of flakes
+	for time in $$(seq $${TIMES:-1}); do $(MAKE) test TESTS="--campaign $(TESTS)" || failed=1; done; test -z "$${failed:-}"
 
 check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

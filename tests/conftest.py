@@ -36,6 +36,10 @@ LONG = (
 CONDITIONAL = ("testbed", "torch_ranks", "horovod", "mpi", "gpu", "tmux", "slurm", "browser")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--campaign", action="store_true", help="also run what is marked campaign")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     environment = pytest.MonkeyPatch()
     config.add_cleanup(environment.undo)
@@ -57,6 +61,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--campaign"):
+        later = [item for item in items if _is_for_campaign(item)]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if not _is_for_campaign(item)]
     parallel = config.pluginmanager.hasplugin("xdist")
     for item in items:
         if "session_bed" in getattr(item, "fixturenames", ()):
@@ -68,6 +76,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(_group(item)))
     if parallel:  # the long ones first, beside each other; the short ones fill in
         items.sort(key=_place)
+
+
+def _is_for_campaign(item: pytest.Item) -> bool:
+    """Whether a test is marked so, or its module says so of its parameters."""
+    is_permutation = getattr(getattr(item, "module", None), "is_permutation", None)
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return item.get_closest_marker("campaign") is not None or (
+        is_permutation is not None and is_permutation(params)
+    )
 
 
 def _group(item: pytest.Item) -> str:

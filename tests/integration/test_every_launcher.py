@@ -29,6 +29,18 @@ SOON_SECONDS = 25.0
 """Far below the grace of the runs, and the minutes after which an engine gives up by itself."""
 
 
+PERMUTATIONS = {
+    **dict.fromkeys(("exits", "faults"), ("single",)),
+    "stop": ("torchrun", "single", "horovod", "slurm"),
+}
+"""Rows that claim nothing which another row of the same launcher does not, and take the longest."""
+
+
+def is_permutation(params: dict[str, Any]) -> bool:
+    how = params.get("what", params.get("by"))
+    return "place" in params and params["place"].name in PERMUTATIONS.get(how, ())
+
+
 def starters() -> list[Any]:
     return [
         pytest.param(each, id=name, marks=[getattr(pytest.mark, mark) for mark in each.marks])
@@ -134,9 +146,9 @@ def test_the_rank_that_breaks_is_blamed_and_ends_all(
 ) -> None:
     if reason := LIMITS.get((place.starter.name, what)):
         pytest.skip(reason)
-    with place.run(
-        tmp_path, what, bare=what == "faults" and place.starter.name != "single"
-    ) as console:
+    # What torch raises elsewhere then, and how it ends the children that it spawned, is its own.
+    bare = what != "raises" and place.starter.name != "single"
+    with place.run(tmp_path, what, bare=bare) as console:
         first = assert_failed(place, console, exit_code, MARKED, "node2", error)
     if what == "raises":
         assert WHAT[what] in first["traceback"]
